@@ -1,0 +1,41 @@
+# Each target sets up all it needs: a virtual environment in .venv with pinned versions.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+
+.PHONY: help demo test test-all check bench clean
+
+help:
+	@echo "make demo      train six methods on the built-in world, compare them, find new facts"
+	@echo "make test      the fast tests"
+	@echo "make test-all  all tests, slow ones too"
+	@echo "make check     format, lint and types"
+	@echo "make bench     the benchmarks; each prints JSON on its last line"
+
+# torch comes first and alone: any looser request may pull gigabytes of GPU libraries.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check $$(grep '^torch==' constraints.txt)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)
+
+demo: $(READY)
+	$(BIN)/fedrel demo
+
+test: $(READY)
+	$(BIN)/pytest -n auto -m "not slow"
+
+test-all: $(READY)
+	$(BIN)/pytest -n auto
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python benchmarks/pcnn.py
+	$(BIN)/python benchmarks/scale.py
+
+clean:
+	rm -rf .venv runs

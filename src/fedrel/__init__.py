@@ -1,0 +1,1 @@
+"""Relation extraction across institutions that may not share text."""

@@ -1,0 +1,85 @@
+"""The denoising case study: a few triples followed through training, sentence by sentence (the paper's Table 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from fedrel.data.columns import Corpus
+    from fedrel.data.partition import Partition
+
+Ints = npt.NDArray[np.int64]
+TELLING = (3, 8)  # sentences a triple should have: enough to choose from, few enough to read
+
+
+def watched_rows(corpus: Corpus, train: Ints, truth_known: bool, triples: int) -> Ints:
+    """The rows of the most telling triples: related pairs with several sentences, of various relations.
+
+    Where the truth is known, triples of which some sentences express the relation and some do not.
+    """
+    if not triples:
+        return np.zeros(0, dtype=np.int64)
+    facts = train[np.asarray(corpus.relation[train]) != 0]
+    triple, inverse, counts = np.unique(corpus.triple[facts], return_inverse=True, return_counts=True)
+    telling = (counts >= TELLING[0]) & (counts <= TELLING[1])
+    if truth_known:
+        expressing = np.bincount(inverse, weights=corpus.expresses[facts] == 1, minlength=len(triple))
+        telling &= (expressing > 0) & (expressing < counts)
+    chosen: list[int] = []
+    seen: set[int] = set()
+    for at in np.argsort(-counts * telling, kind="stable"):
+        relation = int(corpus.triples[triple[at], 1])
+        if len(chosen) < triples and telling[at] and relation not in seen:
+            chosen.append(int(triple[at]))
+            seen.add(relation)
+    return np.sort(facts[np.isin(corpus.triple[facts], chosen)])
+
+
+def case_study(
+    corpus: Corpus, partition: Partition, watched: Ints, rounds: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """For each watched triple its sentences, where they are, and how much was trained on each when it could be.
+
+    `rounds` are the lines of metrics.jsonl: who was active, and what the journals say of the watched rows.
+    """
+    site_of = {
+        int(row): site
+        for site in range(partition.sites)
+        for row in np.intersect1d(partition.rows(site), watched)
+    }
+    seen = dict.fromkeys(site_of, 0)
+    weight = dict.fromkeys(site_of, 0.0)
+    for line in rounds:
+        active = set(line["active"])
+        for row, site in site_of.items():
+            seen[row] += site in active
+            weight[row] += line["watched"].get(str(row), 0.0)
+    cases: dict[int, dict[str, Any]] = {}
+    for row in sorted(site_of):
+        case = cases.setdefault(
+            int(corpus.triple[row]),
+            {
+                "head": corpus.head_name(row),
+                "relation": corpus.relations[int(corpus.relation[row])],
+                "tail": corpus.tail_name(row),
+                "sentences": [],
+            },
+        )
+        truth = int(corpus.expresses[row])
+        case["sentences"].append(
+            {
+                "row": row,
+                "site": site_of[row],
+                "text": corpus.text_of(row),
+                "head_span": corpus.head_span[row].tolist(),
+                "tail_span": corpus.tail_span[row].tolist(),
+                "expresses": None if truth < 0 else bool(truth),
+                "seen": seen[row],
+                "weight": weight[row] / seen[row] if seen[row] else 0.0,
+            }
+        )
+    return list(cases.values())

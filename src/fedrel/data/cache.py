@@ -1,0 +1,80 @@
+"""Corpora built once: the same files, read the same way, are opened instead of being read again."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from fedrel.data.columns import Corpus, build, open_corpus
+from fedrel.data.instances import Instance
+from fedrel.data.layout import FORMAT
+from fedrel.errors import UserError
+
+_log = logging.getLogger(__name__)
+
+
+def cached(
+    files: Sequence[Path],
+    options: Mapping[str, object],
+    relations: Sequence[str],
+    make: Callable[[], Iterable[tuple[int, Instance]]],
+    progress: Callable[[int], None] | None = None,
+) -> Corpus:
+    """The corpus that `make` yields as (split, instance) pairs, from the cache if it is there.
+
+    It is known by the contents of `files`, whatever they are called, by the `options` they are read with
+    (the reader's name among them; anything that JSON can hold) and by the relations.
+    """
+    key = [FORMAT, options, [_digest(file) for file in files], list(relations)]
+    name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    folder = cache_folder() / f"corpus-{name[:32]}"
+    if folder.exists():
+        try:
+            return open_corpus(folder)
+        except UserError as error:
+            _log.warning("%s", error)
+            shutil.rmtree(folder, ignore_errors=True)
+    return build(make(), folder, relations, progress)
+
+
+def cache_folder() -> Path:
+    """Where corpora are kept: `FEDREL_CACHE`, else the user's cache folder, else one for this process only."""
+    chosen = os.environ.get("FEDREL_CACHE")
+    folder = Path(chosen) if chosen else _user_cache() / "fedrel"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        _log.warning("cannot keep corpora in %s: %s", folder, error.strerror)
+        return Path(_temporary().name)
+    return folder
+
+
+@functools.cache
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="fedrel-")
+
+
+def _user_cache() -> Path:
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+def _digest(file: Path) -> str:
+    try:
+        with file.open("rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+    except OSError as error:
+        problem = "no such file" if isinstance(error, FileNotFoundError) else f"cannot read: {error.strerror}"
+        raise UserError(problem, file=file, remedy="check the path") from error

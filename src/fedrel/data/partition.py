@@ -1,0 +1,93 @@
+"""Which site holds which instances. One array in site order, whatever the number of sites."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedrel.data.columns import Corpus
+from fedrel.data.opening import lines
+from fedrel.errors import UserError
+from fedrel.seeding import numpy_generator
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partition:
+    """Site `k`, called `names[k]`, holds the corpus rows `order[bounds[k]:bounds[k + 1]]`."""
+
+    order: NDArray[np.int64]
+    bounds: NDArray[np.int64]
+    names: tuple[str, ...]
+
+    @property
+    def sites(self) -> int:
+        """How many sites there are."""
+        return len(self.names)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """How many instances each site holds."""
+        return np.diff(self.bounds)
+
+    def rows(self, site: int) -> NDArray[np.int64]:
+        """The corpus rows of one site."""
+        return self.order[self.bounds[site] : self.bounds[site + 1]]
+
+
+def single(rows: NDArray[np.int64]) -> Partition:
+    """Everything at one site: centralised training."""
+    return Partition(np.asarray(rows, np.int64), np.array([0, len(rows)]), ("all",))
+
+
+def iid(rows: NDArray[np.int64], sites: int, seed: int) -> Partition:
+    """Shuffled into `sites` parts that differ by one instance at most; none is dropped."""
+    if not 1 <= sites <= len(rows):
+        problem = f"cannot split {len(rows)} training instances over {sites} sites"
+        raise UserError(problem, remedy=f"choose between 1 and {len(rows)} sites")
+    order = numpy_generator(seed, "partition").permutation(np.asarray(rows, np.int64))
+    return Partition(
+        order, np.arange(sites + 1) * len(rows) // sites, tuple(f"site-{k}" for k in range(sites))
+    )
+
+
+def by_source(corpus: Corpus, rows: NDArray[np.int64]) -> Partition:
+    """A site for each source the instances name, in the order the corpus first names them."""
+    present, site = np.unique(corpus.source[rows], return_inverse=True)
+    names = tuple(corpus.sources[int(source)] for source in present)
+    if "" in names:
+        first = int(rows[np.argmax(site == names.index(""))])
+        problem = f"instance {first + 1} of the corpus names no source"
+        raise UserError(problem, remedy="give every instance a source, or partition another way")
+    return _grouped(rows, site, names)
+
+
+def from_file(path: Path, corpus: Corpus, rows: NDArray[np.int64]) -> Partition:
+    """As a text file says: line i is the site, by number or name, of the i-th training instance.
+
+    Sites are in numerical order where all are numbers, else in alphabetical order.
+    """
+    labels: list[str] = []
+    for number, line in lines(path):
+        if not line.strip():
+            raise UserError(
+                "expected the number or name of a site, found an empty line", file=path, line=number
+            )
+        labels.append(line.strip())
+    if len(labels) != len(rows):
+        problem = f"expected a line for each of the {len(rows)} training instances, found {len(labels)}"
+        raise UserError(problem, file=path)
+    distinct = set(labels)
+    names = sorted(distinct, key=int) if all(map(str.isdecimal, distinct)) else sorted(distinct)
+    number_of = {name: number for number, name in enumerate(names)}
+    return _grouped(rows, np.fromiter(map(number_of.__getitem__, labels), np.int64, len(rows)), names)
+
+
+def _grouped(rows: NDArray[np.int64], site: NDArray[np.int64], names: Sequence[str]) -> Partition:
+    """Rows by site, each site's in their given order."""
+    order = np.asarray(rows, np.int64)[np.argsort(site, kind="stable")]
+    bounds = np.concatenate([[0], np.bincount(site, minlength=len(names)).cumsum()])
+    return Partition(order, bounds, tuple(names))

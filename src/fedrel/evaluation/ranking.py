@@ -1,0 +1,148 @@
+"""How good is a ranking of facts? Precision and recall down the list, and the papers' numbers from them.
+
+Held-out evaluation of distantly supervised extraction (METHODS.md, "Metrics" of Lazy MIL): every (entity
+pair, relation) with its probability is one guess; the guesses are sorted from the surest to the least sure,
+and a guess is right if the knowledge base has that fact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+_POSITION = np.uint64(0xFFFF_FFFF)  # the low half of a sort key
+
+
+def rank(scores: NDArray[np.float32], facts: NDArray[np.integer], na: int = 0) -> Ranking:
+    """Rank the guesses of `scores` [pairs, relations] against `facts` [n, 2] of (pair, relation).
+
+    The column `na` is no guess and a fact of that relation is no fact; a fact listed twice counts once.
+    Equal scores keep the order (pair, relation), so a ranking never depends on how it was sorted.
+    """
+    scores = np.asarray(scores, dtype=np.float32)
+    if scores.ndim != 2 or not 0 <= na < scores.shape[1]:
+        raise ValueError(f"scores must be [pairs, relations] with a column {na}; got shape {scores.shape}")
+    guesses = np.delete(scores, na, axis=1).ravel()
+    if np.isnan(guesses).any():
+        raise ValueError("a score is NaN: the ranking would be meaningless")
+    if guesses.size > _POSITION:
+        raise ValueError(f"{guesses.size:,} scores; at most {int(_POSITION):,} can be ranked at once")
+    right = np.delete(_fact_mask(np.asarray(facts), scores.shape), na, axis=1).ravel()
+    found = np.cumsum(right[_descending(guesses)], dtype=np.int64)
+    return Ranking(found, int(np.count_nonzero(right)))
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """What is right in a ranked list: `found[i]` facts among the first i + 1 guesses, of `facts` in all.
+
+    Where a number has no meaning it is 0.0: every area under fewer than two points, and every recall, area,
+    precision and F1 when there are no facts to find.
+    """
+
+    found: NDArray[np.int64]
+    facts: int
+
+    @cached_property
+    def precision(self) -> Floats:
+        """The share of the first i + 1 guesses that is right."""
+        return self.found / np.arange(1, len(self.found) + 1)
+
+    @cached_property
+    def recall(self) -> Floats:
+        """The share of all facts that the first i + 1 guesses have found."""
+        return self.found / max(self.facts, 1)
+
+    @property
+    def auc(self) -> float:
+        """Area under the precision-recall curve by the trapezoid, over the points as they are."""
+        return self._area(len(self.found))
+
+    @property
+    def auc_2000(self) -> float:
+        """The same over the first 2,000 guesses only, as the papers' NYT10 figures have it."""
+        return self._area(2000)
+
+    @property
+    def max_f1(self) -> float:
+        """The best F1 that any cut of the list has: 2 right / (guesses made + facts)."""
+        if not len(self.found):
+            return 0.0
+        return float(np.max(2 * self.found / np.arange(1 + self.facts, 1 + self.facts + len(self.found))))
+
+    def p_at(self, n: int) -> float:
+        """Right guesses among the first n, divided by exactly n, even if fewer were made."""
+        if n < 1:
+            raise ValueError(f"P@N needs N of at least 1, not {n}")
+        return float(self.found[:n][-1]) / n if len(self.found) else 0.0
+
+    def metrics(self) -> dict[str, float]:
+        """The numbers of the papers' tables, by the names that `result.json` uses."""
+        at = {f"p_at_{n}": self.p_at(n) for n in (100, 200, 300)}
+        return {
+            "auc": self.auc,
+            "auc_2000": self.auc_2000,
+            **at,
+            "p_mean": sum(at.values()) / len(at),
+            "max_f1": self.max_f1,
+        }
+
+    def curve(self, points: int = 1000) -> dict[str, list[float]]:
+        """The precision-recall curve thinned to at most `points` points that draw the same picture.
+
+        Recall is cut into columns; each keeps its first, last, lowest and highest point, so no spike of the
+        curve goes missing, as an even subsample would lose the steep, short beginning that matters most.
+        """
+        if points < 4:
+            raise ValueError(f"a curve needs at least 4 points, not {points}")
+        kept = np.arange(len(self.found))
+        if len(kept) > points:
+            edges = np.linspace(0, self.recall[-1], points // 4, endpoint=False)
+            starts = np.append(np.searchsorted(self.recall, edges), len(kept))
+            kept = np.unique(np.concatenate([self._extremes(*span) for span in pairwise(starts)]))
+        return {"precision": self.precision[kept].tolist(), "recall": self.recall[kept].tolist()}
+
+    def _extremes(self, start: int, stop: int) -> NDArray[np.int64]:
+        if start == stop:
+            return np.empty(0, dtype=np.int64)
+        part = self.precision[start:stop]
+        return np.array([start, start + part.argmin(), start + part.argmax(), stop - 1])
+
+    def _area(self, points: int) -> float:
+        return float(np.trapezoid(self.precision[:points], self.recall[:points]))
+
+
+def _fact_mask(facts: NDArray[np.integer], shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Where in the score matrix the facts are."""
+    mask = np.zeros(shape, dtype=np.bool_)
+    if facts.size == 0:
+        return mask
+    if facts.ndim != 2 or facts.shape[1] != 2:
+        raise ValueError(f"facts must be [n, 2] of (pair, relation); got shape {facts.shape}")
+    if facts.min() < 0 or (facts >= shape).any():
+        raise ValueError(f"a fact lies outside the scores of {shape[0]} pairs and {shape[1]} relations")
+    mask[facts[:, 0], facts[:, 1]] = True
+    return mask
+
+
+def _descending(values: NDArray[np.float32]) -> NDArray[np.uint64]:
+    """The stable descending order of `values`.
+
+    Each value becomes one integer: its bits, turned so that larger values come first, above its position.
+    All keys differ, so numpy's vectorised unstable sort gives the stable order, and sorting plain
+    integers is several times faster than a stable argsort of floats.
+    """
+    bits = (values + np.float32(0)).view(np.uint32)  # adding zero makes -0.0 tie with 0.0
+    negative = bits >> 31 == 1
+    keys = np.where(negative, bits, bits ^ np.uint32(0x7FFF_FFFF)).astype(np.uint64)
+    keys <<= np.uint64(32)
+    keys |= np.arange(len(keys), dtype=np.uint64)
+    keys.sort()
+    keys &= _POSITION
+    return keys

@@ -1,0 +1,264 @@
+"""One run: from a config to a run folder with metrics, a model and a report; stopped at any moment, it resumes."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedrel.casestudy import case_study
+from fedrel.config import Config
+from fedrel.data.bags import by_pair
+from fedrel.environment import environment
+from fedrel.errors import UserError
+from fedrel.evaluation.ranking import Ranking, rank
+from fedrel.federation.checkpoint import Checkpoint, Checkpoints
+from fedrel.federation.coordinator import Federation, RoundNotes
+from fedrel.federation.local import LocalEngine
+from fedrel.federation.weights import NoAnswerError, Weights
+from fedrel.files import write_text
+from fedrel.methods.base import method
+from fedrel.prepare import Ints, Preparation, desk, extractor, prepare
+
+if TYPE_CHECKING:
+    from fedrel.federation.workers import WorkerEngine
+    from fedrel.methods.fedavg import FedAvg
+
+ATTEMPTS = 2  # how often a round is tried with newly drawn sites before the run stops
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """What a run tells whoever watches; each call is optional to listen to."""
+
+    prepared: Callable[[Preparation], None] = lambda _: None
+    reading: Callable[[int], None] = lambda _: None
+    round_done: Callable[[dict[str, Any]], None] = lambda _: None
+
+
+def run(config: Config, out: Path, *, resume: bool = False, watcher: Watcher | None = None) -> dict[str, Any]:
+    """Train as the config says and leave everything in `out`; returns what `result.json` holds."""
+    watcher = watcher or Watcher()
+    checkpoints = Checkpoints(out / "checkpoint", config.shapes_result())
+    checkpoint = checkpoints.latest()
+    if checkpoint is not None and not resume:
+        raise UserError(
+            "there is a run in this folder already",
+            file=out,
+            remedy="go on with it by --resume, or choose another --out",
+        )
+    ready = prepare(config, watcher.reading)
+    watcher.prepared(ready)
+    write_text(out / "config.toml", to_toml(config))
+    write_text(out / "environment.json", json.dumps(environment(ready.dataset.corpus.fingerprint), indent=2))
+    metrics = MetricsFile(out / "metrics.jsonl")
+    metrics.keep(checkpoint.round if checkpoint else 0)
+    with engine(config, ready) as carrier:
+        session = Session(config, ready, carrier, checkpoint)
+        while not session.finished():
+            line = session.next_round()
+            metrics.append(line)
+            checkpoints.save(session.checkpoint())
+            watcher.round_done(line)
+        best = checkpoints.best(session.checkpoint())
+        ranking = session.evaluate(best, ready.dataset.test)
+    lines = metrics.lines()
+    result = session.result(lines, ranking)
+    finish(out, config, ready, best, ranking, lines, result)
+    return result
+
+
+class Session:
+    """The rounds of a run."""
+
+    def __init__(
+        self,
+        config: Config,
+        ready: Preparation,
+        carrier: LocalEngine | WorkerEngine,
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        self._config, self._ready, self._engine = config, ready, carrier
+        self._method: FedAvg = method(config.method, config.methods)  # type: ignore[assignment]
+        relations = len(ready.dataset.corpus.relations)
+        if checkpoint is None:
+            model = extractor(
+                config.extractor, ready.materials.vocabulary_size, relations, config.seed, ready.vectors
+            )
+            checkpoint = Checkpoint(0, model.state(), 0, -1.0, 0, 0.0)
+        self._fed = Federation(
+            carrier,
+            self._method,
+            checkpoint.weights,
+            sizes=ready.materials.partition.sizes,
+            triples=len(ready.dataset.corpus.triples),
+            fraction=config.training.fraction,
+            seed=config.seed,
+        )
+        self._at = checkpoint
+
+    def finished(self) -> bool:
+        """All rounds done, or no better model for longer than the patience allows."""
+        patience = self._config.evaluation.patience
+        return self._at.round >= self._config.training.rounds or (
+            patience is not None and self._at.rounds_since_best >= patience
+        )
+
+    def checkpoint(self) -> Checkpoint:
+        """Where the run stands."""
+        return self._at
+
+    def next_round(self) -> dict[str, Any]:
+        """One round and, if it is due, its evaluation on dev; returns the line for metrics.jsonl."""
+        started = time.monotonic()
+        number = self._at.round + 1
+        self._train(number)
+        dev = None
+        if number % self._config.evaluation.every == 0 or number == self._config.training.rounds:
+            dev = self.evaluate(self._fed.weights, self._ready.dataset.dev).metrics()
+        best_round, best_metric, since = self._at.best_round, self._at.best_metric, self._at.rounds_since_best
+        if dev is not None:
+            better = dev[self._config.evaluation.metric] > best_metric
+            best_round, best_metric, since = (
+                (number, dev[self._config.evaluation.metric], 0)
+                if better
+                else (best_round, best_metric, since + 1)
+            )
+        seconds = time.monotonic() - started
+        self._at = Checkpoint(
+            number, self._fed.weights, best_round, best_metric, since, self._at.seconds + seconds
+        )
+        return metrics_line(number, self._fed.notes, dev, seconds, self._config.training.epochs)
+
+    def evaluate(self, weights: Weights, rows: Ints) -> Ranking:
+        """Rank the facts that these weights find in the given rows."""
+        corpus = self._ready.dataset.corpus
+        bags = by_pair(corpus, rows)
+        scores = self._engine.score(weights, self._method.test_head, bags)
+        pair = np.searchsorted(bags.keys, corpus.pair[rows])
+        return rank(scores, np.stack([pair, corpus.relation[rows]], axis=1))
+
+    def result(self, lines: list[dict[str, Any]], ranking: Ranking) -> dict[str, Any]:
+        """The run in numbers."""
+        selected = [line["selection_precision"] for line in lines if line["selection_precision"] is not None]
+        return {
+            "method": self._config.method,
+            "seed": self._config.seed,
+            "metrics": ranking.metrics(),
+            "dev_metric": {self._config.evaluation.metric: self._at.best_metric},
+            "best_round": self._at.best_round,
+            "rounds": self._at.round,
+            "bytes": {way: sum(line["bytes"][way] for line in lines) for way in ("up", "down")},
+            "seconds": round(self._at.seconds, 3),
+            "selection_precision": float(np.mean(selected)) if selected else None,
+        }
+
+    def _train(self, number: int) -> None:
+        for attempt in range(ATTEMPTS):
+            self._fed.draw(number, attempt)
+            try:
+                self._method.round(self._fed)
+                return
+            except NoAnswerError:
+                reasons = "; ".join(f"site {r['site']}: {r['reason']}" for r in self._fed.notes.refused[:3])
+        raise UserError(
+            f"round {number}: no site's answer could be used ({reasons or 'no site answered'})",
+            remedy=f"the checkpoint of round {number - 1} is kept: mend the sites and go on with --resume",
+        )
+
+
+@contextmanager
+def engine(config: Config, ready: Preparation) -> Iterator[LocalEngine | WorkerEngine]:
+    """The engine that the config asks for, ended whatever happens."""
+    active = max(int(config.training.fraction * ready.materials.partition.sites), 1)
+    workers = min(config.engine.workers or os.cpu_count() or 1, max(active, 1))
+    if config.engine.kind == "local" or workers == 1:
+        with LocalEngine(desk(config, ready.materials)) as local:
+            yield local
+    else:
+        from fedrel.federation.workers import WorkerEngine
+
+        with WorkerEngine(config, ready.materials, workers) as spread:
+            yield spread
+
+
+def metrics_line(
+    number: int, notes: RoundNotes, dev: dict[str, float] | None, seconds: float, epochs: int
+) -> dict[str, Any]:
+    """A round as metrics.jsonl keeps it."""
+    weight = sum(entry.weight for entry in notes.journals.values())
+    expressing = sum(entry.expressing for entry in notes.journals.values())
+    watched = {row: w / epochs for entry in notes.journals.values() for row, w in entry.watched.items()}
+    return {
+        "round": number,
+        "loss": notes.loss,
+        "dev": dev,
+        "bytes": notes.traffic.summary(),
+        "seconds": round(seconds, 3),
+        "selection_precision": expressing / weight if weight else None,
+        "active": notes.active,
+        "examples": notes.examples,
+        "refused": notes.refused,
+        "watched": {str(row): round(w, 4) for row, w in watched.items()},
+    }
+
+
+class MetricsFile:
+    """metrics.jsonl: a line a round, flushed as it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def append(self, line: dict[str, Any]) -> None:
+        """Add a round."""
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+
+    def keep(self, rounds: int) -> None:
+        """Drop what a killed run wrote after its last checkpoint."""
+        write_text(
+            self._path, "".join(json.dumps(line) + "\n" for line in self.lines() if line["round"] <= rounds)
+        )
+
+    def lines(self) -> list[dict[str, Any]]:
+        """All rounds; a line that a kill cut short is left out."""
+        if not self._path.exists():
+            return []
+        whole = self._path.read_text(encoding="utf-8").split("\n")[:-1]
+        return [json.loads(line) for line in whole]
+
+
+def finish(
+    out: Path,
+    config: Config,
+    ready: Preparation,
+    best: Weights,
+    ranking: Ranking,
+    lines: list[dict[str, Any]],
+    result: dict[str, Any],
+) -> None:
+    """Write what a finished run leaves behind; `result.json` last, so that its presence means all is there."""
+    from fedrel.model import save_model
+    from fedrel.studio.report import write_run_report
+
+    save_model(out / "model", config, best, ready.vocabulary, list(ready.dataset.corpus.relations))
+    write_text(out / "pr_curve.json", json.dumps(ranking.curve()))
+    cases = case_study(ready.dataset.corpus, ready.materials.partition, ready.materials.watched, lines)
+    write_text(out / "case_study.json", json.dumps(cases, ensure_ascii=False, indent=1))
+    write_text(out / "result.json", json.dumps(result, indent=2))
+    write_run_report(out)
+
+
+def to_toml(config: Config) -> str:
+    """The resolved config as TOML."""
+    import tomli_w
+
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))

@@ -1,0 +1,104 @@
+"""What every extractor can do: read sentences, and start from and give back weights by name."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from fedrel.errors import UserError
+from fedrel.extractors.batch import Batch
+from fedrel.extractors.rows import RowEmbedding
+from fedrel.federation.weights import Rows, Weights
+
+
+class Extractor(nn.Module, ABC):
+    """A sentence encoder with a linear classifier over relations.
+
+    One extractor lives in a process and works for many sites in turn: `begin` puts it back to the
+    weights a site starts from, undoing only what the last site changed, and `update` says what training
+    changed since.
+    """
+
+    classifier: nn.Linear
+    dropout: float
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._base: Weights | None = None
+
+    @abstractmethod
+    def encode(self, batch: Batch) -> Tensor:
+        """The vector of each sentence, [S, d], before dropout."""
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each weight, by name: what a message of weights must look like."""
+        return {name: tuple(parameter.shape) for name, parameter in self.named_parameters()}
+
+    def state(self) -> dict[str, npt.NDArray[np.float32]]:
+        """All weights by name, as a copy."""
+        tables = self._tables()
+        return {
+            name: (tables[name].dense() if name in tables else parameter.detach().clone()).cpu().numpy()
+            for name, parameter in self.named_parameters()
+        }
+
+    def load(self, weights: Weights) -> None:
+        """Take over all of `weights`, after checking names and shapes."""
+        self._check(weights)
+        self._restore(weights, only_touched=False)
+        self._base = None
+
+    def begin(self, weights: Weights) -> None:
+        """Start a site's work from `weights`.
+
+        The same object as last time (which must not have been written to since) costs what training
+        changed; any other is copied whole.
+        """
+        same = weights is self._base
+        if not same:
+            self._check(weights)
+        self._restore(weights, only_touched=same)
+        self._base = weights
+
+    def update(self) -> dict[str, npt.NDArray[np.float32] | Rows]:
+        """The weights after training since `begin`: dense ones whole, word tables by the rows that changed."""
+        tables = self._tables()
+        return {
+            name: tables[name].changed() if name in tables else parameter.detach().clone().cpu().numpy()
+            for name, parameter in self.named_parameters()
+        }
+
+    def _tables(self) -> dict[str, RowEmbedding]:
+        return {
+            f"{name}.weight": module
+            for name, module in self.named_modules()
+            if isinstance(module, RowEmbedding)
+        }
+
+    @torch.no_grad()
+    def _restore(self, weights: Weights, *, only_touched: bool) -> None:
+        tables = self._tables()
+        for name, parameter in self.named_parameters():
+            parameter.grad = None
+            if name in tables:
+                tables[name].restart(weights[name], only_touched=only_touched)
+            else:
+                parameter.copy_(torch.tensor(weights[name]))
+
+    def _check(self, weights: Weights) -> None:
+        expected = self.shapes()
+        if missing := sorted(expected.keys() ^ weights.keys()):
+            raise UserError(
+                f"these weights are not this extractor's: {', '.join(missing)} on one side only",
+                remedy="build the extractor with the settings the weights were trained with",
+            )
+        for name, shape in expected.items():
+            if weights[name].shape != shape:
+                raise UserError(
+                    f"weight {name!r} has shape {weights[name].shape}, this extractor needs {shape}",
+                    remedy="build the extractor with the settings the weights were trained with",
+                )

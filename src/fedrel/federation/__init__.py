@@ -1,0 +1,1 @@
+"""What crosses the boundary, and the engines that carry it."""

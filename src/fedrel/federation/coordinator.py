@@ -1,0 +1,150 @@
+"""The coordinator's side: draws sites, asks them, checks and counts what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrel.federation.journal import Entry
+from fedrel.federation.messages import Arrays, Message, RefusedError, Update, payload
+from fedrel.seeding import numpy_generator
+
+if TYPE_CHECKING:
+    from fedrel.federation.site import Site
+    from fedrel.federation.weights import Shapes
+    from fedrel.methods.base import Method
+
+Reply = TypeVar("Reply", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an engine brings back from a site: arrays, or why there are none, and the journal if it may see it."""
+
+    arrays: Arrays | None
+    failure: str = ""
+    journal: Entry | None = None
+
+
+class Engine(Protocol):
+    """Carries questions to sites and answers back, in the order of the sites."""
+
+    def ask(
+        self, phase: str, round_: int, shared: Arrays, own: Mapping[int, Arrays]
+    ) -> Iterator[tuple[int, Answer]]:
+        """Put one question to the sites in `own`: `shared` goes to all, own[site] to each."""
+
+
+@dataclass
+class Traffic:
+    """Bytes that crossed the boundary, by direction and kind of message: payloads, as `payload` counts them."""
+
+    up: dict[str, int] = field(default_factory=dict)
+    down: dict[str, int] = field(default_factory=dict)
+
+    def record(self, direction: str, kind: str, size: int) -> None:
+        """Add one message."""
+        counts: dict[str, int] = getattr(self, direction)
+        counts[kind] = counts.get(kind, 0) + size
+
+    def summary(self) -> dict[str, Any]:
+        """Totals, and the split by kind."""
+        kinds = sorted({*self.up, *self.down})
+        return {
+            "up": sum(self.up.values()),
+            "down": sum(self.down.values()),
+            "by_kind": {k: {"up": self.up.get(k, 0), "down": self.down.get(k, 0)} for k in kinds},
+        }
+
+
+@dataclass
+class RoundNotes:
+    """What is worth knowing about a round besides the weights."""
+
+    active: list[int] = field(default_factory=list)
+    traffic: Traffic = field(default_factory=Traffic)
+    refused: list[dict[str, Any]] = field(default_factory=list)
+    examples: int = 0
+    loss: float = 0.0
+    journals: dict[int, Entry] = field(default_factory=dict)
+
+
+class Federation:
+    """What a method's coordinator half works with: the weights, the active sites, and `ask`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        method: Method,
+        weights: Mapping[str, npt.NDArray[np.float32]],
+        *,
+        sizes: npt.NDArray[np.int64],
+        triples: int,
+        fraction: float,
+        seed: int,
+    ) -> None:
+        self.weights = weights
+        self.round = 0
+        self.sizes = sizes  # [K], how many sentences each site holds
+        self.triples = triples  # how many triples the knowledge base has
+        self.notes = RoundNotes()
+        self._engine, self._method = engine, method
+        self._shapes: Shapes = {name: tensor.shape for name, tensor in weights.items()}
+        self._fraction, self._seed = fraction, seed
+
+    def draw(self, round_: int, attempt: int = 0) -> None:
+        """Begin a round with max(int(C*K), 1) sites drawn without replacement among those that have data."""
+        able = np.flatnonzero(self.sizes)
+        wanted = max(int(self._fraction * len(self.sizes) + 1e-9), 1)  # 0.29 * 100 is 28.999… in floats
+        generator = numpy_generator(self._seed, "draw", round_, attempt)
+        drawn = generator.choice(able, size=min(wanted, len(able)), replace=False)
+        self.round, self.notes = round_, RoundNotes(active=np.sort(drawn).tolist())
+
+    def ask(
+        self, phase: Callable[[Site], Reply], *sent: Message | Mapping[int, Message]
+    ) -> Iterator[tuple[int, Reply]]:
+        """Ask the active sites; yield the answers that pass all checks, in the order of the sites.
+
+        A message goes to all; a mapping sends each site its own, and only the sites in it are asked.
+        An answer that is refused is noted with the site and the reason, and the round goes on without it.
+        """
+        common = {type(one).__name__: one.pack() for one in sent if isinstance(one, Message)}
+        each = [one for one in sent if not isinstance(one, Message)]
+        own = {
+            site: {type(one[site]).__name__: one[site].pack() for one in each}
+            for site in self.notes.active
+            if all(site in one for one in each)
+        }
+        for parts in own.values():
+            for name, part in (common | parts).items():
+                self.notes.traffic.record("down", name, payload(part))
+        requests = {site: _flat(parts) for site, parts in own.items()}
+        kind = phase.gives  # type: ignore[attr-defined]
+        for site, answer in self._engine.ask(phase.__name__, self.round, _flat(common), requests):
+            if answer.journal is not None:
+                self.notes.journals[site] = answer.journal
+            try:
+                if answer.arrays is None:
+                    raise RefusedError(answer.failure)
+                self.notes.traffic.record("up", kind.__name__, payload(answer.arrays))
+                reply = kind.unpack(answer.arrays, self._shapes)
+                self._method.check(self, site, reply)
+            except RefusedError as refusal:
+                self.notes.refused.append({"site": site, "message": kind.__name__, "reason": str(refusal)})
+            else:
+                yield site, reply
+
+    def learned(self, update: Update) -> None:
+        """Note an update that went into the average."""
+        before = self.notes.examples
+        self.notes.examples += update.examples
+        self.notes.loss += (update.loss - self.notes.loss) * update.examples / (before + update.examples)
+
+
+def _flat(messages: Mapping[str, Arrays]) -> dict[str, npt.NDArray[Any]]:
+    """Several messages' arrays under one roof, named `Kind.field`."""
+    return {f"{kind}.{name}": array for kind, part in messages.items() for name, array in part.items()}

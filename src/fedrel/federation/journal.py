@@ -1,0 +1,49 @@
+"""What a site notes of its own training, for itself: nothing of it crosses the boundary.
+
+On one machine the simulation may read it, which is how we know which sentence each method trained on and,
+where the truth is known (the built-in world), how many of them really express their relation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedrel.data.columns import Corpus
+    from fedrel.extractors.batch import Batch
+
+
+@dataclass(slots=True)
+class Entry:
+    """One site's round: training weight in all, on sentences that express their relation, and by watched row."""
+
+    weight: float = 0.0
+    expressing: float = 0.0
+    watched: dict[int, float] = field(default_factory=dict)
+
+
+class Journal:
+    """Collects an entry while a site trains. Sentences of `NA` pairs have nothing to express: left out."""
+
+    def __init__(self, corpus: Corpus, truth_known: bool, watched: npt.NDArray[np.int64]) -> None:
+        self._corpus, self._truth_known, self._watched = corpus, truth_known, watched
+        self.entry = Entry()
+
+    def trained(self, batch: Batch, weights: Tensor) -> None:
+        """Note how much each sentence of a batch was trained on (0 to 1)."""
+        if not self._truth_known and not len(self._watched):
+            return
+        weight = weights.detach().cpu().numpy().astype(np.float64)
+        facts = np.asarray(self._corpus.relation[batch.rows]) != 0
+        if self._truth_known:
+            self.entry.weight += float(weight[facts].sum())
+            self.entry.expressing += float(weight[facts & (self._corpus.expresses[batch.rows] == 1)].sum())
+        for at in np.flatnonzero(np.isin(batch.rows, self._watched)):
+            row = int(batch.rows[at])
+            self.entry.watched[row] = self.entry.watched.get(row, 0.0) + float(weight[at])

@@ -1,0 +1,167 @@
+"""The boundary: the only kinds of thing that cross it, and the checks that every one of them passes.
+
+A message is a frozen dataclass of numbers and arrays, each field with a declared dtype, shape and range.
+It travels as plain arrays by name. The receiver builds it again with `unpack`, which refuses whatever does
+not fit the declaration: nothing that comes from outside is used before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Annotated, Any, Self, get_type_hints
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrel.federation.weights import Rows, Shapes, Tensors
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+class RefusedError(Exception):
+    """A message that does not fit its declaration, with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A field's declaration: dtype, dimensions (a number, or a name that must agree in the message), range."""
+
+    dtype: str
+    shape: tuple[str | int, ...] = ()
+    low: float | None = None
+    high: float | None = None
+
+    def check(self, name: str, array: npt.NDArray[Any], sizes: dict[str, int]) -> None:
+        """Refuse an array that does not fit; remember the sizes of the named dimensions in `sizes`."""
+        if array.dtype != self.dtype:
+            raise RefusedError(f"{name} is {array.dtype}, expected {self.dtype}")
+        if array.ndim != len(self.shape):
+            raise RefusedError(f"{name} has {array.ndim} dimensions, expected {len(self.shape)}")
+        for found, expected in zip(array.shape, self.shape, strict=True):
+            size = sizes.setdefault(expected, found) if isinstance(expected, str) else expected
+            if found != size:
+                raise RefusedError(f"{name} has shape {array.shape}, expected {size} along {expected}")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise RefusedError(f"{name} holds a value that is not finite")
+        if array.size and self.low is not None and array.min() < self.low:
+            raise RefusedError(f"{name} holds {array.min()}, below {self.low}")
+        if array.size and self.high is not None and array.max() > self.high:
+            raise RefusedError(f"{name} holds {array.max()}, above {self.high}")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTensors:
+    """A field that holds the model's tensors by name; `rows` allows row-sparse ones."""
+
+    rows: bool = False
+
+    def pack(self, tensors: Tensors) -> dict[str, npt.NDArray[Any]]:
+        """Flatten to plain arrays."""
+        flat: dict[str, npt.NDArray[Any]] = {}
+        for name, tensor in tensors.items():
+            if isinstance(tensor, Rows):
+                flat[f"{name}/index"] = tensor.index
+                flat[f"{name}/values"] = tensor.values
+                flat[f"{name}/rest"] = np.asarray(tensor.rest, dtype=np.float64)
+            else:
+                flat[name] = tensor
+        return flat
+
+    def unpack(self, flat: Arrays, shapes: Shapes) -> Tensors:
+        """Build the tensors again, refusing names, shapes, row numbers and values that do not fit."""
+        left = dict(flat)
+        tensors: dict[str, npt.NDArray[np.float32] | Rows] = {}
+        for name, shape in shapes.items():
+            if name in left:
+                array = tensors[name] = left.pop(name)
+                Array("float32", shape).check(name, array, {})
+            elif self.rows and f"{name}/index" in left:
+                tensors[name] = self._unpack_rows(name, left, shape)
+            else:
+                raise RefusedError(f"{name} is missing")
+        if left:
+            raise RefusedError(f"{min(left)} is not a tensor of the model")
+        return tensors
+
+    def _unpack_rows(self, name: str, left: dict[str, npt.NDArray[Any]], shape: tuple[int, ...]) -> Rows:
+        sizes: dict[str, int] = {}
+        declared = {
+            "index": Array("int32", ("rows",), low=0, high=shape[0] - 1),
+            "values": Array("float32", ("rows", *shape[1:])),
+            "rest": Array("float64", (), low=0, high=1),
+        }
+        found = {}
+        for part, declaration in declared.items():
+            if f"{name}/{part}" not in left:
+                raise RefusedError(f"{name}/{part} is missing")
+            found[part] = left.pop(f"{name}/{part}")
+            declaration.check(f"{name}/{part}", found[part], sizes)
+        if (np.diff(found["index"]) <= 0).any():
+            raise RefusedError(f"{name}/index is not ascending")
+        return Rows(found["index"], found["values"], float(found["rest"]))
+
+
+class Message:
+    """The base of everything that crosses the boundary; subclasses are frozen dataclasses."""
+
+    @classmethod
+    @cache
+    def declared(cls) -> Mapping[str, Array | ModelTensors]:
+        """The declaration of each field, from its annotation."""
+        hints = get_type_hints(cls, include_extras=True)
+        return {field.name: hints[field.name].__metadata__[0] for field in fields(cls)}  # type: ignore[arg-type]
+
+    def pack(self) -> dict[str, npt.NDArray[Any]]:
+        """The message as plain arrays by name: what travels, and all that travels."""
+        flat: dict[str, npt.NDArray[Any]] = {}
+        for name, declaration in self.declared().items():
+            value = getattr(self, name)
+            if isinstance(declaration, ModelTensors):
+                flat |= {f"{name}/{key}": array for key, array in declaration.pack(value).items()}
+            else:
+                flat[name] = np.asarray(value, dtype=declaration.dtype)
+        return flat
+
+    @classmethod
+    def unpack(cls, arrays: Arrays, shapes: Shapes) -> Self:
+        """Build the message again from what arrived, or raise `RefusedError` with the reason."""
+        left = dict(arrays)
+        values: dict[str, Any] = {}
+        sizes: dict[str, int] = {}
+        for name, declaration in cls.declared().items():
+            if isinstance(declaration, ModelTensors):
+                prefix = f"{name}/"
+                flat = {key.removeprefix(prefix): left.pop(key) for key in arrays if key.startswith(prefix)}
+                values[name] = declaration.unpack(flat, shapes)
+            elif name in left:
+                array = left.pop(name)
+                declaration.check(name, array, sizes)
+                values[name] = array if declaration.shape else array.item()
+            else:
+                raise RefusedError(f"{name} is missing")
+        if left:
+            raise RefusedError(f"{min(left)} is not a field of {cls.__name__}")
+        return cls(**values)
+
+
+def payload(arrays: Arrays) -> int:
+    """The bytes of the numbers themselves: what the boundary counts, the same on every engine."""
+    return sum(array.nbytes for array in arrays.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Model(Message):
+    """Down: the global weights."""
+
+    weights: Annotated[Tensors, ModelTensors()]
+
+
+@dataclass(frozen=True, slots=True)
+class Update(Message):
+    """Up: a site's weights after local training, from how many examples, and its mean training loss."""
+
+    weights: Annotated[Tensors, ModelTensors(rows=True)]
+    examples: Annotated[int, Array("int64", low=1)]
+    loss: Annotated[float, Array("float64")]

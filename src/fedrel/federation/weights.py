@@ -1,0 +1,67 @@
+"""A model's weights as they travel: dense arrays by name, and rows where only some rows changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Weights = Mapping[str, npt.NDArray[np.float32]]
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A tensor of which a site changed only some rows: those rows, and the factor of all others.
+
+    Training on a few sentences touches a few rows of a word table; weight decay multiplies every other
+    row by the same known number, `rest`. So an update costs what the site's words cost, whatever the
+    size of the vocabulary.
+    """
+
+    index: npt.NDArray[np.int32]  # [m], ascending
+    values: npt.NDArray[np.float32]  # [m, d]
+    rest: float
+
+
+class NoAnswerError(Exception):
+    """A round from which no site's answer could be used."""
+
+
+Tensors = Mapping[str, npt.NDArray[np.float32] | Rows]
+
+
+class WeightedMean:
+    """The weighted average of sites' weights as a running sum: memory for one model, whatever the sites.
+
+    `base` are the weights the sites started from: what a site's `Rows` leave out is `rest * base`.
+    """
+
+    def __init__(self, base: Weights) -> None:
+        self.base = base
+        self.total = 0.0
+        self._sums = {name: np.zeros(tensor.shape) for name, tensor in base.items()}
+        self._rest = dict.fromkeys(base, 0.0)  # how much of `base` itself the sum of each tensor holds
+
+    def add(self, tensors: Tensors, weight: float) -> None:
+        """Add one site's weights, `weight` times."""
+        self.total += weight
+        for name, tensor in tensors.items():
+            if isinstance(tensor, Rows):
+                kept = tensor.rest * self.base[name][tensor.index].astype(np.float64)
+                self._sums[name][tensor.index] += weight * (tensor.values - kept)
+                self._rest[name] += weight * tensor.rest
+            else:
+                self._sums[name] += weight * tensor.astype(np.float64)
+
+    def result(self) -> dict[str, npt.NDArray[np.float32]]:
+        """The mean so far; the sums are consumed."""
+        if not self.total:
+            raise NoAnswerError
+        for name, rest in self._rest.items():
+            if rest:
+                self._sums[name] += rest * self.base[name].astype(np.float64)
+            self._sums[name] /= self.total
+        return {name: total.astype(np.float32) for name, total in self._sums.items()}

@@ -1,0 +1,64 @@
+"""Files that are whole or absent: everything a run keeps is written beside its place and renamed into it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedrel.errors import UserError
+
+
+def _unwritable(path: Path, error: OSError) -> UserError:
+    reason = error.strerror or str(error)
+    return UserError(f"cannot write: {reason}", file=path, remedy="free some space or choose another folder")
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path`, flushed and renamed to it on success, removed on failure."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(handle)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    part = Path(name)
+    try:
+        yield part
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
+        part.chmod(0o644)
+        part.replace(path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """The same for a folder; an existing `path` is kept (whoever came first has written the same content)."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    try:
+        yield part
+        if not path.exists():
+            part.chmod(0o755)
+            part.rename(path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small text file atomically."""
+    with atomic_file(path) as part:
+        part.write_text(text, encoding="utf-8")

@@ -1,0 +1,1 @@
+"""One file a method: the coordinator's half and the site's half side by side."""

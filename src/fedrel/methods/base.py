@@ -1,0 +1,101 @@
+"""What a method is: its options, the coordinator's half and the site's half, in one class.
+
+The coordinator's half is ordinary code in `round`, which asks sites for things. What a site does when it is
+asked is a method marked `at_site`, beside it. The engine decides how the asking travels.
+
+A method holds no state: the coordinator's is in `fed`, a site's in `site`. So one class composes with another
+by name: `att+fedprox` is a class that inherits from both, and neither file knows of the other.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fedrel.errors import UserError, nearest
+from fedrel.federation.messages import Message
+
+if TYPE_CHECKING:
+    from fedrel.federation.coordinator import Federation
+
+Answer = TypeVar("Answer", bound=Callable[..., Message])
+
+
+def at_site(*, takes: tuple[type[Message], ...], gives: type[Message]) -> Callable[[Answer], Answer]:
+    """Mark a method that runs at a site: the kinds of message it is asked with, and the kind it answers."""
+
+    def mark(answer: Answer) -> Answer:
+        answer.takes, answer.gives = takes, gives  # type: ignore[attr-defined]
+        return answer
+
+    return mark
+
+
+class Method(BaseModel):
+    """The base of all methods; its pydantic fields are the method's options under `[methods.NAME]`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: ClassVar[str] = ""
+    carries: ClassVar[tuple[type[Message], ...]] = ()
+    """Kinds of message that this class adds to the request for training."""
+    pools_data: ClassVar[bool] = False
+    """True for a method that puts all sites' text in one place: a yardstick, for simulation only."""
+
+    def round(self, fed: Federation) -> None:
+        """One communication round: ask the active sites, leave the new weights in `fed.weights`."""
+        raise TypeError(f"{type(self).__name__} does not say what a round is")
+
+    def check(self, fed: Federation, site: int, answer: Message) -> None:
+        """Refuse (`RefusedError`) an answer that fits its declaration but cannot be true; nothing by default."""
+
+    def simulation_only(self) -> str | None:
+        """Why this method may not run between real sites, or None."""
+        return "it trains on all sites' text in one place" if self.pools_data else None
+
+    @classmethod
+    def carried(cls) -> tuple[type[Message], ...]:
+        """What all composed classes add to the request for training."""
+        return tuple(kind for part in cls.__mro__ for kind in part.__dict__.get("carries", ()))
+
+
+def methods() -> dict[str, type[Method]]:
+    """Every method by name: whatever the modules of `fedrel.methods` define."""
+    import fedrel.methods as package
+
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+    found: dict[str, type[Method]] = {}
+    pending = [Method]
+    while pending:
+        part = pending.pop()
+        pending += part.__subclasses__()
+        if "name" in part.__dict__ and part.name and "+" not in part.name:
+            found[part.name] = part
+    return dict(sorted(found.items()))
+
+
+def method(name: str, options: Mapping[str, Mapping[str, Any]]) -> Method:
+    """The method of that name, or several composed with `+`, with the options given for each part."""
+    known = methods()
+    for asked in (*name.split("+"), *options):
+        if asked not in known:
+            raise UserError(f"no method is called {asked!r}", remedy=nearest(asked, known))
+    parts = [known[part] for part in name.split("+")]
+    composed: type[Method] = parts[0] if len(parts) == 1 else type(name, tuple(parts), {"name": name})
+    given: dict[str, Any] = {}
+    for part in parts:
+        for option, value in options.get(part.name, {}).items():
+            if option not in part.model_fields:
+                problem = f"unknown option 'methods.{part.name}.{option}'"
+                raise UserError(problem, remedy=nearest(option, part.model_fields))
+            given[option] = value
+    try:
+        return composed(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UserError(f"methods.{name}.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error

@@ -1,0 +1,185 @@
+"""From a config to what a run works with: the corpus and its splits, the partition, the vocabulary, the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrel.casestudy import watched_rows
+from fedrel.config import Config, FileData, PartitionSection, PCNNSection, WorldData
+from fedrel.data import partition as partitions
+from fedrel.data.cache import cached
+from fedrel.data.columns import DEV, TEST, TRAIN, Corpus
+from fedrel.data.instances import Instance
+from fedrel.data.readers import reader
+from fedrel.data.relations import read_relations, relations_of
+from fedrel.data.splits import split_by_pair, without_duplicates
+from fedrel.data.vectors import Vectors, Vocabulary, packaged_glove, read_vectors, vocabulary_from_corpus
+from fedrel.errors import UserError
+from fedrel.federation.site import Desk, Materials
+from fedrel.methods.base import method
+from fedrel.seeding import torch_generator
+
+if TYPE_CHECKING:
+    from fedrel.extractors.base import Extractor
+
+Ints = npt.NDArray[np.int64]
+Progress = Callable[[int], None]
+
+WORLD_VERSION = (
+    1  # raised when the generator's text changes, so that no cached corpus is taken for the new one
+)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A corpus and which of its rows are for training, for choosing a model, and for testing."""
+
+    corpus: Corpus
+    train: Ints
+    dev: Ints
+    test: Ints
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """All that stands before the first round."""
+
+    dataset: Dataset
+    materials: Materials
+    vocabulary: Vocabulary
+    vectors: Vectors | None
+
+
+def prepare(config: Config, progress: Progress | None = None) -> Preparation:
+    """Read (or find in the cache) the data, partition it, build the vocabulary."""
+    data = dataset(config.data, progress)
+    chosen = method(config.method, config.methods)
+    if chosen.pools_data:
+        parts = partitions.single(data.train)
+    else:
+        parts = partition(config.partition, data, config.seed)
+    words, vectors = vocabulary(config.extractor, data)
+    truth_known = bool((data.corpus.expresses[data.train[:1]] >= 0).all())
+    materials = Materials(
+        corpus=data.corpus,
+        lookup=words.lookup(data.corpus.words),
+        vocabulary_size=len(words),
+        partition=parts,
+        watched=watched_rows(data.corpus, data.train, truth_known, config.case_study),
+        truth_known=truth_known,
+    )
+    return Preparation(data, materials, words, vectors)
+
+
+def dataset(section: WorldData | FileData, progress: Progress | None = None) -> Dataset:
+    """The corpus that a config's data section describes, built once and cached."""
+    if isinstance(section, WorldData):
+        return _world(section, progress)
+    return _files(section, progress)
+
+
+def partition(section: PartitionSection, data: Dataset, seed: int) -> partitions.Partition:
+    """Who holds which training rows."""
+    if section.kind == "source":
+        return partitions.by_source(data.corpus, data.train)
+    if section.kind == "file":
+        if section.file is None:
+            raise UserError("partition.kind is 'file', but partition.file is not given")
+        return partitions.from_file(section.file, data.corpus, data.train)
+    return partitions.iid(data.train, section.sites, seed)
+
+
+def vocabulary(section: PCNNSection, data: Dataset) -> tuple[Vocabulary, Vectors | None]:
+    """The model's words, and their vectors where they come with some."""
+    if section.vectors == "corpus":
+        return vocabulary_from_corpus(data.corpus, data.train), None
+    vectors = packaged_glove() if section.vectors == "glove" else read_vectors(Path(section.vectors))
+    found = vectors.matrix.shape[1]
+    if found != section.word_dimension:
+        raise UserError(
+            f"the vectors have {found} dimensions, but extractor.word_dimension is {section.word_dimension}",
+            file=section.vectors,
+            remedy=f"set extractor.word_dimension to {found}, or name other vectors",
+        )
+    return Vocabulary(tuple(vectors.words)), vectors
+
+
+def extractor(
+    section: PCNNSection, vocabulary_size: int, relations: int, seed: int, vectors: Vectors | None = None
+) -> Extractor:
+    """A new model, with initial weights drawn from the seed."""
+    import torch
+
+    from fedrel.extractors.pcnn import PCNN
+
+    return PCNN(
+        vocabulary_size,
+        relations,
+        word_dimension=section.word_dimension,
+        position_dimension=section.position_dimension,
+        filters=section.filters,
+        window=section.window,
+        max_length=section.max_length,
+        dropout=section.dropout,
+        vectors=None if vectors is None else torch.from_numpy(vectors.table()),
+        generator=torch_generator(seed, "initial weights"),
+    )
+
+
+def desk(config: Config, materials: Materials) -> Desk:
+    """A place to work for a process of this run; its model's weights arrive with the first question."""
+    model = extractor(
+        config.extractor, materials.vocabulary_size, len(materials.corpus.relations), config.seed
+    )
+    return Desk(
+        materials,
+        model.to(config.training.device),
+        method(config.method, config.methods),
+        config.training,
+        config.seed,
+    )
+
+
+def _world(section: WorldData, progress: Progress | None) -> Dataset:
+    from fedrel.data.world import World, WorldConfig
+
+    config = WorldConfig(**section.model_dump(exclude={"corpus", "world_seed"}), seed=section.world_seed)
+    world = World(config)
+    options = {"world": WORLD_VERSION, **asdict(config)}
+    corpus = cached([], options, world.relations, world.instances, progress)
+    return Dataset(corpus, corpus.rows(TRAIN), corpus.rows(DEV), corpus.rows(TEST))
+
+
+def _files(section: FileData, progress: Progress | None) -> Dataset:
+    splits = {TRAIN: [*section.pool, *section.train], DEV: section.dev, TEST: section.test}
+    files = [(split, section.root / path) for split, paths in splits.items() for path in paths]
+    options = {} if section.format == "nyt10" else {"source": section.source_field}
+    read = partial(reader(section.format), **options)
+    if section.relations is not None:
+        relations = read_relations(section.root / section.relations)
+    else:
+        relations = relations_of(one for split, path in files if split == TRAIN for one in read(path))
+
+    def instances() -> Iterator[tuple[int, Instance]]:
+        for split, path in files:
+            for instance in read(path, relations=relations):
+                yield split, instance
+
+    layout = [split for split, _ in files]
+    about = {"format": section.format, "splits": layout, **options}
+    corpus = cached([path for _, path in files], about, relations, instances, progress)
+    rows = without_duplicates(corpus, corpus.rows(TRAIN))
+    if section.pool:
+        return Dataset(corpus, *split_by_pair(corpus, rows, section.fractions, section.split_seed))
+    if section.dev:
+        return Dataset(corpus, rows, corpus.rows(DEV), corpus.rows(TEST))
+    shares = (1 - section.dev_fraction, section.dev_fraction)
+    train, dev = split_by_pair(corpus, rows, shares, section.split_seed)
+    return Dataset(corpus, train, dev, corpus.rows(TEST))

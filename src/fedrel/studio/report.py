@@ -1,0 +1,27 @@
+"""`report.html`: one page about a run, one page that sets methods side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedrel.files import write_text
+from fedrel.studio.comparison_page import comparison_page
+from fedrel.studio.page import render
+from fedrel.studio.run_page import run_page
+from fedrel.studio.runs import read_run
+
+
+def write_run_report(run: Path) -> Path:
+    """Write the page of one finished run into its folder; the path of the page."""
+    page = run / "report.html"
+    write_text(page, render("run.html", run_page(read_run(run))))
+    return page
+
+
+def write_comparison_report(folder: Path, runs: Mapping[str, list[Path]]) -> Path:
+    """Write the page that compares methods, each with its runs (one a seed), into `folder`; its path."""
+    page = folder / "report.html"
+    read = {method: [read_run(run) for run in folders] for method, folders in runs.items()}
+    write_text(page, render("comparison.html", comparison_page(folder, read)))
+    return page

@@ -1,0 +1,143 @@
+"""What the page of one run says: its numbers, how it got there, what it cost and what it trained on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedrel.studio import figures, notes, words
+from fedrel.studio.case_study import case_tables
+from fedrel.studio.figures import Series
+from fedrel.studio.page import Plot, flatten
+from fedrel.studio.runs import Result, Round, Run
+
+
+def run_page(run: Run) -> dict[str, Any]:
+    """The values of `run.html`."""
+    result = run.result
+    primary = next(iter(result.metrics), "")
+    return {
+        "title": f"{result.method}, seed {result.seed}",
+        "run": run,
+        "result": result,
+        "primary": primary,
+        "tiles": _tiles(result),
+        "curve": _curve(run, primary),
+        "convergence": _convergence(run, primary),
+        "traffic": _traffic(run.rounds),
+        "kinds": _totals(run.rounds),
+        "selection": _selection(run),
+        "refused": [(one.round, refusal) for one in run.rounds for refusal in one.refused],
+        "methods": [result.method],
+        "cases": case_tables({result.method: run.cases}),
+        "environment": flatten(run.environment),
+    }
+
+
+def _tiles(result: Result) -> list[tuple[str, str]]:
+    """The headline numbers: name and value."""
+    shown = [name for name in ("auc", "p_mean", "max_f1") if name in result.metrics]
+    tiles = [(words.label(name), words.share(result.metrics[name])) for name in shown or result.metrics]
+    if result.selection_precision is not None:
+        tiles.append(("Selection precision", words.share(result.selection_precision)))
+    return [
+        *tiles,
+        ("Rounds", words.count(result.rounds)),
+        ("Sent by sites", words.size(result.bytes.up)),
+        ("Sent to sites", words.size(result.bytes.down)),
+        ("Time", words.duration(result.seconds)),
+    ]
+
+
+def _curve(run: Run, primary: str) -> Plot | None:
+    if run.curve is None or not run.curve.recall:
+        return None
+    line = Series(run.result.method, 0, run.curve.recall, run.curve.precision)
+    return Plot(
+        "Precision and recall",
+        figures.precision_recall([line]),
+        f"Precision over recall on the test set; {words.label(primary)}"
+        f" {words.share(run.result.metrics.get(primary))}.",
+        notes.CURVE,
+    )
+
+
+def _convergence(run: Run, primary: str) -> list[Plot]:
+    """The development metric that the best round was chosen by, and the training loss."""
+    name = words.label(primary)
+    dev = figures.mean_series("dev", 0, [{one.round: (one.dev or {}).get(primary) for one in run.rounds}])
+    loss = figures.mean_series("loss", 1, [{one.round: one.loss for one in run.rounds}])
+    plots = []
+    if dev.y:
+        plots.append(
+            Plot(
+                f"{name} on the development set",
+                _rounds(run, figures.lines([dev], "Round", name, marked=run.result.best_round)),
+                f"{name} on the development set from {words.share(dev.y[0])} in round {dev.x[0]}"
+                f" to {words.share(dev.y[-1])} in round {dev.x[-1]}.",
+                notes.DEVELOPMENT + (notes.KEPT if run.result.best_round else ""),
+            )
+        )
+    if loss.y:
+        plots.append(
+            Plot(
+                "Training loss",
+                _rounds(run, figures.lines([loss], "Round", "Loss")),
+                f"Training loss from {words.share(loss.y[0])} in round {loss.x[0]}"
+                f" to {words.share(loss.y[-1])} in round {loss.x[-1]}.",
+                notes.LOSS,
+            )
+        )
+    return plots
+
+
+def _traffic(rounds: list[Round]) -> list[Plot]:
+    """Bytes a round by kind of message, one plot a direction, on one scale."""
+    totals = _totals(rounds)
+    if not totals:
+        return []
+    numbers = [one.round for one in rounds]
+    top = max(max(one.bytes.up, one.bytes.down) for one in rounds)
+    plots = []
+    for way, title, note in (
+        ("up", "Sent by the sites", notes.SENT_BY_SITES),
+        ("down", "Sent to the sites", notes.SENT_TO_SITES),
+    ):
+        bars = {
+            kind: [
+                getattr(one.bytes.by_kind[kind], way) if kind in one.bytes.by_kind else 0 for one in rounds
+            ]
+            for kind in totals
+        }
+        most = words.size(max(getattr(one.bytes, way) for one in rounds))
+        figure = figures.by_round(figures.stacked_bytes(numbers, bars, top), max(numbers))
+        plots.append(Plot(title, figure, f"{title}, bytes by round; at most {most} in a round.", note))
+    return plots
+
+
+def _totals(rounds: list[Round]) -> dict[str, tuple[int, int]]:
+    """Bytes up and down of each kind of message over the whole run, the heaviest first."""
+    totals: dict[str, tuple[int, int]] = {}
+    for one in rounds:
+        for kind, traffic in one.bytes.by_kind.items():
+            up, down = totals.get(kind, (0, 0))
+            totals[kind] = up + traffic.up, down + traffic.down
+    return dict(sorted(totals.items(), key=lambda item: -sum(item[1])))
+
+
+def _selection(run: Run) -> Plot | None:
+    line = figures.mean_series(
+        "selection precision", 2, [{one.round: one.selection_precision for one in run.rounds}]
+    )
+    if not line.y:
+        return None
+    return Plot(
+        "Selection precision",
+        _rounds(run, figures.lines([line], "Round", "Selection precision", unit=True)),
+        f"Selection precision from {words.share(line.y[0])} in round {line.x[0]}"
+        f" to {words.share(line.y[-1])} in round {line.x[-1]}.",
+        notes.SELECTION,
+    )
+
+
+def _rounds(run: Run, figure: figures.Figure) -> figures.Figure:
+    return figures.by_round(figure, max(run.result.rounds, run.rounds[-1].round))
