@@ -177,9 +177,9 @@ def _files(section: FileData, progress: Progress | None) -> Dataset:
     corpus = cached([path for _, path in files], about, relations, instances, progress)
     rows = without_duplicates(corpus, corpus.rows(TRAIN))
     if section.pool:
-        return Dataset(corpus, *split_by_pair(corpus, rows, section.fractions, section.split_seed))
+        return Dataset(corpus, *split_by_pair(corpus, rows, section.fractions, seed=section.split_seed))
     if section.dev:
         return Dataset(corpus, rows, corpus.rows(DEV), corpus.rows(TEST))
     shares = (1 - section.dev_fraction, section.dev_fraction)
-    train, dev = split_by_pair(corpus, rows, shares, section.split_seed)
+    train, dev = split_by_pair(corpus, rows, shares, seed=section.split_seed)
     return Dataset(corpus, train, dev, corpus.rows(TEST))

@@ -72,7 +72,9 @@ def test_edges() -> None:
 
 def compare_gradients(pcnn: PCNN, batch: Batch) -> None:
     direction = torch.randn(
-        (len(batch.head), 3 * len(pcnn.filters)), generator=torch_generator(1, "direction"), dtype=torch.float64
+        (len(batch.head), 3 * len(pcnn.filters)),
+        generator=torch_generator(1, "direction"),
+        dtype=torch.float64,
     )
     direction[:, ::3] = 0  # as dropout does
     dense = [parameter for parameter in pcnn.parameters() if parameter.requires_grad]
@@ -85,7 +87,7 @@ def compare_gradients(pcnn: PCNN, batch: Batch) -> None:
     found = [words, *(parameter.grad for parameter in dense)]
     for gradient, wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(gradient, wanted)
-        
+
 
 def test_of_equal_values_the_earliest_gets_the_gradient() -> None:
     """Far from both entities all distances are clipped, so equal words give exactly equal outputs."""

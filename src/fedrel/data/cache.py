@@ -46,7 +46,7 @@ def cached(
 
 
 def cache_folder() -> Path:
-    """Where corpora are kept: `FEDREL_CACHE`, else the user's cache folder, else one for this process only."""
+    """Where corpora are kept: `FEDREL_CACHE`, else the user's own, else one for this process only."""
     chosen = os.environ.get("FEDREL_CACHE")
     folder = Path(chosen) if chosen else _user_cache() / "fedrel"
     try:

@@ -14,14 +14,39 @@ from typing import IO, Any
 
 from fedrel.errors import UserError
 
+_PARAGRAPH = 1 << 16  # characters: a longer one ends with its line, so that no file need fit in memory
+
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
     """The lines of a UTF-8 text, numbered from 1; it may be a .gz, .bz2 or .xz, or a .zip of one file."""
+    for number, line in enumerate(_whole_lines(path), 1):
+        yield number, line.rstrip("\r\n")
+
+
+def paragraphs(path: Path) -> Iterator[tuple[int, str]]:
+    """What stands between blank lines, with the number of characters before it in the file."""
+    start, size = 0, 0
+    held: list[str] = []
+    for line in _whole_lines(path):
+        held.append(line)
+        size += len(line)
+        if line.isspace() or size >= _PARAGRAPH:
+            yield start, "".join(held)
+            start, size, held = start + size, 0, []
+    yield start, "".join(held)
+
+
+def stem(path: Path) -> str:
+    """A file's name without what says its form and compression: `notes` of `notes.txt.gz`."""
+    return Path(path.stem).stem if path.suffix in _OPENERS else path.stem
+
+
+def _whole_lines(path: Path) -> Iterator[str]:
     number = 0
     try:
         with closing(_open(path)) as file:
             for number, line in enumerate(file, 1):
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
     except FileNotFoundError as error:
         raise UserError("no such file", file=path, remedy="check the path") from error
     except UnicodeDecodeError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrel.data.columns import Corpus
+from fedrel.data.columns import TRAIN, Corpus
 from fedrel.data.opening import lines
 from fedrel.errors import UserError
 from fedrel.seeding import numpy_generator
@@ -37,6 +37,13 @@ class Partition:
         """The corpus rows of one site."""
         return self.order[self.bounds[site] : self.bounds[site + 1]]
 
+    def label_counts(self, corpus: Corpus) -> NDArray[np.int64]:
+        """How many instances of each relation each site holds, [sites, relations]."""
+        relations = len(corpus.relations)
+        site = np.repeat(np.arange(self.sites), self.sizes)
+        cells = np.bincount(site * relations + corpus.relation[self.order], minlength=self.sites * relations)
+        return cells.reshape(self.sites, relations)
+
 
 def single(rows: NDArray[np.int64]) -> Partition:
     """Everything at one site: centralised training."""
@@ -49,9 +56,8 @@ def iid(rows: NDArray[np.int64], sites: int, seed: int) -> Partition:
         problem = f"cannot split {len(rows)} training instances over {sites} sites"
         raise UserError(problem, remedy=f"choose between 1 and {len(rows)} sites")
     order = numpy_generator(seed, "partition").permutation(np.asarray(rows, np.int64))
-    return Partition(
-        order, np.arange(sites + 1) * len(rows) // sites, tuple(f"site-{k}" for k in range(sites))
-    )
+    bounds = np.arange(sites + 1) * len(rows) // sites
+    return Partition(order, bounds, tuple(f"site-{k}" for k in range(sites)))
 
 
 def by_source(corpus: Corpus, rows: NDArray[np.int64]) -> Partition:
@@ -66,9 +72,10 @@ def by_source(corpus: Corpus, rows: NDArray[np.int64]) -> Partition:
 
 
 def from_file(path: Path, corpus: Corpus, rows: NDArray[np.int64]) -> Partition:
-    """As a text file says: line i is the site, by number or name, of the i-th training instance.
+    """As a text file says: line i is the site, by number or name, of the corpus's i-th training instance.
 
-    Sites are in numerical order where all are numbers, else in alphabetical order.
+    `rows` may leave some out, as duplicates are. Sites are in numerical order where all are numbers, else in
+    alphabetical order.
     """
     labels: list[str] = []
     for number, line in lines(path):
@@ -77,9 +84,11 @@ def from_file(path: Path, corpus: Corpus, rows: NDArray[np.int64]) -> Partition:
                 "expected the number or name of a site, found an empty line", file=path, line=number
             )
         labels.append(line.strip())
-    if len(labels) != len(rows):
-        problem = f"expected a line for each of the {len(rows)} training instances, found {len(labels)}"
+    instances = corpus.rows(TRAIN)
+    if len(labels) != len(instances):
+        problem = f"expected a line for each of the {len(instances)} training instances, found {len(labels)}"
         raise UserError(problem, file=path)
+    labels = [labels[place] for place in np.searchsorted(instances, rows)]
     distinct = set(labels)
     names = sorted(distinct, key=int) if all(map(str.isdecimal, distinct)) else sorted(distinct)
     number_of = {name: number for number, name in enumerate(names)}

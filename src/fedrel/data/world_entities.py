@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedrel.data.world_words import WordMint
 
-TYPES = ("person", "city", "country", "company", "institute", "book", "drug", "disease", "gene")
+# What a writer may call an entity of each type.
 KIND_NOUNS = {
     "person": ("painter", "lawyer", "scholar"),
     "city": ("city", "town", "port"),
@@ -20,6 +20,15 @@ KIND_NOUNS = {
     "drug": ("drug", "compound"),
     "disease": ("disorder", "illness"),
     "gene": ("gene", "protein"),
+}
+# The real words in names; what makes a name unique is the invented word beside them.
+NAME_WORDS = {
+    "city": ("Port", "Upper", "Fort", "New"),
+    "country": ("Republic of", "Kingdom of"),
+    "company": ("Works", "Group", "Mills", "Bank", "Lines", "Foods"),
+    "institute": ("Institute", "College", "University", "Hospital"),
+    "book": ("The Silent", "The Red", "The Last", "The Hollow", "The Distant", "The Second"),
+    "disease": ("syndrome", "fever", "palsy", "disease", "anaemia"),
 }
 
 
@@ -34,79 +43,72 @@ class Entity:
 
 def make_entities(kind: str, count: int, mint: WordMint, generator: np.random.Generator) -> Iterator[Entity]:
     """`count` entities of one type; each has a word or a code of its own in every one of its names."""
-    picks = generator.random((count, 3))
-    for number, (names, pick) in enumerate(zip(_NAMERS[kind](count, mint, picks), picks, strict=True)):
-        # One entity in five is known by its full name only.
-        yield Entity(f"{kind}-{number:05d}", kind, names if pick[2] < 0.8 else names[:1])
+    picks = generator.random(count)
+    common = [
+        NAME_WORDS[kind][int(pick * len(NAME_WORDS[kind]))] if kind in NAME_WORDS else "" for pick in picks
+    ]
+    aliased = generator.random(count) < 0.8  # one entity in five is known by one name only
+    for number, names in enumerate(_NAMERS[kind](mint, common)):
+        yield Entity(f"{kind}-{number:05d}", kind, names if aliased[number] else names[:1])
 
 
-def _choose(options: tuple[str, ...] | list[str], pick: float) -> str:
-    return options[int(pick * len(options))]
-
-
-def _titled(mint: WordMint, count: int, syllables: int, endings: tuple[str, ...]) -> list[str]:
+def _coined(mint: WordMint, count: int, syllables: int, *endings: str) -> list[str]:
     return [word.capitalize() for word in mint.words(count, syllables=syllables, endings=endings)]
 
 
-def _people(count: int, mint: WordMint, picks: np.ndarray) -> Iterator[tuple[str, ...]]:
-    firsts = _titled(mint, min(240, 20 + count // 4), 1, ("a", "en", "o", "il", "us"))
-    for last, pick in zip(_titled(mint, count, 2, ("", "sen", "ich", "ard")), picks, strict=True):
-        first = _choose(firsts, pick[0])
+def _people(mint: WordMint, common: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    firsts = _coined(mint, min(240, 20 + len(common) // 4), 1, "a", "en", "o", "il", "us", "")
+    for number, last in enumerate(_coined(mint, len(common), 2, "", "sen", "ich", "ard")):
+        first = firsts[number % len(firsts)]
         yield f"{first} {last}", last, f"{first[0]} {last}"
 
 
-def _cities(count: int, mint: WordMint, picks: np.ndarray) -> Iterator[tuple[str, ...]]:
-    for word, pick in zip(_titled(mint, count, 1, ("ova", "mere", "by", "stead", "uz")), picks, strict=True):
-        yield (f"{_choose(('Port', 'Upper', 'Fort', 'New'), pick[0])} {word}", word) if pick[1] < 0.4 else (word,)
+def _cities(mint: WordMint, common: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    for number, (word, before) in enumerate(
+        zip(_coined(mint, len(common), 1, "ova", "mere", "by", "stead", "uz"), common, strict=True)
+    ):
+        yield (f"{before} {word}", word) if number % 5 < 2 else (word,)
 
 
-def _countries(count: int, mint: WordMint, picks: np.ndarray) -> Iterator[tuple[str, ...]]:
-    for word, pick in zip(_titled(mint, count, 1, ("ia", "land", "istan")), picks, strict=True):
-        yield word, f"{_choose(('Republic of', 'Kingdom of'), pick[0])} {word}"
+def _countries(mint: WordMint, common: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    for word, before in zip(_coined(mint, len(common), 1, "ia", "land", "istan"), common, strict=True):
+        yield word, f"{before} {word}"
 
 
-def _companies(count: int, mint: WordMint, picks: np.ndarray) -> Iterator[tuple[str, ...]]:
-    codes = mint.codes(count, letters=3)
-    endings = ("Works", "Group", "Mills", "Bank", "Lines", "Foods")
-    for word, code, pick in zip(_titled(mint, count, 2, ("", "ex", "co")), codes, picks, strict=True):
-        yield f"{word} {_choose(endings, pick[0])}", word, code
+def _organisations(mint: WordMint, common: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    codes = mint.codes(len(common), letters=3)
+    for word, after, code in zip(_coined(mint, len(common), 2, "", "ex", "ola"), common, codes, strict=True):
+        yield f"{word} {after}", word, code
 
 
-def _institutes(count: int, mint: WordMint, picks: np.ndarray) -> Iterator[tuple[str, ...]]:
-    codes = mint.codes(count, letters=3)
-    for word, code, pick in zip(_titled(mint, count, 2, ("",)), codes, picks, strict=True):
-        yield f"{word} {_choose(('Institute', 'College', 'University', 'Hospital'), pick[0])}", word, code
+def _books(mint: WordMint, common: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    for word, before in zip(_coined(mint, len(common), 2, ""), common, strict=True):
+        yield f"{before} {word}", f"{before.removeprefix('The ')} {word}"
 
 
-def _books(count: int, mint: WordMint, picks: np.ndarray) -> Iterator[tuple[str, ...]]:
-    adjectives = ("Silent", "Red", "Last", "Hollow", "Distant", "Second")
-    for word, pick in zip(_titled(mint, count, 2, ("",)), picks, strict=True):
-        title = f"{_choose(adjectives, pick[0])} {word}"
-        yield f"The {title}", title
+def _drugs(mint: WordMint, common: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    codes = mint.codes(len(common), letters=2, digits=3, joint="-")
+    return zip(_coined(mint, len(common), 2, "oril", "azene", "ivant", "ulon"), codes, strict=True)
 
 
-def _drugs(count: int, mint: WordMint, picks: np.ndarray) -> Iterator[tuple[str, ...]]:
-    codes = mint.codes(count, letters=2, digits=3, joint="-")
-    return zip(_titled(mint, count, 2, ("oril", "azene", "ivant", "ulon")), codes, strict=True)
+def _diseases(mint: WordMint, common: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    codes = mint.codes(len(common), letters=3)
+    for word, after, code in zip(_coined(mint, len(common), 2, ""), common, codes, strict=True):
+        yield f"{word} {after}", word, code
 
 
-def _diseases(count: int, mint: WordMint, picks: np.ndarray) -> Iterator[tuple[str, ...]]:
-    codes = mint.codes(count, letters=3)
-    endings = ("syndrome", "fever", "palsy", "disease", "anaemia")
-    for word, code, pick in zip(_titled(mint, count, 2, ("",)), codes, picks, strict=True):
-        yield f"{word} {_choose(endings, pick[0])}", word, code
+def _genes(mint: WordMint, common: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    return zip(
+        mint.codes(len(common), letters=3, digits=1), _coined(mint, len(common), 2, "in", "ase"), strict=True
+    )
 
 
-def _genes(count: int, mint: WordMint, picks: np.ndarray) -> Iterator[tuple[str, ...]]:
-    return zip(mint.codes(count, letters=3, digits=1), _titled(mint, count, 2, ("in", "ase")), strict=True)
-
-
-_NAMERS = {
+_NAMERS: dict[str, Callable[[WordMint, Sequence[str]], Iterator[tuple[str, ...]]]] = {
     "person": _people,
     "city": _cities,
     "country": _countries,
-    "company": _companies,
-    "institute": _institutes,
+    "company": _organisations,
+    "institute": _organisations,
     "book": _books,
     "drug": _drugs,
     "disease": _diseases,

@@ -1,4 +1,4 @@
-"""The words around the facts: invented vocabulary, poured into a style's patterns by the thousand."""
+"""The words around the facts: an invented vocabulary, poured into patterns by the thousand."""
 
 from __future__ import annotations
 
@@ -6,24 +6,36 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from fedrel.data.text import tokenise
 from fedrel.data.world_words import WordMint, draw, zipf_cdf
 
 T = TypeVar("T")
 
 _SLOT = re.compile(r"\{([navdy])\}")
-_TOKEN = re.compile(r"\w+|[^\w\s]")
 _BATCH = 256
-# Of a hundred vocabulary words, how many are nouns, adjectives, verbs and adverbs; and what they end in.
+# Of a hundred vocabulary words, how many are nouns, adjectives, verbs and adverbs, and what they end in.
 _CLASSES = {
-    "n": (52, ("", "", "", "er", "ment", "ine")),
-    "a": (18, ("ic", "al", "ous", "")),
+    "n": (52, ("", "", "", "er", "ine", "om")),
+    "a": (18, ("ic", "al", "ous", "ish")),
     "v": (20, ("ed",)),
     "d": (10, ("ly",)),
 }
+
+
+class Phrase(NamedTuple):
+    """A piece of text and how many tokens it has."""
+
+    text: str
+    tokens: int
+
+
+def phrase(text: str) -> Phrase:
+    """A piece of text, counted."""
+    return Phrase(text, len(tokenise(text)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +58,11 @@ def make_vocabulary(size: int, mint: WordMint) -> Vocabulary:
     """`size` new words, Zipf-Mandelbrot distributed (the offset leaves the top ranks to function words)."""
     words, cdf = {}, {}
     for kind, (share, endings) in _CLASSES.items():
-        count = max(1, round(size * share / 100))
-        short = min(count, 60)
-        medium = min(count - short, 4000)
+        count = round(size * share / 100)
+        short, medium = min(count, 100), min(count, 5000)
         coined = mint.words(short, syllables=1, endings=endings)
-        coined += mint.words(medium, syllables=2, endings=endings)
-        coined += mint.words(count - short - medium, syllables=3, endings=endings)
+        coined += mint.words(medium - short, syllables=2, endings=endings)
+        coined += mint.words(count - medium, syllables=3, endings=endings)
         words[kind] = np.array(coined, dtype=object)
         cdf[kind] = zipf_cdf(count, offset=3.0)
     words["y"] = np.array([str(number) for number in range(10, 1990)], dtype=object)
@@ -59,35 +70,25 @@ def make_vocabulary(size: int, mint: WordMint) -> Vocabulary:
     return Vocabulary(words, cdf)
 
 
-@dataclass(frozen=True, slots=True)
-class Phrase:
-    """A piece of text and how many tokens it has."""
-
-    text: str
-    tokens: int
-
-
-def phrase(text: str) -> Phrase:
-    """A piece of text, counted."""
-    return Phrase(text, len(_TOKEN.findall(text)))
-
-
-def phrases(patterns: Sequence[str], vocabulary: Vocabulary, generator: np.random.Generator) -> Iterator[Phrase]:
+def phrases(
+    patterns: Sequence[str], vocabulary: Vocabulary, generator: np.random.Generator
+) -> Iterator[Phrase]:
     """An endless stream of the patterns with their slots filled."""
     formats = [_SLOT.sub("%s", pattern) for pattern in patterns]
-    tokens = [len(_TOKEN.findall(_SLOT.sub("w", pattern))) for pattern in patterns]
+    tokens = [phrase(_SLOT.sub("w", pattern)).tokens for pattern in patterns]
     kinds = [_SLOT.findall(pattern) for pattern in patterns]
     while True:
-        choice = generator.integers(len(patterns), size=_BATCH).tolist()
-        slots = np.array([kind for pattern in choice for kind in kinds[pattern]])
-        flat = np.empty(len(slots), dtype=object)
+        chosen = generator.integers(len(patterns), size=_BATCH).tolist()
+        slots = np.array([kind for index in chosen for kind in kinds[index]], dtype="<U1")
+        filling = np.empty(len(slots), dtype=object)
         for kind, words in vocabulary.words.items():
             mine = slots == kind
-            flat[mine] = words[draw(vocabulary.cdf[kind], generator.random(np.count_nonzero(mine)))]
-        words_left = iter(flat.tolist())
-        for pattern in choice:
-            filling = tuple(next(words_left) for _ in kinds[pattern])
-            yield Phrase(formats[pattern] % filling, tokens[pattern])
+            filling[mine] = words[draw(vocabulary.cdf[kind], generator.random(np.count_nonzero(mine)))]
+        words_in_order, start = filling.tolist(), 0
+        for index in chosen:
+            end = start + len(kinds[index])
+            yield Phrase(formats[index] % tuple(words_in_order[start:end]), tokens[index])
+            start = end
 
 
 class Dice:

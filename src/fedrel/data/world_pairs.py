@@ -10,10 +10,9 @@ import numpy as np
 from fedrel.data.world_relations import Relation
 from fedrel.data.world_words import draw, zipf_cdf
 
-# How concentrated the noise rates of single pairs are around the mean: at 2, a Beta distribution that is flat at
-# noise 0.5 and has most of its mass near 0 and 1 elsewhere, so that some bags are clean and some have nothing right.
+# How concentrated the noise rates of single pairs are around their mean (the sum of the Beta distribution's two
+# parameters): at 2 they are flat over 0..1 for noise 0.5, so that some bags are clean and some have nothing right.
 NOISE_CONCENTRATION = 2.0
-SPLITS = ("train", "dev", "test")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +64,12 @@ def bag_sizes(sentences: int, pairs: int, tail: float, generator: np.random.Gene
 
 
 def take_census(relations: Sequence[Relation], topics: np.ndarray) -> Census:
-    """How many entities of each type the pairs with these topics need: popular ones recur, yet pairs stay distinct."""
+    """How many entities of each type these topics need: popular ones recur, yet pairs stay distinct."""
     demand: dict[str, int] = {}
     for relation, pairs in zip(relations, np.bincount(topics, minlength=len(relations)), strict=True):
         for kind in (relation.head, relation.tail):
             demand[kind] = demand.get(kind, 0) + int(pairs)
-    count = {kind: max(30, pairs // 5, int(3 * pairs**0.5)) for kind, pairs in demand.items()}
+    count = {kind: max(30, pairs // 10, int(3 * pairs**0.5)) for kind, pairs in demand.items()}
     first = dict(zip(count, np.cumsum([0, *count.values()]).tolist(), strict=False))
     return Census(first, count)
 

@@ -1,21 +1,19 @@
 """Writing styles: what the same fact sounds like in a news wire, a clinic's notes, a ledger.
 
-Filler patterns have slots for invented words: {n} noun, {a} adjective, {v} past verb, {d} adverb, and {y} for a year.
+Patterns have slots for invented words: {n} noun, {a} adjective, {v} past verb, {d} adverb; and {y} for a year.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-TOPICS = ("life", "places", "business", "culture", "medicine")
-FRAME_KINDS = (
-    "active", "relative", "passive", "copula", "apposition", "fronted", "bracket", "entry", "nominal", "participle",
-)  # fmt: skip
+import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """A way of writing: how long its sentences run, what it writes about, which syntax and which filler it likes."""
+    """A way of writing: how long its sentences run, its favourite topics and syntax, and its filler."""
 
     name: str
     length: float
@@ -24,10 +22,17 @@ class Style:
     openers: tuple[str, ...]
     asides: tuple[str, ...]
     tails: tuple[str, ...]
-    chatter: tuple[str, ...]
+    subjects: tuple[str, ...]
 
 
-_OPENERS = ("in the {a} {n}, ", "after the {n}, ", "by {y}, ", "in the {n} of {n}, ", "{d}, ", "for the {n}, ")
+_OPENERS = (
+    "in the {a} {n}, ",
+    "after the {n}, ",
+    "by {y}, ",
+    "in the {n} of {n}, ",
+    "{d}, ",
+    "for the {n}, ",
+)
 _ASIDES = (
     ", in the {n} of {n},",
     ", after a {a} {n},",
@@ -52,13 +57,15 @@ VERB_PHRASES = (
     " {v} the {n}",
     " {d} {v} a {n}",
     " {v} in the {n}",
-    " was {v} by the {n}",
     " had {v} the {a} {n}",
     " {v} and {v}",
     " remained {a}",
     " kept the {n} {a}",
+    " {v} the {n} of the {n}",
+    " missed the {n} of {n}",
 )
-_CHATTER = ("the {n}", "a {a} {n}", "the {n} of the {n}", "nothing in the {n}", "each {n}", "the {a} {n}")
+_SUBJECTS = ("the {n}", "a {a} {n}", "the {n} of the {n}", "nothing in the {n}", "each {n}", "the {a} {n}")
+SHARED = (_OPENERS, _ASIDES, _TAILS, _SUBJECTS, VERB_PHRASES)
 
 STYLES: tuple[Style, ...] = (
     Style(
@@ -153,4 +160,11 @@ def tails(style: Style) -> tuple[str, ...]:
 
 def subjects(style: Style) -> tuple[str, ...]:
     """What this style's sentences about nothing in particular begin with."""
-    return style.chatter + _CHATTER
+    return style.subjects + _SUBJECTS
+
+
+def style_cdf(styles: Sequence[Style], topic: str) -> np.ndarray:
+    """The cumulative distribution over the styles in which a topic is written about, without its last 1."""
+    weights = np.array([style.topics.get(topic, 1.0) for style in styles])
+    cdf: np.ndarray = np.cumsum(weights)[:-1] / weights.sum()
+    return cdf

@@ -65,7 +65,7 @@ class Extractor(nn.Module, ABC):
         self._base = weights
 
     def update(self) -> dict[str, npt.NDArray[np.float32] | Rows]:
-        """The weights after training since `begin`: dense ones whole, word tables by the rows that changed."""
+        """The weights after training since `begin`: dense ones whole, word tables by changed rows."""
         tables = self._tables()
         return {
             name: tables[name].changed() if name in tables else parameter.detach().clone().cpu().numpy()

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def dropout(x: Tensor, p: float, generator: torch.Generator | None) -> Tensor:
-    """Set each number to zero with probability `p` and divide the rest by `1 - p`; without a generator, nothing."""
+    """Set each number to zero with probability `p`, divide the rest by `1 - p`; without a generator, do nothing."""
     if generator is None or p == 0:
         return x
     kept = torch.rand(x.shape, generator=generator, dtype=x.dtype, device=x.device).ge_(p)

@@ -66,12 +66,10 @@ class PCNN(Extractor):
     def encode(self, batch: Batch) -> Tensor:
         """The vector of each sentence, [S, 3 * filters]."""
         words, inverse = self.words.distinct(batch.words)
-        layout = lay_out(
-            inverse, batch.starts, batch.head, batch.tail, reach=self.max_length, window=self.window
-        )
-        return convolve_and_pool(
-            words, self.head_positions, self.tail_positions, self.filters, self.filters_bias, layout
-        )
+        entities = torch.stack([batch.head, batch.tail])
+        layout = lay_out(inverse, batch.starts, entities, reach=self.max_length, window=self.window)
+        tables = (words, self.head_positions, self.tail_positions)
+        return convolve_and_pool(tables, self.filters, self.filters_bias, layout)
 
 
 def _word_vectors(size: int, dimension: int, given: Tensor | None, generator: torch.Generator) -> Tensor:

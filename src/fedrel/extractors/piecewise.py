@@ -1,18 +1,19 @@
 """The inner loop of PCNN: a convolution over packed sentences and the largest value of each piece.
 
-Everything an extractor computes per token happens here, behind one function, `convolve_and_pool`.
+All that PCNN computes per token happens here, behind two functions: `lay_out` and `convolve_and_pool`.
 
 Sentences stand end to end with a gap of `window // 2` zero rows around each, so one pass convolves all of
 them and none reads its neighbour. Two facts make it cheap:
 
 - A word adds the same vector to the convolution wherever it stands. So each distinct word (and distance)
   is multiplied by the filters once, and the convolution is a sum of `3 * window` rows of that table.
-- The gradient of a maximum is sparse: of a piece's tokens one per filter has any. Both gradients, of the
-  filters and of the inputs, are weighted sums of rows over those (token, filter) pairs only.
+- The gradient of a maximum is sparse: of a piece's tokens one per filter has any. The gradients of the
+  filters and of the inputs are weighted sums of rows over those (token, filter) pairs only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,58 +24,57 @@ from torch import Tensor
 _SUM = 0  # torch.embedding_bag's number for it
 _CHUNK = 2048  # rows convolved at a time when no gradient is needed: their output stays in the cache
 
+Tables = Sequence[Tensor]
+"""Vectors of the words, of the distances to the head and of those to the tail: [n, width], each its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where each of the `N` packed rows (tokens and gaps) finds its features and which piece it is in."""
+    """Where each of `N` packed rows, tokens and gaps, finds its features, and which piece it is in."""
 
-    features: Tensor  # [3, N] int64: word, distance to head, distance to tail; 0 in a gap, else 1 + row
-    segment: Tensor  # [N - 2 * (window // 2)] int64: 3 * sentence + piece; 3 * S in a gap
+    features: Tensor  # [3, N] int64: rows of the three tables; 0 in a gap
+    gaps: Tensor  # [h * (S + 1)] int64: the rows that are gaps, h = window // 2
+    segment: Tensor  # [N - 2h] int64, of rows h to N - h: 3 * sentence + piece; 3 * S in a gap
     sentences: int
     window: int
 
 
-def lay_out(
-    inverse: Tensor, starts: Tensor, head: Tensor, tail: Tensor, *, reach: int, window: int
-) -> Layout:
-    """Pack sentences; `inverse` is each token's word row, `reach` the largest distance told apart."""
-    device = starts.device
-    sentences, tokens, half = len(head), len(inverse), window // 2
-    sentence = torch.repeat_interleave(
-        torch.arange(sentences, device=device), starts.diff(), output_size=tokens
-    )
+def lay_out(inverse: Tensor, starts: Tensor, entities: Tensor, *, reach: int, window: int) -> Layout:
+    """Pack sentences.
+
+    `inverse` [T] is each token's row in the table of words; `entities` [2, S] are the places of head and
+    tail; `reach` is the largest distance told apart, so that a table of distances has 2 * reach + 1 rows.
+    """
+    device, half, sentences, tokens = starts.device, window // 2, entities.shape[1], len(inverse)
+    numbers = torch.arange(sentences + 1, device=device)
+    sentence = torch.repeat_interleave(numbers[:-1], starts.diff(), output_size=tokens)
     token = torch.arange(tokens, device=device)
-    place = token - starts[sentence]
-    to_head, to_tail = place - head[sentence], place - tail[sentence]
-    row = token + half * (sentence + 1)
+    away = token - (starts[:-1] + entities).index_select(1, sentence)
+    centre = token + half * sentence  # the token's place when the first gap is not counted
 
-    features = torch.zeros((3, tokens + half * (sentences + 1)), dtype=torch.int64, device=device)
-    features[0, row] = inverse + 1
-    features[1, row] = to_head.clamp(-reach, reach) + (reach + 1)
-    features[2, row] = to_tail.clamp(-reach, reach) + (reach + 1)
-    segment = torch.full((features.shape[1] - 2 * half,), 3 * sentences, device=device)
-    # A token is past the earlier start if past either, past the later one if past both.
-    segment[row - half] = 3 * sentence + (to_head > 0) + (to_tail > 0)
-    return Layout(features, segment, sentences, window)
+    features = starts.new_zeros((3, tokens + half * (sentences + 1)))
+    features[0, half:].index_copy_(0, centre, inverse)
+    features[1:, half:].index_copy_(1, centre, away.clamp(-reach, reach) + reach)
+    segment = starts.new_full((features.shape[1] - 2 * half,), 3 * sentences)
+    # A token is past the earlier entity if past either, and past the later one if past both.
+    segment.index_copy_(0, centre, 3 * sentence + (away > 0).sum(0))
+    gaps = (starts + half * numbers)[:, None] + numbers.new_tensor(range(half))
+    return Layout(features, gaps.reshape(-1), segment, sentences, window)
 
 
-def convolve_and_pool(
-    words: Tensor, head: Tensor, tail: Tensor, weight: Tensor, bias: Tensor | None, layout: Layout
-) -> Tensor:
+def convolve_and_pool(tables: Tables, weight: Tensor, bias: Tensor, layout: Layout) -> Tensor:
     """ReLU of the largest convolution output in each piece, [S, 3 * filters], piece after piece.
 
-    `words`, `head`, `tail` are the rows that `layout.features` counts. `weight` is [filters, window * width]:
-    in each filter one offset after another, in each offset the word's numbers, the head's, the tail's.
-    An empty piece gives 0; a gap never wins.
+    `weight` is [filters, window * width]: in a filter one offset after another, in an offset the numbers for
+    the word, the head's distance, the tail's. An empty piece gives 0; a gap never wins.
     """
     if torch.is_grad_enabled():
-        pooled: Tensor = _ConvolveAndPool.apply(words, head, tail, weight, bias, layout)  # type: ignore[no-untyped-call]
+        pooled: Tensor = _ConvolveAndPool.apply(weight, bias, layout, *tables)  # type: ignore[no-untyped-call]
         return pooled
-    table = _project(words, head, tail, weight, bias, layout.window)
-    lookups = _lookups(layout, len(words), len(head))
-    pooled = table.new_zeros((3 * layout.sentences + 1, len(weight)))
-    for rows, segment in zip(lookups.split(_CHUNK), layout.segment.split(_CHUNK), strict=True):
-        _raise_to(pooled, segment, _sum_rows(table, rows))
+    table, lookups = _project(tables, weight, bias, layout.window), _lookups(tables, layout)
+    pooled = weight.new_zeros((3 * layout.sentences + 1, len(weight)))
+    for rows, segment in zip(torch.split(lookups, _CHUNK), torch.split(layout.segment, _CHUNK), strict=True):
+        _raise(pooled, segment, _sum_rows(table, rows))
     return pooled[:-1].view(layout.sentences, -1)
 
 
@@ -82,114 +82,97 @@ class _ConvolveAndPool(torch.autograd.Function):
     """`convolve_and_pool` with its sparse gradient."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        words: Tensor,
-        head: Tensor,
-        tail: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        layout: Layout,
-    ) -> Tensor:
+    def forward(ctx: Any, weight: Tensor, bias: Tensor, layout: Layout, *tables: Tensor) -> Tensor:
         """Convolve all rows at once and keep the output: the backward pass finds the winners in it."""
-        table = _project(words, head, tail, weight, bias, layout.window)
-        output = _sum_rows(table, _lookups(layout, len(words), len(head)))
+        output = _sum_rows(_project(tables, weight, bias, layout.window), _lookups(tables, layout))
         pooled = output.new_zeros((3 * layout.sentences + 1, len(weight)))
-        _raise_to(pooled, layout.segment, output)
+        _raise(pooled, layout.segment, output)
         ctx.layout = layout
-        ctx.save_for_backward(words, head, tail, weight, output, pooled)
+        ctx.save_for_backward(weight, output, pooled, *tables)
         return pooled[:-1].view(layout.sentences, -1)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Sum over the (row, filter) pairs that won their piece and have a gradient; no other has any."""
         layout: Layout = ctx.layout
-        words, head, tail, weight, output, pooled = ctx.saved_tensors
+        weight, output, pooled, *tables = ctx.saved_tensors
         gradient = gradients[0].reshape(-1, len(weight))
-        # ReLU passes nothing where the largest value was not above 0. The last row is the gaps'.
-        gradient = torch.where(pooled[:-1] > 0, gradient, 0)
+        gradient = gradient * (pooled[:-1] > 0)  # ReLU's part
         winners = _Winners(output, pooled, gradient, layout.segment)
 
-        inputs = torch.cat(
-            [_with_gap(table)[rows] for table, rows in zip((words, head, tail), layout.features)], 1
-        )
-        d_weight = winners.by_filter(_windows(inputs, layout.window))
-        d_windows = winners.by_row(weight)
-        width = inputs.shape[1]
+        sources = zip(tables, layout.features, strict=True)
+        inputs = torch.cat([table.index_select(0, rows) for table, rows in sources], 1)
+        inputs.index_fill_(0, layout.gaps, 0)
+        rows, width = inputs.shape
+        windows = inputs.as_strided((rows - layout.window + 1, layout.window * width), (width, 1))
+        d_weight = winners.by_filter(windows)
+
         d_inputs = torch.zeros_like(inputs)
-        for offset, d_offset in enumerate(d_windows.split(width, 1)):
+        for offset, d_offset in enumerate(torch.split(winners.by_row(weight), width, 1)):
             d_inputs[offset : offset + len(d_offset)] += d_offset
+        d_inputs.index_fill_(0, layout.gaps, 0)
+        d_features = torch.split(d_inputs, [table.shape[1] for table in tables], 1)
         d_tables = [
-            _with_gap(table).zero_().index_add_(0, rows, d_rows)[1:]
-            for table, rows, d_rows in zip(
-                (words, head, tail),
-                layout.features,
-                d_inputs.split([words.shape[1], head.shape[1], tail.shape[1]], 1),
-            )
+            torch.zeros_like(table).index_add_(0, rows, d_feature)
+            for table, rows, d_feature in zip(tables, layout.features, d_features, strict=True)
         ]
-        d_bias = gradient.sum(0) if ctx.needs_input_grad[4] else None
-        return *d_tables, d_weight, d_bias, None
+        return d_weight, gradient.sum(0), None, *d_tables
 
 
 class _Winners:
-    """The (row, filter) pairs whose output is the largest of its piece, with the gradient of each, by row."""
+    """The (row, filter) pairs whose output is the largest of its piece, with the gradient of each."""
 
     def __init__(self, output: Tensor, pooled: Tensor, gradient: Tensor, segment: Tensor) -> None:
-        self.rows, self.filters = output.shape
-        # What has no gradient is never equal to anything, nor is what stands in a gap.
-        sought = torch.nn.functional.pad(
-            pooled[:-1].masked_fill(gradient == 0, torch.inf), (0, 0, 0, 1), value=torch.inf
-        )
-        flat = _where_equal(output, sought.index_select(0, segment))
-        row = flat // self.filters
-        self.filter = flat - row * self.filters
-        piece = segment.index_select(0, row) * self.filters + self.filter
-        if len(flat) > int((gradient != 0).sum()):  # an exact tie: the earliest row has it
+        rows, self._filters = output.shape
+        # What has no gradient and what stands in a gap is never equal to anything.
+        sought = torch.full_like(pooled, torch.inf)
+        sought[:-1] = torch.where(gradient != 0, pooled[:-1], torch.inf)
+        found = _where_equal(output, sought.index_select(0, segment))
+        row = found // self._filters
+        filter_ = found - row * self._filters
+        piece = segment.index_select(0, row) * self._filters + filter_
+        if len(found) > int(torch.count_nonzero(gradient)):  # an exact tie: the earliest row has it
             first = _firsts(piece)
-            flat, row, piece, self.filter = flat[first], row[first], piece[first], self.filter[first]
-        self.row = row
-        self.value = gradient.reshape(-1).index_select(0, piece)
-        self._row_starts = torch.searchsorted(
-            flat, torch.arange(self.rows, device=flat.device) * self.filters
-        )
+            row, filter_, piece = row[first], filter_[first], piece[first]
+        self._row, self._filter = row, filter_
+        self._value = gradient.reshape(-1).index_select(0, piece)
+        self._row_starts = _starts(row, rows)
 
     def by_row(self, filters: Tensor) -> Tensor:
         """The sum over each row's winning filters of gradient times filter, [rows, n]."""
-        return _weighted_sums(filters, self.filter, self._row_starts, self.value)
+        return _weighted_sums(filters, self._filter, self._row_starts, self._value)
 
     def by_filter(self, rows: Tensor) -> Tensor:
         """The sum over each filter's winning rows of gradient times row, [filters, n]."""
-        order, starts = _grouped(self.filter, self.filters)
-        return _weighted_sums(rows, self.row[order], starts, self.value[order])
+        order = _order(self._filter, self._filters)
+        starts = _starts(self._filter, self._filters)
+        return _weighted_sums(
+            rows, self._row.index_select(0, order), starts, self._value.index_select(0, order)
+        )
 
 
-def _project(
-    words: Tensor, head: Tensor, tail: Tensor, weight: Tensor, bias: Tensor | None, window: int
-) -> Tensor:
-    """Each feature row times each offset's filters, [(1 + u + 2 * distances) * window, filters]; first a gap's zeros."""
-    filters = len(weight)
-    sizes = [words.shape[1], head.shape[1], tail.shape[1]]
-    by_feature = weight.view(filters, window, -1).permute(2, 1, 0).reshape(sum(sizes), window * filters)
-    of_word, of_head, of_tail = by_feature.split(sizes)
-    table = weight.new_empty((1 + len(words) + len(head) + len(tail), window * filters))
-    gap, word_rows, head_rows, tail_rows = table.split([1, len(words), len(head), len(tail)])
+def _project(tables: Tables, weight: Tensor, bias: Tensor, window: int) -> Tensor:
+    """A gap's zeros, then each row of the tables, times each offset's filters, [(1 + rows) * window, filters]."""
+    filters, sizes = len(weight), [len(table) for table in tables]
+    by_offset = weight.view(filters, window, -1).permute(2, 1, 0).reshape(-1, window * filters)
+    projected = weight.new_empty((1 + sum(sizes), window * filters))
+    gap, *parts = torch.split(projected, [1, *sizes])
     gap.zero_()
-    torch.mm(words, of_word, out=word_rows)
-    torch.mm(head, of_head, out=head_rows)
-    torch.mm(tail, of_tail, out=tail_rows)
-    if bias is not None:  # every token has one distance to the tail at its own offset: the bias rides on it
-        middle = window // 2 * filters
-        tail_rows[:, middle : middle + filters] += bias
-    return table.view(-1, filters)
+    factors = torch.split(by_offset, [table.shape[1] for table in tables])
+    for table, factor, part in zip(tables, factors, parts, strict=True):
+        torch.mm(table, factor, out=part)
+    # A token has one distance to the tail at its own offset: the bias rides on it.
+    parts[-1].view(-1, window, filters)[:, window // 2] += bias
+    return projected.view(-1, filters)
 
 
-def _lookups(layout: Layout, words: int, distances: int) -> Tensor:
-    """The rows of the projected table whose sum is a row's convolution, [rows, 3 * window]."""
-    device = layout.features.device
-    skipped = torch.tensor([[0], [words], [words + distances]], device=device)
-    base = torch.where(layout.features > 0, layout.features + skipped, 0) * layout.window
-    around = base.unfold(1, layout.window, 1) + torch.arange(layout.window, device=device)
-    return around.transpose(0, 1).reshape(-1, 3 * layout.window)
+def _lookups(tables: Tables, layout: Layout) -> Tensor:
+    """The rows of the projected tables whose sum is a row's convolution, [rows, 3 * window]."""
+    words, head, _ = tables
+    begin = layout.features.new_tensor([[1], [1 + len(words)], [1 + len(words) + len(head)]])
+    first = (layout.features + begin).index_fill_(1, layout.gaps, 0) * layout.window
+    offsets = torch.arange(layout.window, device=first.device)
+    return (first.unfold(1, layout.window, 1) + offsets).transpose(0, 1).reshape(-1, 3 * layout.window)
 
 
 def _sum_rows(table: Tensor, lookups: Tensor) -> Tensor:
@@ -203,16 +186,30 @@ def _weighted_sums(table: Tensor, rows: Tensor, starts: Tensor, weights: Tensor)
     return torch.embedding_bag(table, rows, starts, mode=_SUM, per_sample_weights=weights)[0]
 
 
-def _raise_to(pooled: Tensor, segment: Tensor, output: Tensor) -> None:
-    """Raise each segment's row to the largest of its outputs; rows that begin at 0 end as ReLU's."""
+def _raise(pooled: Tensor, segment: Tensor, output: Tensor) -> None:
+    """Raise each segment's row to the largest of its outputs: what begins at 0 ends as ReLU's."""
     pooled.scatter_reduce_(0, segment[:, None].expand_as(output), output, "amax")
 
 
 def _where_equal(left: Tensor, right: Tensor) -> Tensor:
     """The flat places where two tensors are equal, ascending."""
-    if left.is_cpu:  # numpy compares and lists twice as fast as torch does
+    if left.is_cpu:  # numpy compares and lists twice as fast as torch
         return torch.from_numpy(np.flatnonzero(left.numpy() == right.numpy()))
     return (left == right).reshape(-1).nonzero().squeeze(1)
+
+
+def _order(keys: Tensor, groups: int) -> Tensor:
+    """An order that puts equal keys together, the smallest first."""
+    if keys.is_cpu and groups <= 1 << 16:  # numpy sorts small integers by radix
+        small = keys.numpy().astype(np.uint8 if groups <= 1 << 8 else np.uint16)
+        return torch.from_numpy(np.argsort(small, kind="stable"))
+    return torch.sort(keys, stable=True).indices
+
+
+def _starts(keys: Tensor, groups: int) -> Tensor:
+    """Where each group begins among the keys in order."""
+    counts = torch.bincount(keys, minlength=groups)
+    return counts.cumsum(0) - counts
 
 
 def _firsts(keys: Tensor) -> Tensor:
@@ -221,24 +218,3 @@ def _firsts(keys: Tensor) -> Tensor:
     new = torch.ones_like(ordered, dtype=torch.bool)
     torch.ne(ordered[1:], ordered[:-1], out=new[1:])
     return order[new].sort().values
-
-
-def _grouped(keys: Tensor, groups: int) -> tuple[Tensor, Tensor]:
-    """An order that puts equal keys together, and where each of the groups begins in it."""
-    if keys.is_cpu:  # numpy sorts small integers by radix
-        small = keys.numpy().astype(np.uint8 if groups <= 256 else np.uint16 if groups <= 65536 else np.int64)
-        order = torch.from_numpy(np.argsort(small, kind="stable"))
-    else:
-        order = torch.sort(keys, stable=True).indices
-    counts = torch.bincount(keys, minlength=groups)
-    return order, counts.cumsum(0) - counts
-
-
-def _with_gap(table: Tensor) -> Tensor:
-    """A copy of a table with a row of zeros before its first."""
-    return torch.cat([table.new_zeros((1, table.shape[1])), table])
-
-
-def _windows(inputs: Tensor, window: int) -> Tensor:
-    """Each window of rows as one row, [rows - window + 1, window * width]."""
-    return inputs.unfold(0, window, 1).transpose(1, 2).reshape(len(inputs) - window + 1, -1)

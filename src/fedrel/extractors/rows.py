@@ -56,7 +56,7 @@ class RowEmbedding(nn.Module):
 
     @torch.no_grad()
     def descend(self, rate: float, decay: float) -> None:
-        """One step of SGD on the whole table, `p -= rate * (gradient + decay * p)`, at the cost of the rows used."""
+        """A step of SGD on the whole table, `p -= rate * (gradient + decay * p)`, at the cost of the rows used."""
         self.scale *= 1 - rate * decay
         if abs(self.scale) < _SMALLEST_SCALE:
             self._fold()

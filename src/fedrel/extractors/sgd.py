@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from fedrel.extractors.base import Extractor
 from fedrel.extractors.rows import RowEmbedding
@@ -20,11 +21,15 @@ class SGD:
     @torch.no_grad()
     def step(self) -> None:
         """Go down the gradients of the last backward pass, and clear them."""
-        moving = [parameter for parameter in self._dense if parameter.grad is not None]
+        moving: list[Tensor] = []
+        gradients: list[Tensor] = []
+        for parameter in self._dense:
+            if parameter.grad is not None:
+                moving.append(parameter)
+                gradients.append(parameter.grad)
         if moving:
-            if self.weight_decay:
-                torch._foreach_mul_(moving, 1 - self.lr * self.weight_decay)
-            torch._foreach_add_(moving, [parameter.grad for parameter in moving], alpha=-self.lr)
+            torch._foreach_mul_(moving, 1 - self.lr * self.weight_decay)
+            torch._foreach_add_(moving, gradients, alpha=-self.lr)
         for table in self._tables:
             table.descend(self.lr, self.weight_decay)
         self.zero_grad()

@@ -1,23 +1,22 @@
-"""The worker-process engine: sites side by side, one thread each, with the same results as one after the other.
+"""The worker-process engine: sites side by side, with the same results as one after the other.
 
-Two single-threaded processes beat one process with two threads here, so the site is the unit of parallelism.
+Two single-threaded processes beat one process with two threads, so the site is the unit of parallelism.
 Workers live as long as the run, each with one resident model. What they are sent and what they send back are
-encoded messages, the same bytes that would cross a network; nothing is pickled but the start-up arguments.
+encoded messages, the same bytes that would cross a network.
 """
 
 from __future__ import annotations
 
-import json
-import multiprocessing
+import subprocess
+import sys
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,19 +25,23 @@ from fedrel.data.bags import Bags, slices
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer
 from fedrel.federation.journal import Entry
-from fedrel.federation.local import answered
 from fedrel.federation.messages import Arrays
-from fedrel.federation.wire import decode, encode
+from fedrel.federation.wire import read_block, write_block
 
 if TYPE_CHECKING:
-    from multiprocessing.process import BaseProcess
-
     from fedrel.config import Config
-    from fedrel.federation.site import Desk, Materials
+    from fedrel.federation.site import Materials
     from fedrel.federation.weights import Weights
 
 SCORED_BY_A_WORKER = 4096  # sentences of evaluation that go to a worker at a time
-AHEAD = 2  # sites each worker may be ahead of the next one in order: bounds what waits in memory
+AHEAD = 2  # answers a worker may be ahead of the next one in order: bounds what waits in memory
+
+
+class Block(NamedTuple):
+    """What goes through a worker's pipe."""
+
+    note: Mapping[str, Any]
+    arrays: Arrays
 
 
 class WorkerEngine:
@@ -46,80 +49,78 @@ class WorkerEngine:
 
     def __init__(self, config: Config, materials: Materials, workers: int) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="fedrel-")
-        materials.save(Path(self._folder.name))
-        context = multiprocessing.get_context("spawn")  # a forked process would inherit torch's threads
-        self._pipes: list[Connection] = []
-        self._processes: list[BaseProcess] = []
-        for _ in range(workers):
-            ours, theirs = context.Pipe()
-            process = context.Process(
-                target=_work, args=(theirs, config.model_dump_json(), self._folder.name), daemon=True
-            )
-            process.start()
-            theirs.close()
-            self._pipes.append(ours)
-            self._processes.append(process)
+        folder = Path(self._folder.name)
+        materials.save(folder)
+        (folder / "config.json").write_text(config.model_dump_json())
+        command = [sys.executable, "-m", "fedrel.federation.worker", str(folder)]
+        self._workers = [
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(workers)
+        ]
 
     def ask(
         self, phase: str, round_: int, shared: Arrays, own: Mapping[int, Arrays]
     ) -> Iterator[tuple[int, Answer]]:
         """Put one question to the sites in `own`; answers come back in the order of the sites."""
         tasks = [
-            _block({"verb": "answer", "site": site, "round": round_}, arrays) for site, arrays in own.items()
+            Block({"verb": "answer", "site": site, "round": round_}, arrays) for site, arrays in own.items()
         ]
-        answers = self._spread(_block({"verb": "open", "phase": phase}, shared), tasks)
+        answers = self._spread(Block({"verb": "open", "phase": phase}, shared), tasks)
         for site, (note, arrays) in zip(own, answers, strict=True):
             if note["failure"]:
                 yield site, Answer(None, failure=note["failure"])
             else:
                 journal = note["journal"]
-                journal["watched"] = {int(row): weight for row, weight in journal["watched"].items()}
-                yield site, Answer(arrays, journal=Entry(**journal))
+                watched = {int(row): weight for row, weight in journal.pop("watched").items()}
+                yield site, Answer(arrays, journal=Entry(**journal, watched=watched))
 
     def score(self, weights: Weights, head: str, bags: Bags) -> npt.NDArray[np.float32]:
         """Each relation's probability for each bag."""
         tasks = [
-            _block(
+            Block(
                 {"verb": "score", "head": head},
                 {"rows": part.rows, "bounds": part.bounds, "labels": part.labels, "keys": part.keys},
             )
             for part in slices(bags, SCORED_BY_A_WORKER)
         ]
-        answers = self._spread(_block({"verb": "weights"}, weights), tasks)
+        answers = self._spread(Block({"verb": "weights"}, weights), tasks)
         return np.concatenate([arrays["scores"] for _, arrays in answers])
 
-    def _spread(self, opening: bytes, tasks: Sequence[bytes]) -> Iterator[tuple[dict[str, Any], Arrays]]:
+    def _spread(self, opening: Block, tasks: Sequence[Block]) -> Iterator[Block]:
         """Give tasks to whichever worker is free; yield the answers in the order of the tasks."""
-        for pipe in self._pipes:
-            self._send(pipe, opening)
-        waiting, done = deque(enumerate(tasks)), dict[int, tuple[dict[str, Any], Arrays]]()
-        busy: dict[Connection, int] = {}
+        for worker in self._workers:
+            self._send(worker, opening)
+        waiting = deque(enumerate(tasks))
+        done: dict[int, Block] = {}
+        busy: dict[int, tuple[IO[bytes], int]] = {}  # by the number of the pipe: what is under way there
         for number in range(len(tasks)):
             while number not in done:
-                for pipe in self._pipes:
-                    if pipe not in busy and waiting and waiting[0][0] < number + AHEAD * len(self._pipes):
+                for worker in self._workers:
+                    output = _output(worker)
+                    near = waiting and waiting[0][0] < number + AHEAD * len(self._workers)
+                    if near and output.fileno() not in busy:
                         task, block = waiting.popleft()
-                        self._send(pipe, block)
-                        busy[pipe] = task
-                heard = wait(list(busy))
-                for pipe in [pipe for pipe in busy if pipe in heard]:
-                    done[busy.pop(pipe)] = _open_block(self._receive(pipe))
+                        self._send(worker, block)
+                        busy[output.fileno()] = output, task
+                for heard in wait(list(busy)):
+                    output, task = busy.pop(heard)  # type: ignore[arg-type]  # what went in as int comes out as int
+                    done[task] = self._receive(output)
             yield done.pop(number)
 
-    def _send(self, pipe: Connection, block: bytes) -> None:
+    def _send(self, worker: subprocess.Popen[bytes], block: Block) -> None:
+        assert worker.stdin is not None
         try:
-            pipe.send_bytes(block)
+            write_block(worker.stdin, *block)
         except OSError as error:
             raise self._lost() from error
 
-    def _receive(self, pipe: Connection) -> bytes:
+    def _receive(self, output: IO[bytes]) -> Block:
         try:
-            return pipe.recv_bytes()
-        except (EOFError, OSError) as error:
+            return Block(*read_block(output))
+        except EOFError as error:
             raise self._lost() from error
 
     def _lost(self) -> UserError:
-        codes = [process.exitcode for process in self._processes if process.exitcode is not None]
+        codes = [code for worker in self._workers if (code := worker.poll()) is not None]
         return UserError(
             f"a worker process ended (exit code {codes[0] if codes else 'unknown'})",
             remedy="if memory ran out, use fewer workers; then go on with --resume",
@@ -131,62 +132,23 @@ class WorkerEngine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the workers: a closed pipe tells them, a signal those that do not listen."""
-        for pipe in self._pipes:
-            pipe.close()
-        for process in self._processes:
+        """End the workers: the end of their input tells them, a signal those that do not listen."""
+        for worker in self._workers:
             if kind is not None:
-                process.terminate()
-            process.join(timeout=5)
-            if process.is_alive():
-                process.kill()
-                process.join()
+                worker.kill()
+            assert worker.stdin is not None
+            with suppress(OSError):
+                worker.stdin.close()
+        for worker in self._workers:
+            try:
+                worker.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()
+            _output(worker).close()
         self._folder.cleanup()
 
 
-def _work(pipe: Connection, config: str, folder: str) -> None:
-    """A worker's life: answer until the pipe closes."""
-    import signal
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    import torch
-
-    from fedrel.config import Config
-    from fedrel.federation.site import Materials
-    from fedrel.prepare import desk
-
-    torch.set_num_threads(1)
-    at = desk(Config.model_validate_json(config), Materials.load(Path(folder)))
-    with suppress(EOFError, OSError):
-        _serve(pipe, at)
-
-
-def _serve(pipe: Connection, desk: Desk) -> None:
-    phase = ""
-    weights: Arrays = {}
-    while True:
-        note, arrays = _open_block(pipe.recv_bytes())
-        match note["verb"]:
-            case "open":
-                phase = note["phase"]
-                desk.open(phase, arrays)
-            case "weights":
-                weights = arrays
-            case "answer":
-                answer = answered(desk, phase, note["round"], note["site"], arrays)
-                journal = asdict(answer.journal) if answer.journal else None
-                pipe.send_bytes(_block({"failure": answer.failure, "journal": journal}, answer.arrays or {}))
-            case "score":
-                scores = desk.score(weights, note["head"], Bags(**arrays))
-                pipe.send_bytes(_block({}, {"scores": scores}))
-
-
-def _block(note: Mapping[str, Any], arrays: Arrays) -> bytes:
-    """A short note in JSON, then arrays: the engine's own framing around what crosses the boundary."""
-    head = json.dumps(note).encode()
-    return len(head).to_bytes(4, "little") + head + encode(arrays)
-
-
-def _open_block(block: bytes) -> tuple[dict[str, Any], Arrays]:
-    size = int.from_bytes(block[:4], "little")
-    return json.loads(block[4 : 4 + size]), decode(block[4 + size :])
+def _output(worker: subprocess.Popen[bytes]) -> IO[bytes]:
+    assert worker.stdout is not None
+    return worker.stdout

@@ -84,9 +84,8 @@ def _verdict(summary: Summary, primary: str) -> list[str]:
     chosen = _column(summary, "selection_precision")
     if chosen is not None and len(cleanest := _order(chosen)) > 1 and len(chosen.best) == 1:
         name, cell = cleanest[0]
-        said.append(
-            f"{name} trained on the cleanest sentences: {cell.mean:.0%} of them really state their fact."
-        )
+        who = "It also" if name == best else name
+        said.append(f"{who} trained on the cleanest sentences: {cell.mean:.0%} really state their fact.")
     return said
 
 

@@ -88,6 +88,7 @@ def stacked_bytes(x: Sequence[int], kinds: Mapping[str, Sequence[int]], top: flo
         {
             "type": "bar",
             "name": html.escape(kind),
+            "showlegend": any(values),
             "x": list(x),
             "y": list(values),
             "marker": {"color": _colour(place)},
@@ -193,16 +194,24 @@ def _figure(traces: list[Figure], x: str, y: str) -> Figure:
         "automargin": True,
         "fixedrange": False,
     }
+    title = {"font": {"size": 13, "color": "var(--muted)"}}
     layout = {
         "font": {"family": "var(--sans)", "size": 13, "color": "var(--ink)"},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "margin": {"l": 8, "r": 12, "t": 28, "b": 8},
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "var(--muted)", "activecolor": "var(--ink)"},
         "hovermode": "x unified",
         "hoverlabel": {"bgcolor": "var(--card)", "bordercolor": "var(--rule)"},
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-        "xaxis": {**axis, "title": {"text": x}, "showgrid": False, "showline": True, "ticks": "outside"},
-        "yaxis": {**axis, "title": {"text": y}},
+        "xaxis": {
+            **axis,
+            "title": {**title, "text": x},
+            "showgrid": False,
+            "showline": True,
+            "ticks": "outside",
+        },
+        "yaxis": {**axis, "title": {**title, "text": y}},
     }
     return {"data": traces, "layout": layout}
 

@@ -98,10 +98,13 @@ class Column:
     def text(self, method: str) -> str:
         """The cell as printed: the mean, and how much seeds differ where there are several."""
         cell = self.cells[method]
-        if cell is None:
-            return NOTHING
-        mean = self.show(cell.mean)
-        return f"{mean} ± {self.show(cell.std)}" if cell.runs > 1 else mean
+        return f"{self.show(cell.mean)} {self.spread(method)}".strip() if cell else NOTHING
+
+    def spread(self, method: str) -> str:
+        """How much seeds differ; nothing for a single run, and for a cost that all seeds share."""
+        cell = self.cells[method]
+        told = cell is not None and cell.runs > 1 and (self.quality or cell.std > 0)
+        return f"± {self.show(cell.std)}" if cell and told else ""
 
     @property
     def best(self) -> frozenset[str]:

@@ -54,7 +54,7 @@ def size(value: float | None) -> str:
         return NOTHING
     for unit in ("B", "kB", "MB", "GB"):
         if abs(value) < 999.5:
-            return f"{value:.0f} {unit}" if unit == "B" or abs(value) >= 99.5 else f"{value:.1f} {unit}"
+            return f"{value:.0f} {unit}" if unit == "B" or abs(value) >= 99.95 else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:,.1f} TB"
 

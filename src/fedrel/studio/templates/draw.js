@@ -16,7 +16,7 @@
   const config = {
     displaylogo: false,
     responsive: true,
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
+    modeBarButtons: [["toImage", "resetScale2d"]],
   };
 
   const plots = Array.from(document.querySelectorAll(".plot"), (place) => ({

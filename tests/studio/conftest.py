@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 QUALITY = {"none": 0.31, "one": 0.36, "ave": 0.34, "att": 0.37, "att-ra": 0.38, "lazy-mil": 0.44}
 SENTENCES = [
@@ -45,7 +47,7 @@ def case(method: str, head: str = "Tessa Quill", tail: str = "Orvane") -> dict[s
     }
 
 
-def make_run(folder: Path, method: str = "lazy-mil", seed: int = 1, rounds: int = 12, **result: Any) -> Path:
+def write_run(folder: Path, method: str = "lazy-mil", seed: int = 1, rounds: int = 12, **result: Any) -> Path:
     """A whole run folder; keywords replace fields of its `result.json`."""
     folder.mkdir(parents=True)
     random = np.random.default_rng([seed, *method.encode()])
@@ -132,9 +134,21 @@ def make_run(folder: Path, method: str = "lazy-mil", seed: int = 1, rounds: int 
     return folder
 
 
-def make_comparison(folder: Path, seeds: int = 3) -> dict[str, list[Path]]:
+def write_comparison(folder: Path, seeds: int = 3) -> dict[str, list[Path]]:
     """A comparison's run folders, by method."""
     return {
-        method: [make_run(folder / method / f"seed-{seed}", method, seed) for seed in range(1, seeds + 1)]
+        method: [write_run(folder / method / f"seed-{seed}", method, seed) for seed in range(1, seeds + 1)]
         for method in QUALITY
     }
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a made-up run folder; keywords replace fields of its result."""
+    return lambda name="run", **options: write_run(tmp_path / name, **options)
+
+
+@pytest.fixture
+def comparison(tmp_path: Path) -> dict[str, list[Path]]:
+    """Six methods with two seeds each, below `tmp_path`."""
+    return write_comparison(tmp_path, seeds=2)

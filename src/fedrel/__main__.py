@@ -1,0 +1,5 @@
+"""`python -m fedrel`."""
+
+from fedrel.cli import main
+
+main()

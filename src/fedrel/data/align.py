@@ -1,0 +1,98 @@
+"""Distant supervision: raw text and a knowledge base to labelled instances.
+
+Every sentence that mentions a pair the knowledge base relates is taken to state that relation, which is often
+wrong: that noise is what the methods here are about.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import permutations, product
+from pathlib import Path
+
+from fedrel.data.instances import NA, Instance, Mention
+from fedrel.data.kb import KnowledgeBase
+from fedrel.data.matching import Match, Matcher
+from fedrel.data.opening import paragraphs, stem
+from fedrel.data.text import sentences
+from fedrel.files import atomic_file
+from fedrel.seeding import derive
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned(Instance):
+    """An instance and its sentence's characters [start, end) in the file it is from."""
+
+    span: tuple[int, int] = (0, 0)
+
+
+def align(texts: Iterable[Path], kb: KnowledgeBase, *, na_rate: float, seed: int) -> Iterator[Aligned]:
+    """Label the sentences of text files, one instance for each ordered pair and relation the knowledge base has.
+
+    A pair that it lists as NA, or of which it says nothing, becomes NA; of the latter a share of `na_rate`,
+    chosen by the pair and the sentence and so the same in whatever order files are read. Blank lines separate
+    paragraphs; the source of an instance is the name of its file. Where two entities share a name, each of
+    them is tried: the mention stands for those that the knowledge base relates, and for the first in an NA
+    pair.
+    """
+    matcher = Matcher((name, entity) for entity, names in kb.names.items() for name in names)
+    for path in texts:
+        source = stem(path)
+        for offset, paragraph in paragraphs(path):
+            for start, end in sentences(paragraph):
+                text = paragraph[start:end]
+                for head, tail, relation in _labels(text, matcher.find(text), kb, na_rate, seed):
+                    span = (offset + start, offset + end)
+                    yield Aligned(text, head, tail, relation, source, span=span)
+
+
+def write_jsonl(instances: Iterable[Instance], path: Path) -> int:
+    """Write instances in OpenNRE's form with our fields, whole or not at all; returns how many there were."""
+    count = 0
+    with atomic_file(path) as part, part.open("w", encoding="utf-8") as file:
+        for instance in instances:
+            file.write(json.dumps(_record(instance), ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+def _labels(
+    text: str, matches: list[Match], kb: KnowledgeBase, na_rate: float, seed: int
+) -> Iterator[tuple[Mention, Mention, str]]:
+    """The pairs of a sentence with their relations; a name that occurs twice counts where it first does."""
+    first = {match.entities: match for match in reversed(matches)}
+    seen: set[tuple[str, str]] = set()
+    for head, tail in permutations(sorted(first.values()), 2):
+        pairs = [pair for pair in product(head.entities, tail.entities) if pair[0] != pair[1]]
+        related = [pair for pair in pairs if pair in kb.facts]
+        for pair in related or pairs[:1]:
+            if pair in seen:
+                continue
+            seen.add(pair)
+            relations = kb.relations_between(*pair)
+            if not relations and _drawn(na_rate, seed, *pair, text):
+                relations = (NA,)
+            for relation in relations:
+                yield _mention(head, pair[0], kb), _mention(tail, pair[1], kb), relation
+
+
+def _drawn(rate: float, seed: int, head: str, tail: str, text: str) -> bool:
+    return rate > 0 and derive(seed, "NA", head, tail, text) < rate * (1 << 63)
+
+
+def _mention(match: Match, entity: str, kb: KnowledgeBase) -> Mention:
+    return Mention(entity, kb.name(entity), match.start, match.end)
+
+
+def _record(instance: Instance) -> dict[str, object]:
+    record: dict[str, object] = {"text": instance.text, "relation": instance.relation}
+    for key, mention in (("h", instance.head), ("t", instance.tail)):
+        record[key] = {"id": mention.id, "name": mention.name, "pos": [mention.start, mention.end]}
+    record["source"] = instance.source
+    if isinstance(instance, Aligned):
+        record["span"] = instance.span
+    if instance.expresses is not None:
+        record["expresses"] = instance.expresses
+    return record

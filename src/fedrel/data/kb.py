@@ -1,0 +1,73 @@
+"""A knowledge base: entities with their names, and the facts between them that distant supervision goes by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedrel.data.instances import NA
+from fedrel.data.opening import lines
+from fedrel.data.relations import RelationMap
+from fedrel.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class KnowledgeBase:
+    """Names by entity id, and relations by (head id, tail id), all in the order they were added."""
+
+    names: dict[str, dict[str, None]] = field(default_factory=dict)  # an ordered set of names
+    facts: dict[tuple[str, str], dict[str, None]] = field(default_factory=dict)  # an ordered set of relations
+
+    def add(self, head: str, head_names: list[str], relation: str, tail: str, tail_names: list[str]) -> None:
+        """One triple. An entity that is there already gains the names it did not have."""
+        for entity, names in ((head, head_names), (tail, tail_names)):
+            self.names.setdefault(entity, {}).update(dict.fromkeys(names))
+        self.facts.setdefault((head, tail), {})[relation] = None
+
+    def name(self, entity: str) -> str:
+        """What to call an entity: its first name."""
+        return next(iter(self.names[entity]))
+
+    def relations_between(self, head: str, tail: str) -> tuple[str, ...]:
+        """What relates head to tail: (NA,) if that is all the knowledge base lists, () if it lists nothing."""
+        relations = self.facts.get((head, tail), {})
+        return tuple(relation for relation in relations if relation != NA) or tuple(relations)
+
+    @property
+    def triples(self) -> frozenset[tuple[str, str, str]]:
+        """Every (head, relation, tail)."""
+        return frozenset(
+            (head, relation, tail) for (head, tail), relations in self.facts.items() for relation in relations
+        )
+
+    @property
+    def relations(self) -> RelationMap:
+        """The relations it uses, by name."""
+        return RelationMap(sorted({relation for _, relation, _ in self.triples}))
+
+
+def read_kb(path: Path) -> KnowledgeBase:
+    """A TSV of head id, head names, relation, tail id, tail names; `|` separates names, `#` starts a comment."""
+    kb = KnowledgeBase()
+    for number, line in lines(path):
+        if not line.strip() or line.startswith("#"):
+            continue
+        columns = [column.strip() for column in line.split("\t")]
+        if len(columns) != 5:
+            problem = (
+                f"expected 5 columns (head id and names, relation, tail id and names), found {len(columns)}"
+            )
+            raise UserError(problem, file=path, line=number, remedy="separate the columns by tabs")
+        head, head_names, relation, tail, tail_names = columns
+        if not (head and relation and tail):
+            raise UserError("an id or the relation is empty", file=path, line=number)
+        kb.add(head, _names(head_names, path, number), relation, tail, _names(tail_names, path, number))
+    return kb
+
+
+def _names(column: str, path: Path, line: int) -> list[str]:
+    names = [name.strip() for name in column.split("|") if name.strip()]
+    if not names:
+        remedy = "give at least one, or several with | between them"
+        raise UserError("an entity has no name", file=path, line=line, remedy=remedy)
+    return names

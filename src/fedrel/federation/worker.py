@@ -1,0 +1,58 @@
+"""A worker process: `python -m fedrel.federation.worker FOLDER` answers for sites until its input ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO
+
+from fedrel.data.bags import Bags
+from fedrel.federation.local import answered
+from fedrel.federation.messages import Arrays
+from fedrel.federation.site import Desk, Materials
+from fedrel.federation.wire import read_block, write_block
+
+
+def main(folder: Path) -> None:
+    """Sit down at a desk and serve it through standard input and output."""
+    import torch
+
+    from fedrel.config import Config
+    from fedrel.prepare import desk
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    torch.set_num_threads(1)  # more would change the order of sums, and two workers are faster
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever a library prints must not get between the answers
+    config = Config.model_validate_json((folder / "config.json").read_bytes())
+    with suppress(EOFError, BrokenPipeError):
+        serve(desk(config, Materials.load(folder)), sys.stdin.buffer, answers)
+
+
+def serve(desk: Desk, questions: IO[bytes], answers: IO[bytes]) -> None:
+    """Answer question after question; one that opens a phase or brings weights for scoring has no answer."""
+    phase = ""
+    weights: Arrays = {}
+    while True:
+        note, arrays = read_block(questions)
+        match note["verb"]:
+            case "open":
+                phase = note["phase"]
+                desk.open(phase, arrays)
+            case "weights":
+                weights = arrays
+            case "answer":
+                answer = answered(desk, phase, note["round"], note["site"], arrays)
+                journal = asdict(answer.journal) if answer.journal else None
+                write_block(answers, {"failure": answer.failure, "journal": journal}, answer.arrays or {})
+            case "score":
+                scores = desk.score(weights, note["head"], Bags(**arrays))
+                write_block(answers, {}, {"scores": scores})
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,44 @@
+"""What many tests share: a small world, cached once a session, and a config that trains in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedrel.config import Config, parse
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests neither read nor fill the user's cache, and find no data by accident."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDREL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def tiny(**changes: object) -> Config:
+    """An experiment of a few seconds; keyword arguments are keys with `__` for the dot."""
+    config = parse(
+        {
+            "data": {"corpus": "world", "sentences": 1000, "relations": 5, "noise": 0.4, "mean_length": 14},
+            "partition": {"kind": "iid", "sites": 6},
+            "extractor": {"word_dimension": 8, "filters": 12, "dropout": 0.3},
+            "training": {"rounds": 3, "fraction": 0.5, "epochs": 2, "batch_size": 16, "learning_rate": 0.3},
+            "engine": {"kind": "local"},
+        },
+        "test",
+    )
+    settings = [f"{key.replace('__', '.')}={_toml(value)}" for key, value in changes.items()]
+    return config.with_settings(settings)
+
+
+def _toml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """A folder for a run."""
+    return tmp_path / "run"

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from fedrel.data.opening import lines, paragraphs, stem
+from fedrel.errors import UserError
+
+CONTENT = "\ufefffirst\u2028still first\r\n\nthird \u00e9".encode()
+LINES = [(1, "first\u2028still first"), (2, ""), (3, "third \u00e9")]
+
+
+@pytest.mark.parametrize("suffix", ["txt", "txt.gz", "txt.bz2", "txt.xz", "zip"])
+def test_every_form_reads_the_same(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"file.{suffix}"
+    match suffix:
+        case "zip":
+            with zipfile.ZipFile(path, "w") as archive:
+                archive.mkdir("folder")
+                archive.writestr("folder/member.txt", CONTENT)
+        case "txt":
+            path.write_bytes(CONTENT)
+        case _:
+            module = {"txt.gz": gzip, "txt.bz2": bz2, "txt.xz": lzma}[suffix]
+            path.write_bytes(module.compress(CONTENT))
+    assert list(lines(path)) == LINES
+    assert stem(path) == "file"
+
+
+def test_paragraphs_keep_their_place(tmp_path: Path) -> None:
+    path = tmp_path / "file.txt"
+    text = "One\r\ntwo.\r\n\r\n\nThree \U0001d4b3\n  \nfour"
+    path.write_bytes(text.encode())
+    found = list(paragraphs(path))
+    assert "".join(part for _, part in found) == text
+    assert all(text[start:].startswith(part) for start, part in found)
+    assert [part.strip() for _, part in found if part.strip()] == ["One\r\ntwo.", "Three \U0001d4b3", "four"]
+
+
+def test_a_paragraph_without_end_does_not_fill_the_memory(tmp_path: Path) -> None:
+    path = tmp_path / "file.txt"
+    path.write_text("a line of text.\n" * 20_000)
+    sizes = [len(part) for _, part in paragraphs(path)]
+    assert sum(sizes) == 320_000 and max(sizes) < 70_000
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none\.txt: no such file"):
+        list(lines(tmp_path / "none.txt"))
+
+
+def test_bytes_that_are_no_text_are_found_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "file.txt"
+    path.write_bytes(b"good\nb\xe4d\n")
+    with pytest.raises(UserError, match=r"file\.txt:2: byte 0xe4 is not UTF-8") as caught:
+        list(lines(path))
+    assert caught.value.line == 2
+
+
+@pytest.mark.parametrize("suffix", ["gz", "xz", "bz2", "zip"])
+def test_a_damaged_archive_is_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"file.{suffix}"
+    path.write_bytes(b"this is not compressed")
+    with pytest.raises(UserError, match="cannot read"):
+        list(lines(path))
+
+
+def test_a_truncated_archive_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file.gz"
+    path.write_bytes(gzip.compress(b"line\n" * 1000)[:-12])
+    with pytest.raises(UserError, match="cannot read after line"):
+        list(lines(path))
+
+
+def test_an_archive_of_two_files_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "two.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a", "a")
+        archive.writestr("b", "b")
+    with pytest.raises(UserError, match="expected one file in the archive, found 2"):
+        list(lines(path))
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot read"):
+        list(lines(tmp_path))

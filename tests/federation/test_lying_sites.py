@@ -1,0 +1,121 @@
+"""A site that answers rubbish is refused by name, and the round goes on without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from fedrel.errors import UserError
+from fedrel.experiment import Session
+from fedrel.federation.coordinator import Answer
+from fedrel.federation.local import LocalEngine
+from fedrel.prepare import desk, prepare
+from tests.conftest import tiny
+
+LIAR = 1
+
+
+class LyingEngine(LocalEngine):
+    """One site's answers, or all of them, are changed on their way."""
+
+    def __init__(self, at, phase: str, lie: Callable[[dict], None], sites: set[int]) -> None:
+        super().__init__(at)
+        self.phase, self.lie, self.sites = phase, lie, sites
+
+    def ask(self, phase, round_, shared, own):
+        for site, answer in super().ask(phase, round_, shared, own):
+            if phase == self.phase and site in self.sites:
+                arrays = {name: np.array(array) for name, array in answer.arrays.items()}
+                self.lie(arrays)
+                answer = Answer(arrays, journal=answer.journal)  # noqa: PLW2901
+            yield site, answer
+
+
+def session(phase: str, lie: Callable[[dict], None], sites: set[int]) -> Session:
+    config = tiny(method="lazy-mil", training__fraction=1.0)
+    ready = prepare(config)
+    return Session(config, ready, LyingEngine(desk(config, ready.materials), phase, lie, sites), None)
+
+
+def nan_weights(arrays: dict) -> None:
+    arrays["weights/classifier.weight"][0, 0] = np.nan
+
+
+def wrong_shape(arrays: dict) -> None:
+    arrays["weights/classifier.bias"] = arrays["weights/classifier.bias"][:-1]
+
+
+def unknown_triple(arrays: dict) -> None:
+    arrays["triple"][-1] = 10**6
+
+
+def foreign_sentence(arrays: dict) -> None:
+    arrays["index"][0] = 10**6
+
+
+def twice(arrays: dict) -> None:
+    arrays["triple"][1] = arrays["triple"][0]
+
+
+def nan_value(arrays: dict) -> None:
+    arrays["value"][0] = np.nan
+
+
+def with_text(arrays: dict) -> None:
+    arrays["patient"] = np.frombuffer(b"John Doe", np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("phase", "lie", "message", "reason"),
+    [
+        ("train", nan_weights, "Update", "classifier.weight holds a value that is not finite"),
+        ("train", wrong_shape, "Update", "classifier.bias has shape (4,), expected 5 along 5"),
+        ("train", with_text, "Update", "patient is not a field of Update"),
+        ("claim", unknown_triple, "Claims", "claims triple 1000000, but the KB has"),
+        ("claim", foreign_sentence, "Claims", "claims sentence 1000000, but holds"),
+        ("claim", twice, "Claims", "claims a triple twice"),
+        ("claim", nan_value, "Claims", "value holds a value that is not finite"),
+    ],
+)
+def test_a_lie_is_refused_named_and_left_out(phase, lie, message, reason):
+    rounds = session(phase, lie, {LIAR})
+    line = rounds.next_round()
+    (refusal,) = line["refused"]
+    assert (refusal["site"], refusal["message"]) == (LIAR, message)
+    assert refusal["reason"].startswith(reason)
+    assert line["examples"] > 0
+    assert all(np.isfinite(array).all() for array in rounds.checkpoint().weights.values())
+
+
+def test_a_refused_site_changes_the_result_like_an_absent_one():
+    """Lazy MIL without site 1's claims: the others win what they hold, and site 1 does not train."""
+    rounds = session("claim", nan_value, {LIAR})
+    line = rounds.next_round()
+    assert line["bytes"]["by_kind"]["Update"]["up"] > 0
+    assert len(line["active"]) == 6
+    honest = session("none", nan_value, set())
+    assert honest.next_round()["examples"] >= line["examples"]
+
+
+def test_with_no_answer_left_the_round_is_repeated_and_then_the_run_stops():
+    rounds = session("train", nan_weights, set(range(6)))
+    with pytest.raises(
+        UserError, match=r"round 1: no site's answer could be used \(site 0: classifier.weight"
+    ):
+        rounds.next_round()
+
+
+def test_a_site_refuses_what_it_was_not_to_be_sent():
+    config = tiny(method="lazy-mil")
+    ready = prepare(config)
+    engine = LocalEngine(desk(config, ready.materials))
+    weights = Session(config, ready, engine, None).checkpoint().weights
+    shared = {f"Model.weights/{name}": array for name, array in weights.items()}
+    far = {"Winners.index": np.array([10**6], np.int32)}
+    ((_, answer),) = engine.ask("train", 1, shared, {0: far})
+    assert answer.arrays is None
+    assert "names sentence 1000000, but this site holds" in answer.failure
+    ((_, answer),) = engine.ask("train", 1, shared, {0: {}})
+    assert "lacks Winners" in answer.failure

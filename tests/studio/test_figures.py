@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import math
+
+import plotly.graph_objects as go
+import pytest
+
+from fedrel.studio import figures
+from fedrel.studio.figures import Series
+from fedrel.studio.runs import Curve
+
+TWO = [Series("a", 0, [1, 2], [0.1, math.nan], [0.01, 0.02]), Series("b", 8, [1, 2], [0.2, 0.3], strong=True)]
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        figures.by_round(figures.lines(TWO, "Round", "AUC", marked=2), rounds=2),
+        figures.precision_recall(TWO),
+        figures.stacked_bytes([1, 2], {"Update": [5, 6], "Claims": [0, 0]}, top=6),
+        figures.stacked_bytes([1], {"Update": [0]}, top=0),
+        figures.grouped_bytes(["a", "b"], {"up": [1, 2], "down": [3, 4]}),
+    ],
+)
+def test_plotly_accepts_every_figure(figure: figures.Figure) -> None:
+    go.Figure(figure)  # raises for a property that plotly does not know or a value it does not take
+
+
+def test_what_is_not_finite_is_a_gap() -> None:
+    band, line, _ = figures.lines(TWO, "x", "y")["data"]
+    assert line["y"] == [0.1, None]
+    assert band["y"] == [pytest.approx(0.11), None, None, pytest.approx(0.09)]
+    assert band["x"] == [1, 2, 2, 1]
+
+
+def test_series_past_the_palette_differ_by_dash() -> None:
+    *_, second = figures.lines(TWO, "x", "y")["data"]
+    assert second["line"] == {"color": "var(--series-2)", "width": 3, "dash": "dash"}
+
+
+def test_names_are_text() -> None:
+    figure = figures.lines([Series("<b>&", 0, [1], [1])], "x", "y")
+    assert figure["data"][0]["name"] == "&lt;b&gt;&amp;"  # plotly reads names as HTML
+
+
+def test_mean_over_runs_of_different_rounds() -> None:
+    series = figures.mean_series("a", 0, [{1: 0.2, 2: 0.4, 3: None}, {1: 0.4, 3: None, 4: 0.1}])
+    assert series.x == [1, 2, 4]
+    assert series.y == pytest.approx([0.3, 0.4, 0.1])
+    assert series.std == pytest.approx([math.sqrt(0.02), 0, 0])
+
+
+def test_one_run_has_no_band() -> None:
+    assert figures.mean_series("a", 0, [{1: 0.2}]).std == []
+
+
+def test_mean_curve() -> None:
+    one = Curve(recall=[0.0, 1.0], precision=[1.0, 0.0])
+    two = Curve(recall=[0.0, 0.5], precision=[0.5, 0.5])
+    recall, precision = figures.mean_curve([one, two], points=3)
+    assert recall == [0, 0.25, 0.5]  # as far as both of them go
+    assert precision == pytest.approx([0.75, 0.625, 0.5])
+    assert figures.mean_curve([one]) == (one.recall, one.precision)

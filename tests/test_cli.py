@@ -1,0 +1,216 @@
+"""The command line as its users meet it: what they get, and what a mistake of theirs gets them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedrel.cli import main
+from fedrel.experiment import to_toml
+from tests.conftest import tiny
+
+GOOD = {
+    "text": "Ada met Bo in Ulm .",
+    "h": {"id": "1", "name": "Ada", "pos": [0, 3]},
+    "t": {"id": "2", "name": "Bo", "pos": [8, 10]},
+    "relation": "met",
+}
+FILES = """
+method = "one"
+[data]
+corpus = "files"
+train = ["train.jsonl"]
+test = ["test.jsonl"]
+{data}
+[partition]
+sites = {sites}
+[extractor]
+word_dimension = 4
+filters = 4
+{extractor}
+[training]
+rounds = 1
+[engine]
+kind = "local"
+"""
+
+
+def fedrel(*arguments: str | Path, capsys=None) -> tuple[int, str, str]:
+    """Run the command in this process; returns exit code, output and errors."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as stopped:
+        patch.setattr(sys, "argv", ["fedrel", *map(str, arguments)])
+        patch.setenv("COLUMNS", "200")
+        patch.delenv("FEDREL_DATA", raising=False)
+        main()
+        raise SystemExit(0)
+    said = capsys.readouterr()
+    code = stopped.value.code
+    return (code if isinstance(code, int) else 1), said.out, said.err
+
+
+def corpus(
+    folder: Path, bad: str | None = None, *, sites: int = 2, data: str = "", extractor: str = ""
+) -> Path:
+    """A config over two small files of JSON lines, the third training line of which may be bad."""
+    lines = [
+        json.dumps(GOOD | {"h": GOOD["h"] | {"id": str(i)}, "relation": "met" if i % 2 else "NA"})
+        for i in range(12)
+    ]
+    test = "\n".join(lines)
+    if bad is not None:
+        lines[2] = bad
+    (folder / "train.jsonl").write_text("\n".join(lines))
+    (folder / "test.jsonl").write_text(test)
+    path = folder / "config.toml"
+    path.write_text(FILES.format(sites=sites, data=data, extractor=extractor))
+    return path
+
+
+def test_help_imports_nothing_heavy():
+    code = "import sys, fedrel.cli; print([m for m in ('torch', 'numpy', 'pydantic') if m in sys.modules])"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "[]"
+
+
+def test_run_leaves_a_whole_run_folder(tmp_path, capsys):
+    path = tmp_path / "tiny.toml"
+    path.write_text(to_toml(tiny(method="lazy-mil")))
+    code, out, _ = fedrel("run", path, "--set", "training.rounds=2", "--out", tmp_path / "run", capsys=capsys)
+    assert code == 0
+    assert "auc" in out
+    names = {file.name for file in (tmp_path / "run").iterdir()}
+    assert names >= {
+        "config.toml", "metrics.jsonl", "result.json", "checkpoint", "model", "report.html", "environment.json",
+        "pr_curve.json", "case_study.json",
+    }  # fmt: skip
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["method"] == "lazy-mil"
+    assert result["rounds"] == 2
+    assert set(result["metrics"]) == {
+        "auc",
+        "auc_2000",
+        "p_at_100",
+        "p_at_200",
+        "p_at_300",
+        "p_mean",
+        "max_f1",
+    }
+    assert result["bytes"]["up"] > 0 < result["bytes"]["down"]
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in lines] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ('{"text": "Ada', "train.jsonl:3: broken JSON"),
+        (
+            json.dumps(GOOD | {"h": {"id": "1", "name": "Ada", "pos": [90, 93]}}),
+            "train.jsonl:3: the position [90, 93)",
+        ),
+        (json.dumps({"text": "x"}), "train.jsonl:3: "),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path, capsys, bad, message):
+    code, _, err = fedrel("run", corpus(tmp_path, bad), "--out", tmp_path / "run", capsys=capsys)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_relation_outside_the_map_is_named(tmp_path, capsys):
+    (tmp_path / "rel2id.json").write_text('{"NA": 0, "meets": 1}')
+    path = corpus(tmp_path, data='relations = "rel2id.json"')
+    code, _, err = fedrel("run", path, "--out", tmp_path / "run", capsys=capsys)
+    assert (code, "train.jsonl:2: the relation 'met' is not in the relation map" in err) == (2, True)
+
+
+def test_too_few_columns_are_named(tmp_path, capsys):
+    (tmp_path / "train.jsonl").write_text("m.1\tm.2\tada\tbo\n")
+    path = corpus(tmp_path, data='format = "nyt10"')
+    (tmp_path / "train.jsonl").write_text("m.1\tm.2\tada\tbo\n")
+    code, _, err = fedrel("run", path, "--out", tmp_path / "run", capsys=capsys)
+    assert (code, "train.jsonl:1: expected 6 columns" in err) == (2, True)
+
+
+def test_vectors_of_another_size_are_named(tmp_path, capsys):
+    (tmp_path / "vectors.txt").write_text("ada 1 2 3\nbo 4 5 6\n")
+    path = corpus(tmp_path, extractor='vectors = "vectors.txt"')
+    code, _, err = fedrel("run", path, "--out", tmp_path / "run", capsys=capsys)
+    assert (code, "the vectors have 3 dimensions, but extractor.word_dimension is 4" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "training.roundz=3"], "unknown key 'training.roundz'. did you mean 'rounds'?"),
+        (["--set", "trainin.rounds=3"], "did you mean 'training'?"),
+        (["--set", "training.rounds=zero"], "training.rounds"),
+        (["--set", 'data.train=["nowhere.jsonl"]'], "nowhere.jsonl"),
+        (["--set", "partition.sites=500"], "over 500 sites"),
+        (["--set", "method=lazi-mil"], "did you mean 'lazy-mil'?"),
+        (
+            ["--set", "methods.lazy-mil.keyed=true", "--set", "method=lazy-mil"],
+            "did you mean 'keyed_triples'?",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path, capsys, arguments, message):
+    code, _, err = fedrel("run", corpus(tmp_path), "--out", tmp_path / "run", *arguments, capsys=capsys)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unknown_preset_suggests_one(tmp_path, capsys):
+    code, _, err = fedrel("run", "demmo", capsys=capsys)
+    assert (code, "did you mean 'demo'?" in err) == (2, True)
+
+
+def test_every_preset_is_a_valid_config(capsys):
+    from fedrel.config import load_config
+    from fedrel.methods.base import method
+    from fedrel.presets import folder, presets
+
+    code, out, _ = fedrel("presets", capsys=capsys)
+    assert code == 0
+    for name in presets():
+        assert name in out
+        config = load_config(folder() / f"{name}.toml")
+        method(config.method, config.methods)
+
+
+def test_sweep_then_compare_takes_each_methods_best(tmp_path, capsys):
+    path = tmp_path / "tiny.toml"
+    path.write_text(to_toml(tiny(training__rounds=1)))
+    sweep = ["sweep", path, "--grid", "training.learning_rate=0.01,0.4", "--methods", "none,one"]
+    code, _, _ = fedrel(*sweep, "--out", tmp_path / "sweep", capsys=capsys)
+    assert code == 0
+    found = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
+    assert len(found["rows"]) == 4
+    for method in ("none", "one"):
+        dev = {
+            row["settings"]["training.learning_rate"]: row["dev"]
+            for row in found["rows"]
+            if row["method"] == method
+        }
+        assert found["best"][method]["training.learning_rate"] == max(dev, key=dev.__getitem__)
+    compare = ["compare", path, "--methods", "none,one", "--seeds", "2", "--best", tmp_path / "sweep"]
+    code, out, _ = fedrel(*compare, "--out", tmp_path / "compare", capsys=capsys)
+    assert code == 0
+    assert "none" in out
+    rows = json.loads((tmp_path / "compare" / "comparison.json").read_text())["rows"]
+    assert [(row["method"], row["seed"]) for row in rows] == [
+        ("none", 1),
+        ("none", 2),
+        ("one", 1),
+        ("one", 2),
+    ]
+    best = found["best"]["one"]["training.learning_rate"]
+    assert f"learning_rate = {best}" in (tmp_path / "compare" / "one" / "seed-1" / "config.toml").read_text()
