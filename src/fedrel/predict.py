@@ -65,4 +65,4 @@ def _instances(texts: Sequence[Path], kb: Any) -> Iterator[Instance]:
         from fedrel.data.readers import reader
 
         for path in texts:
-            yield from reader("jsonl")(path)
+            yield from reader("jsonl")(path, labelled=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,9 +18,10 @@ from fedrel.data.cache import cached
 from fedrel.data.columns import DEV, TEST, TRAIN, Corpus
 from fedrel.data.instances import Instance
 from fedrel.data.readers import reader
-from fedrel.data.relations import read_relations, relations_of
+from fedrel.data.relations import RelationMap, read_relations, relations_of
 from fedrel.data.splits import split_by_pair, without_duplicates
 from fedrel.data.vectors import Vectors, Vocabulary, packaged_glove, read_vectors, vocabulary_from_corpus
+from fedrel.data.world_config import WorldConfig
 from fedrel.errors import UserError
 from fedrel.federation.site import Desk, Materials
 from fedrel.methods.base import method
@@ -147,10 +148,15 @@ def desk(config: Config, materials: Materials) -> Desk:
     )
 
 
-def _world(section: WorldData, progress: Progress | None) -> Dataset:
-    from fedrel.data.world import World, WorldConfig
+def world_config(section: WorldData) -> WorldConfig:
+    """The generator's own settings."""
+    return WorldConfig(**section.model_dump(exclude={"corpus", "world_seed"}), seed=section.world_seed)
 
-    config = WorldConfig(**section.model_dump(exclude={"corpus", "world_seed"}), seed=section.world_seed)
+
+def _world(section: WorldData, progress: Progress | None) -> Dataset:
+    from fedrel.data.world import World
+
+    config = world_config(section)
     world = World(config)
     options = {"world": WORLD_VERSION, **asdict(config)}
     corpus = cached([], options, world.relations, world.instances, progress)
@@ -162,19 +168,21 @@ def _files(section: FileData, progress: Progress | None) -> Dataset:
     files = [(split, section.root / path) for split, paths in splits.items() for path in paths]
     options = {} if section.format == "nyt10" else {"source": section.source_field}
     read = partial(reader(section.format), **options)
-    if section.relations is not None:
-        relations = read_relations(section.root / section.relations)
-    else:
-        relations = relations_of(one for split, path in files if split == TRAIN for one in read(path))
+
+    @cache
+    def relations() -> RelationMap:
+        if section.relations is not None:
+            return read_relations(section.root / section.relations)
+        return relations_of(one for split, path in files if split == TRAIN for one in read(path))
 
     def instances() -> Iterator[tuple[int, Instance]]:
         for split, path in files:
-            for instance in read(path, relations=relations):
+            for instance in read(path, relations=relations()):
                 yield split, instance
 
-    layout = [split for split, _ in files]
-    about = {"format": section.format, "splits": layout, **options}
-    corpus = cached([path for _, path in files], about, relations, instances, progress)
+    about = {"format": section.format, "splits": [split for split, _ in files], **options}
+    known = relations if section.relations is None else relations()
+    corpus = cached([path for _, path in files], about, known, instances, progress)
     rows = without_duplicates(corpus, corpus.rows(TRAIN))
     if section.pool:
         return Dataset(corpus, *split_by_pair(corpus, rows, section.fractions, seed=section.split_seed))

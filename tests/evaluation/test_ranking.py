@@ -86,6 +86,12 @@ def test_equals_slow_version(problem: tuple[np.ndarray, np.ndarray, int]) -> Non
     assert_same(rank(*problem), slow(*problem))
 
 
+def test_auc_2000_ends_at_the_2000th_guess() -> None:
+    ranking = Ranking(np.arange(1, 3001), 3000)  # every guess is right
+    assert ranking.auc == pytest.approx(2999 / 3000)
+    assert ranking.auc_2000 == pytest.approx(1999 / 3000)
+
+
 def test_equals_slow_version_past_2000_points() -> None:
     random = np.random.default_rng(7)
     scores = (random.random((600, 8)) ** 4).astype(np.float32).round(3)

@@ -82,6 +82,6 @@ def test_terminal_table(width: int) -> None:
     console.print(comparison_table(rows))
     text = console.export_text()
     assert "[red]a[/red]" in text  # a name is text, not markup
-    assert "0.415" in text
+    assert "0.415 ± 0.007" in text
     assert "Sent to sites" not in text
     assert all(len(line) <= width for line in text.splitlines())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -83,7 +83,7 @@ def batch_of(corpus: Corpus, lookup: Ints, bags: Bags, device: str = "cpu") -> B
     sizes = corpus.starts[bags.rows + 1] - starts
     words = lookup[corpus.tokens[ragged(starts, sizes)]]
 
-    def tensor(array: npt.NDArray[np.int64]) -> torch.Tensor:
+    def tensor(array: npt.NDArray[np.integer[Any]]) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64)).to(device)
 
     return Batch(

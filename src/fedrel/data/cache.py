@@ -24,16 +24,18 @@ _log = logging.getLogger(__name__)
 def cached(
     files: Sequence[Path],
     options: Mapping[str, object],
-    relations: Sequence[str],
+    relations: Sequence[str] | Callable[[], Sequence[str]],
     make: Callable[[], Iterable[tuple[int, Instance]]],
     progress: Callable[[int], None] | None = None,
 ) -> Corpus:
     """The corpus that `make` yields as (split, instance) pairs, from the cache if it is there.
 
     It is known by the contents of `files`, whatever they are called, by the `options` they are read with
-    (the reader's name among them; anything that JSON can hold) and by the relations.
+    (the reader's name among them; anything that JSON can hold) and by the relations. Where those follow from
+    the files, `relations` may be a function, which is asked only when the corpus must be built.
     """
-    key = [FORMAT, options, [_digest(file) for file in files], list(relations)]
+    given = None if callable(relations) else list(relations)
+    key = [FORMAT, options, [_digest(file) for file in files], given]
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
     folder = cache_folder() / f"corpus-{name[:32]}"
     if folder.exists():
@@ -42,7 +44,7 @@ def cached(
         except UserError as error:
             _log.warning("%s", error)
             shutil.rmtree(folder, ignore_errors=True)
-    return build(make(), folder, relations, progress)
+    return build(make(), folder, relations() if callable(relations) else relations, progress)
 
 
 def cache_folder() -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import warnings
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -19,6 +19,7 @@ from fedrel.errors import UserError
 
 GAP, UNKNOWN = 0, 1  # the ids that stand before the first word's
 _CHUNK = 4096
+_HEADER = re.compile(r"\s*\d+\s+\d+\s*")
 _SIZE_REMEDY = "name vectors of one size, or change the size the config asks for"
 
 
@@ -84,7 +85,7 @@ def read_vectors(path: Path, dimension: int | None = None) -> Vectors:
     parts: list[NDArray[np.float32]] = []
     source = _without_header(lines(path))
     while chunk := list(islice(source, _CHUNK)):
-        texts: list[str] = []
+        rows: list[tuple[int, str]] = []
         for number, line in chunk:
             word, numbers = _split(line, dimension)
             found = numbers.count(" ") + 1
@@ -94,8 +95,9 @@ def read_vectors(path: Path, dimension: int | None = None) -> Vectors:
                 raise UserError(problem, file=path, line=number, remedy=_SIZE_REMEDY)
             if word not in words:
                 words[word] = None
-                texts.append(numbers)
-        parts.append(_parse(texts, chunk, path).reshape(len(texts), dimension or 0))
+                rows.append((number, numbers))
+        if rows:
+            parts.append(_parse(rows, dimension or 0, path))
     if not words:
         raise UserError("no word vectors in it", file=path)
     return Vectors(list(words), np.concatenate(parts))
@@ -115,8 +117,7 @@ def packaged_glove() -> Vectors:
 
 def _without_header(numbered: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     for number, line in numbered:
-        fields = line.split()
-        if number > 1 or len(fields) != 2 or not all(map(str.isdecimal, fields)):
+        if number > 1 or not _HEADER.fullmatch(line):
             yield number, line.rstrip()
 
 
@@ -130,20 +131,19 @@ def _split(line: str, dimension: int | None) -> tuple[str, str]:
     return word, numbers
 
 
-def _parse(texts: list[str], chunk: list[tuple[int, str]], path: Path) -> NDArray[np.float32]:
-    """Many lines' numbers at once; only when that fails is the line looked for."""
-    with warnings.catch_warnings(category=DeprecationWarning, action="error"):
-        try:
-            values = np.fromstring(" ".join(texts), np.float32, sep=" ")
-            if np.isfinite(values).all():
-                return values
-        except (ValueError, DeprecationWarning):
-            pass
-    for number, line in chunk:
-        bad = [text for text in line.split(" ")[1:] if not _is_number(text)]
+def _parse(rows: list[tuple[int, str]], dimension: int, path: Path) -> NDArray[np.float32]:
+    """The numbers of many lines at once; only when that fails is the line looked for."""
+    try:
+        values = np.fromstring(" ".join(numbers for _, numbers in rows), np.float32, sep=" ")
+        if values.size == len(rows) * dimension and np.isfinite(values).all():
+            return values.reshape(len(rows), dimension)
+    except ValueError:
+        pass
+    for line, numbers in rows:
+        bad = [number for number in numbers.split(" ") if not _is_number(number)]
         if bad:
-            raise UserError(f"expected a finite number, found {bad[0]!r}", file=path, line=number)
-    raise UserError("cannot read these numbers", file=path, line=chunk[0][0])
+            raise UserError(f"expected a finite number, found {bad[0]!r}", file=path, line=line)
+    raise UserError(f"cannot read these {len(rows)} lines as numbers", file=path, line=rows[0][0])
 
 
 def _is_number(text: str) -> bool:

@@ -157,9 +157,11 @@ class World:
             *(column.tolist() for column in (*columns, style, length, states)), strict=True
         ):
             head, tail = self.entities[h], self.entities[t]
-            sentence = writer.sentence(
-                head, tail, self._relations[topic], states=stated, in_kb=label > 0, style=s, length=words
-            )
+            relation = self._relations[topic]
+            if stated:
+                sentence = writer.statement(head, tail, relation, style=s, length=words)
+            else:
+                sentence = writer.mention(head, tail, relation if label else None, style=s, length=words)
             text = sentence.text
             one = Mention(head.id, text[slice(*sentence.head)], *sentence.head)
             two = Mention(tail.id, text[slice(*sentence.tail)], *sentence.tail)

@@ -40,23 +40,27 @@ class Writer:
         self._dice = Dice(generator)
         self._filler = [grammar.filler(style, generator) for style in range(len(grammar.styles))]
 
-    def sentence(
-        self,
-        head: Entity,
-        tail: Entity,
-        relation: Relation,
-        *,
-        states: bool,
-        in_kb: bool,
-        style: int,
-        length: int,
+    def statement(
+        self, head: Entity, tail: Entity, relation: Relation, *, style: int, length: int
     ) -> Sentence:
-        """A sentence of about `length` tokens that states the relation of the pair, or only mentions the pair."""
+        """A sentence of about `length` tokens that states the relation of the pair."""
+        return self._written(head, tail, *self._statement(relation, style), style, length)
+
+    def mention(
+        self, head: Entity, tail: Entity, known: Relation | None, *, style: int, length: int
+    ) -> Sentence:
+        """A sentence about the pair that does not state the relation `known` to the knowledge base, or any.
+
+        What it says depends on the types of the two and not on `known`, but for the few sentences that state
+        another relation than the known one.
+        """
+        return self._written(head, tail, *self._mention(head, tail, known, style), style, length)
+
+    def _written(
+        self, head: Entity, tail: Entity, frame: Frame, tokens: int, style: int, length: int
+    ) -> Sentence:
+        """The frame with names in it, perhaps a clause about somebody else, and filler up to the length."""
         dice = self._dice
-        if states:
-            frame, tokens = self._statement(relation, style)
-        else:
-            frame, tokens = self._mention(head, tail, relation, in_kb, style)
         first, second = (head, tail) if frame.head_first else (tail, head)
         name1, name2 = self._name(first), self._name(second)
         before, between, after = frame.before, frame.between, frame.after
@@ -121,20 +125,16 @@ class Writer:
         )
         return wrapped, frame_tokens(wrapped)
 
-    def _mention(
-        self, head: Entity, tail: Entity, relation: Relation, in_kb: bool, style: int
-    ) -> tuple[Frame, int]:
+    def _mention(self, head: Entity, tail: Entity, known: Relation | None, style: int) -> tuple[Frame, int]:
         kind = self._dice.weighted(_KIND_NAMES, _KIND_CDF)
+        possible = self._grammar.by_types[head.type, tail.type]
         if kind in ("denied", "doubted"):
-            return self._claim(relation, kind, style)
-        if kind == "other" and in_kb:
-            others = [
-                other for other in self._grammar.by_types[head.type, tail.type] if other is not relation
-            ]
-            if others:
-                return self._statement(self._dice.pick(others), style)
+            return self._claim(self._dice.pick(possible), kind, style)
+        if kind == "other" and known is not None and len(possible) > 1:
+            others = [relation for relation in possible if relation is not known]
+            return self._statement(self._dice.pick(others), style)
         if kind == "third":
-            frame = self._third(head, tail, relation, style)
+            frame = self._third(head, tail, style)
         elif kind == "list":
             frame = self._list(head, tail)
         else:
@@ -157,15 +157,15 @@ class Writer:
         )
         return Frame("list", self._dice.chance(0.5), *parts, needs_verb=True)
 
-    def _third(self, head: Entity, tail: Entity, relation: Relation, style: int) -> Frame:
+    def _third(self, head: Entity, tail: Entity, style: int) -> Frame:
         """The phrase of a relation, but between one of the pair and a third, or between two others."""
         dice, grammar = self._dice, self._grammar
-        shape, same = dice.uniform(), dice.chance(0.4)
+        shape = dice.uniform()
         link = self._say("link", style).text.removesuffix("@")
         if shape < 0.4:
-            told = relation if same else dice.pick(grammar.by_head[head.type])
+            told = dice.pick(grammar.by_head[head.type])
             return Frame("third", True, "", f" {dice.pick(told.verbs)} {self._bystander(told.tail)}{link}")
-        told = relation if same else dice.pick(grammar.by_tail[tail.type])
+        told = dice.pick(grammar.by_tail[tail.type])
         other, verb = self._bystander(told.head), dice.pick(told.verbs)
         if shape < 0.65:
             return Frame("third", False, f"{other} {verb} ", link)

@@ -32,9 +32,8 @@ class Writer:
         self._names: list[str] = []
         self._relations = {name: index for index, name in enumerate(relations)}
         self._sources: defaultdict[str, int] = _numbering()
-        self._pairs: defaultdict[int, int] = (
-            _numbering()
-        )  # two numbers in one: a tuple is three times as large
+        # Keyed by two numbers in one (first << 32 | second): hundreds of thousands of tuples would be heavy.
+        self._pairs: defaultdict[int, int] = _numbering()
         self._triples: defaultdict[int, int] = _numbering()
 
     def add(self, split: int, instance: Instance) -> None:

@@ -26,7 +26,8 @@ class PCNN(Extractor):
     piece, then over the second, then over the third. Sentences may have any length: nothing is cut off.
 
     `vectors` [vocabulary_size, word_dimension] are the words' first vectors; those of a row of zeros, as of
-    every word where no vectors are given, are drawn.
+    every word where no vectors are given, are drawn. `bias` is the classifier's: without it, its rows
+    are the class vectors themselves.
     """
 
     def __init__(

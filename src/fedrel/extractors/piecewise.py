@@ -58,7 +58,7 @@ def lay_out(inverse: Tensor, starts: Tensor, entities: Tensor, *, reach: int, wi
     segment = starts.new_full((features.shape[1] - 2 * half,), 3 * sentences)
     # A token is past the earlier entity if past either, and past the later one if past both.
     segment.index_copy_(0, centre, 3 * sentence + (away > 0).sum(0))
-    gaps = (starts + half * numbers)[:, None] + numbers.new_tensor(range(half))
+    gaps = (starts + half * numbers)[:, None] + torch.arange(half, device=device)
     return Layout(features, gaps.reshape(-1), segment, sentences, window)
 
 
@@ -97,7 +97,7 @@ class _ConvolveAndPool(torch.autograd.Function):
         layout: Layout = ctx.layout
         weight, output, pooled, *tables = ctx.saved_tensors
         gradient = gradients[0].reshape(-1, len(weight))
-        gradient = gradient * (pooled[:-1] > 0)  # ReLU's part
+        gradient = torch.ops.aten.threshold_backward(gradient, pooled[:-1], 0)  # ReLU's part
         winners = _Winners(output, pooled, gradient, layout.segment)
 
         sources = zip(tables, layout.features, strict=True)
@@ -113,7 +113,7 @@ class _ConvolveAndPool(torch.autograd.Function):
         d_inputs.index_fill_(0, layout.gaps, 0)
         d_features = torch.split(d_inputs, [table.shape[1] for table in tables], 1)
         d_tables = [
-            torch.zeros_like(table).index_add_(0, rows, d_feature)
+            torch.zeros_like(table).index_add_(0, rows, d_feature.contiguous())
             for table, rows, d_feature in zip(tables, layout.features, d_features, strict=True)
         ]
         return d_weight, gradient.sum(0), None, *d_tables
@@ -124,14 +124,14 @@ class _Winners:
 
     def __init__(self, output: Tensor, pooled: Tensor, gradient: Tensor, segment: Tensor) -> None:
         rows, self._filters = output.shape
-        # What has no gradient and what stands in a gap is never equal to anything.
-        sought = torch.full_like(pooled, torch.inf)
-        sought[:-1] = torch.where(gradient != 0, pooled[:-1], torch.inf)
+        # What stands in a gap and what has no gradient (0 / 0) is NaN, which equals nothing.
+        sought = torch.full_like(pooled, torch.nan)
+        torch.mul(pooled[:-1], gradient / gradient, out=sought[:-1])
         found = _where_equal(output, sought.index_select(0, segment))
         row = found // self._filters
         filter_ = found - row * self._filters
         piece = segment.index_select(0, row) * self._filters + filter_
-        if len(found) > int(torch.count_nonzero(gradient)):  # an exact tie: the earliest row has it
+        if len(found) > int(gradient.bool().sum()):  # an exact tie: the earliest row has it
             first = _firsts(piece)
             row, filter_, piece = row[first], filter_[first], piece[first]
         self._row, self._filter = row, filter_
@@ -169,8 +169,10 @@ def _project(tables: Tables, weight: Tensor, bias: Tensor, window: int) -> Tenso
 def _lookups(tables: Tables, layout: Layout) -> Tensor:
     """The rows of the projected tables whose sum is a row's convolution, [rows, 3 * window]."""
     words, head, _ = tables
-    begin = layout.features.new_tensor([[1], [1 + len(words)], [1 + len(words) + len(head)]])
-    first = (layout.features + begin).index_fill_(1, layout.gaps, 0) * layout.window
+    first = layout.features + 1
+    first[1:] += len(words)
+    first[2] += len(head)
+    first.index_fill_(1, layout.gaps, 0).mul_(layout.window)
     offsets = torch.arange(layout.window, device=first.device)
     return (first.unfold(1, layout.window, 1) + offsets).transpose(0, 1).reshape(-1, 3 * layout.window)
 

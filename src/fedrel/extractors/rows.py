@@ -23,7 +23,10 @@ _SMALLEST_SCALE = 1e-6  # below it the stored rows would drift towards the end o
 
 
 class RowEmbedding(nn.Module):
-    """An embedding table trained by rows; `SGD` calls `descend`, an `Extractor` the rest."""
+    """An embedding table trained by rows. It takes `weight` over, and sets the gap's row to zero.
+
+    `SGD` calls `descend`; an `Extractor` calls `dense`, `changed` and `restart`.
+    """
 
     touched: Tensor  # [n] bool, the rows that training has changed since `restart`
 
@@ -62,9 +65,11 @@ class RowEmbedding(nn.Module):
             self._fold()
         for rows, values in self._pending:
             if values.grad is not None:
-                self.weight.index_add_(0, rows, values.grad, alpha=-rate / self.scale)
-                self.touched[rows] = True
-        self.weight[GAP] = 0
+                stored = self.weight.index_select(0, rows)
+                stored.add_(values.grad, alpha=-rate / self.scale)
+                self.weight.index_copy_(0, rows, stored)
+                self.touched.index_fill_(0, rows, True)
+        self.weight[GAP].zero_()
         self._pending.clear()
 
     def zero_grad(self, set_to_none: bool = True) -> None:

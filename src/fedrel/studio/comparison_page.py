@@ -17,6 +17,8 @@ from fedrel.studio.tables import Column, Summary, row, summarise
 
 Runs = Mapping[str, Sequence[Run]]
 
+_CHOSEN = "selection_precision"
+
 
 def comparison_page(folder: Path, runs: Runs) -> dict[str, Any]:
     """The values of `comparison.html`."""
@@ -25,7 +27,8 @@ def comparison_page(folder: Path, runs: Runs) -> dict[str, Any]:
     rows = [row(method, run.result) for method, run in every]
     summary = summarise(rows)
     first = next((run for _, run in every), None)
-    primary = next((column.name for column in summary.columns if column.quality), "")
+    metrics = [column for column in summary.columns if column.quality and column.name != _CHOSEN]
+    primary = metrics[0].name if metrics else ""
     winner = _winner(summary, primary)
     return {
         "title": f"{len(runs)} methods compared" if len(runs) != 1 else f"{summary.methods[0]}, compared",
@@ -39,9 +42,7 @@ def comparison_page(folder: Path, runs: Runs) -> dict[str, Any]:
         "cases": case_tables({method: own[0].cases for method, own in runs.items()}),
         "case_seed": first.result.seed if first else None,
         "rows": [(one, _link(folder, run)) for one, (_, run) in zip(rows, every, strict=True)],
-        "metrics": [column for column in summary.columns if column.name in rows[0]["metrics"]]
-        if rows
-        else [],
+        "metrics": metrics,
         "methods_argument": shlex.quote(",".join(runs)),
         "config": first.config if first else "",
         "environment": flatten(first.environment) if first else {},
@@ -81,7 +82,7 @@ def _verdict(summary: Summary, primary: str) -> list[str]:
         else:
             more = "more" if top.mean - next_.mean > spread else "no more"
             said.append(f"That is {more} than the seeds differ (standard deviation {words.share(spread)}).")
-    chosen = _column(summary, "selection_precision")
+    chosen = _column(summary, _CHOSEN)
     if chosen is not None and len(cleanest := _order(chosen)) > 1 and len(chosen.best) == 1:
         name, cell = cleanest[0]
         who = "It also" if name == best else name
@@ -133,6 +134,7 @@ def _selection(runs: Runs, winner: str) -> Plot | None:
         values,
         winner,
         notes.SELECTION,
+        unit=True,
     )
 
 
@@ -142,6 +144,8 @@ def _over_rounds(
     values: Mapping[str, Sequence[Mapping[int, float | None]]],
     winner: str,
     note: str,
+    *,
+    unit: bool = False,
 ) -> Plot | None:
     """A line a method over the rounds, the mean of its seeds with a band of one standard deviation."""
     lines = [
@@ -152,7 +156,7 @@ def _over_rounds(
     if not lines:
         return None
     last = int(max(line.x[-1] for line in lines))
-    figure = figures.by_round(figures.lines(lines, "Round", label), last)
+    figure = figures.by_round(figures.lines(lines, "Round", label, unit=unit), last)
     ends = [f"{line.name} {words.share(line.y[-1])}" for line in lines]
     bands = notes.BANDS if any(line.std for line in lines) else ""
     return Plot(title, figure, f"{title} by round; at the end {words.several(ends)}.", note + bands)

@@ -54,9 +54,10 @@ def lines(
         ]
         layout["annotations"] = [
             {
-                "text": f"best: {marked}",
+                "text": f"&nbsp;best: {marked}&nbsp;",
                 "x": marked,
-                "y": 1,
+                "xanchor": "right" if 2 * marked > max(max(one.x) for one in series) else "left",
+                "y": 0,
                 "yref": "paper",
                 "yanchor": "bottom",
                 "showarrow": False,

@@ -67,18 +67,20 @@ def comparison_markdown(rows: Sequence[Row]) -> str:
 
 
 def comparison_table(rows: Sequence[Row]) -> Table:
-    """The table for a terminal: the columns that fit one."""
+    """The table for a terminal: the columns that fit into 80 characters."""
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
     summary = summarise(rows)
     first = next((column.name for column in summary.columns), "")
-    fitting = {first, "p_mean", "max_f1", "selection_precision", "up", "seconds"}
+    fitting = {first, "p_mean", "selection_precision", "up", "seconds"}
     columns = [column for column in summary.columns if column.name in fitting]
-    table = Table(caption=Text(summary.note), caption_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, caption=Text(summary.note), caption_justify="left")
     table.add_column("method", no_wrap=True)
     for column in columns:
-        table.add_column(Text(column.label), justify="right")
+        widest = max(len(column.text(method)) for method in summary.methods)
+        table.add_column(Text(column.label), justify="right", min_width=widest)  # headings wrap, not numbers
     for method in summary.methods:
         cells = (Text(c.text(method), style="bold green" if method in c.best else "") for c in columns)
         table.add_row(Text(method), *cells)

@@ -13,22 +13,20 @@
     return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, painted(inner)]));
   };
 
-  const config = {
-    displaylogo: false,
-    responsive: true,
-    modeBarButtons: [["toImage", "resetScale2d"]],
-  };
+  const room = (place) => ({ width: place.clientWidth, height: place.clientHeight });
+
+  const config = { displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]] };
 
   const plots = Array.from(document.querySelectorAll(".plot"), (place) => ({
     place,
     figure: JSON.parse(place.nextElementSibling.textContent),
   }));
 
+  // Sizes are set here and at once: plotly's own resizing waits, and printing does not wait for it.
   const draw = () => {
     for (const { place, figure } of plots) {
       const { data, layout } = painted(figure);
-      const { width, height } = place.getBoundingClientRect();
-      Plotly.react(place, data, { ...layout, width, height }, config);
+      Plotly.react(place, data, { ...layout, ...room(place) }, config);
     }
   };
 
@@ -36,4 +34,8 @@
   for (const change of ["(prefers-color-scheme: dark)", "print"]) {
     matchMedia(change).addEventListener("change", draw);
   }
+  const sizes = new ResizeObserver((entries) => {
+    for (const { target } of entries) Plotly.relayout(target, room(target));
+  });
+  for (const { place } of plots) sizes.observe(place);
 })();

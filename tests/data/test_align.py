@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import gzip
+import json
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fedrel.data.align import Aligned, align, write_jsonl
+from fedrel.data.instances import Instance, Mention
+from fedrel.data.kb import KnowledgeBase
+from fedrel.data.matching import Match, Matcher
+from fedrel.data.readers import reader
+from fedrel.data.text import sentences, tokenise
+from fedrel.errors import UserError
+from fedrel.seeding import derive
+
+# --- finding names ----------------------------------------------------------------------------------------
+
+
+def found(names: list[tuple[str, str]], text: str) -> list[tuple[str, tuple[str, ...]]]:
+    return [(text[one.start : one.end], one.entities) for one in Matcher(names).find(text)]
+
+
+def test_names_are_whole_tokens_in_any_case_and_the_longest_wins() -> None:
+    names = [("new york", "ny"), ("York", "y"), ("New York City", "nyc"), ("IL-6", "il6"), ("IL", "il")]
+    text = "NEW\n  YORK's yorkers; new york cityscape, New York City. IL-6-like IL-6"
+    assert found(names, text) == [
+        ("NEW\n  YORK", ("ny",)),
+        ("new york", ("ny",)),  # a longer name that is no whole token does not hide it
+        ("New York City", ("nyc",)),
+        ("IL-6", ("il6",)),
+    ]
+
+
+def test_offsets_hold_where_lower_case_is_longer() -> None:
+    assert found([("\u0130zmir", "i"), ("Ada", "a")], "\u0130\u0130 \U0001d4b3 \u0130ZMIR ada") == [
+        ("\u0130ZMIR", ("i",)),
+        ("ada", ("a",)),
+    ]
+
+
+def test_a_name_of_two_entities_stands_for_both() -> None:
+    assert found([("mercury", "planet"), ("Mercury", "metal"), (" ", "nothing")], "Mercury") == [
+        ("Mercury", ("planet", "metal"))
+    ]
+
+
+def naive_matches(names: list[tuple[str, str]], text: str) -> list[Match]:
+    """At each token try every name, longest first, token by token."""
+
+    def words(of: str) -> list[str]:
+        return [of[start:end].lower() for start, end in tokenise(of)]
+
+    spans, tokens, matches, place = tokenise(text), words(text), [], 0
+    while place < len(tokens):
+        fitting = [
+            words(name) for name, _ in names if tokens[place : place + len(words(name))] == words(name)
+        ]
+        longest = max(filter(None, fitting), key=len, default=None)
+        if longest is None:
+            place += 1
+            continue
+        entities = dict.fromkeys(entity for name, entity in names if words(name) == longest)
+        matches.append(Match(spans[place][0], spans[place + len(longest) - 1][1], tuple(entities)))
+        place += len(longest)
+    return matches
+
+
+words = st.text(alphabet="aB\u0130\u03c3-.' ", min_size=1, max_size=5)
+
+
+@given(
+    st.lists(st.tuples(words, st.sampled_from("xyz")), max_size=6), st.lists(words, max_size=12).map(" ".join)
+)
+@example([("\u0130a", "x"), ("a a", "y")], "\u0130A a a-a a\na")
+@settings(deadline=None, max_examples=300)
+def test_the_automaton_agrees_with_trying_every_name(names: list[tuple[str, str]], text: str) -> None:
+    assert Matcher(names).find(text) == naive_matches(names, text)
+
+
+# --- labelling --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kb() -> KnowledgeBase:
+    kb = KnowledgeBase()
+    kb.add("ada", ["Ada King", "Ada"], "born_in", "london", ["London"])
+    kb.add("ada", ["Ada"], "lived_in", "london", ["London"])
+    kb.add("ada", ["Ada"], "NA", "bo", ["Bo"])
+    kb.add("planet", ["Mercury"], "part_of", "space", ["space"])
+    kb.add("metal", ["Mercury"], "found_in", "mine", ["mine"])
+    return kb
+
+
+def labelled(tmp_path: Path, kb: KnowledgeBase, text: str, na_rate: float = 0) -> list[tuple[str, str, str]]:
+    path = tmp_path / "notes.txt"
+    path.write_text(text)
+    return [(one.head.id, one.relation, one.tail.id) for one in align([path], kb, na_rate=na_rate, seed=1)]
+
+
+def test_one_instance_for_each_relation(tmp_path: Path, kb: KnowledgeBase) -> None:
+    path = tmp_path / "notes.txt.gz"
+    text = "Nothing here. Of London, \u0130t is\nsaid, Ada King knew London.\r\n\r\nAda slept. London slept."
+    path.write_bytes(gzip.compress(text.encode()))
+    first, second = align([path], kb, na_rate=0, seed=1)
+    sentence = "Of London, \u0130t is\nsaid, Ada King knew London."
+    assert first == Aligned(
+        sentence,
+        Mention("ada", "Ada King", 23, 31),
+        Mention("london", "London", 3, 9),
+        "born_in",
+        "notes",
+        span=(14, 14 + len(sentence)),
+    )
+    assert second.relation == "lived_in"
+    assert text[slice(*second.span)] == sentence
+
+
+def test_what_becomes_na(tmp_path: Path, kb: KnowledgeBase) -> None:
+    assert labelled(tmp_path, kb, "Ada met Bo.") == [("ada", "NA", "bo")]  # as listed
+    assert labelled(tmp_path, kb, "Ada met Bo.", na_rate=1) == [("ada", "NA", "bo"), ("bo", "NA", "ada")]
+
+
+def test_a_shared_name_stands_for_whom_the_facts_relate(tmp_path: Path, kb: KnowledgeBase) -> None:
+    assert labelled(tmp_path, kb, "Mercury is in space.") == [("planet", "part_of", "space")]
+    assert labelled(tmp_path, kb, "Mercury is in a mine.") == [("metal", "found_in", "mine")]
+    assert labelled(tmp_path, kb, "Bo and Mercury. Mercury, Mercury.", na_rate=1) == [
+        ("bo", "NA", "planet"),
+        ("planet", "NA", "bo"),
+    ]
+
+
+def test_a_share_of_the_unrelated_pairs_whatever_the_order(tmp_path: Path, kb: KnowledgeBase) -> None:
+    paths = []
+    for part in range(2):
+        path = tmp_path / f"part{part}.txt"
+        path.write_text("\n\n".join(f"Bo saw London {day}." for day in range(part, 1000, 2)))
+        paths.append(path)
+    forward = list(align(paths, kb, na_rate=0.25, seed=1))
+    assert 400 < len(forward) < 600  # of 2,000 ordered pairs
+    assert {one.relation for one in forward} == {"NA"}
+    assert {one.source for one in forward} == {"part0", "part1"}
+    backward = list(align(reversed(paths), kb, na_rate=0.25, seed=1))
+    assert sorted(forward, key=repr) == sorted(backward, key=repr)
+    assert forward != list(align(paths, kb, na_rate=0.25, seed=2))
+
+
+def naive_alignment(text: str, kb: KnowledgeBase, rate: float) -> set[tuple[str, str, str, int, int]]:
+    names = [(name, entity) for entity, names in kb.names.items() for name in names]
+    expected = set()
+    for start, end in sentences(text):
+        sentence = text[start:end]
+        first: dict[tuple[str, ...], Match] = {}
+        for match in naive_matches(names, sentence):
+            first.setdefault(match.entities, match)
+        for head, tail in product(first.values(), repeat=2):
+            if head is tail:
+                continue
+            pairs = [(h, t) for h in head.entities for t in tail.entities if h != t]
+            facts = [(h, r, t) for h, t in pairs for r in kb.facts.get((h, t), ())]
+            if not facts and pairs:
+                h, t = pairs[0]
+                if derive(1, "NA", h, t, sentence) / 2**63 < rate:
+                    facts = [(h, "NA", t)]
+            expected |= {(h, r, t, start, end) for h, r, t in facts}
+    return expected
+
+
+entities = st.sampled_from(["1", "2", "3"])
+name_lists = st.lists(st.sampled_from(["a", "b", "a b", "c", "\u0130"]), min_size=1, max_size=2)
+facts = st.lists(
+    st.tuples(entities, name_lists, st.sampled_from(["r", "s"]), entities, name_lists), max_size=4
+)
+
+
+@given(
+    facts, st.lists(st.sampled_from(["a", "A", "b", "c", "\u0130", "x", ". X", "\n", "\n\n"]), max_size=20)
+)
+@settings(deadline=None, max_examples=150)
+def test_alignment_agrees_with_trying_everything(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[tuple[str, list[str], str, str, list[str]]],
+    pieces: list[str],
+) -> None:
+    kb, text = KnowledgeBase(), " ".join(pieces)
+    for row in rows:
+        kb.add(*row)
+    path = tmp_path_factory.mktemp("a") / "text.txt"
+    path.write_bytes(text.encode())
+    result = list(align([path], kb, na_rate=0.5, seed=1))
+    assert {(one.head.id, one.relation, one.tail.id, *one.span) for one in result} == naive_alignment(
+        text, kb, 0.5
+    )
+    for one in result:
+        assert text[slice(*one.span)] == one.text
+        for mention in (one.head, one.tail):
+            spoken = " ".join(one.text[mention.start : mention.end].lower().split())
+            assert spoken in {name.lower() for name in kb.names[mention.id]}
+
+
+# --- writing ----------------------------------------------------------------------------------------------
+
+
+def test_what_is_written_reads_back(tmp_path: Path, kb: KnowledgeBase) -> None:
+    (tmp_path / "notes.txt").write_text("Ada knew London.")
+    aligned = list(align([tmp_path / "notes.txt"], kb, na_rate=1, seed=1))
+    out = tmp_path / "out.jsonl"
+    assert write_jsonl(aligned, out) == len(aligned) == 3
+    read = list(reader("jsonl")(out))
+    assert [(one.text, one.head, one.tail, one.relation, one.source) for one in read] == [
+        (one.text, one.head, one.tail, one.relation, one.source) for one in aligned
+    ]
+    assert json.loads(out.read_text().splitlines()[0])["span"] == [0, 16]
+
+
+def test_the_truth_is_written_where_it_is_known(tmp_path: Path) -> None:
+    one = Instance("a b", Mention("1", "a", 0, 1), Mention("2", "b", 2, 3), "r", "s", expresses=False)
+    write_jsonl([one], tmp_path / "out.jsonl")
+    assert list(reader("jsonl")(tmp_path / "out.jsonl")) == [one]
+
+
+def test_a_missing_text_leaves_no_output(tmp_path: Path, kb: KnowledgeBase) -> None:
+    with pytest.raises(UserError, match=r"gone\.txt: no such file"):
+        write_jsonl(align([tmp_path / "gone.txt"], kb, na_rate=0, seed=1), tmp_path / "out.jsonl")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from fedrel.data.cache import cache_folder, cached
+from fedrel.data.columns import TRAIN, Corpus
+from fedrel.data.instances import Instance
+from fedrel.errors import UserError
+
+
+class Source:
+    """Counts how often it is read."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance, self.reads = instance, 0
+
+    def __call__(self) -> Iterator[tuple[int, Instance]]:
+        self.reads += 1
+        yield TRAIN, self.instance
+
+
+@pytest.fixture
+def source(make_instance: Callable[..., Instance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
+    monkeypatch.setenv("FEDREL_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "train.txt").write_text("Ada left Bo")
+    return Source(make_instance("Ada left Bo", "Ada", "Bo"))
+
+
+def get(source: Source, folder: Path, reader: str = "jsonl", relations: Sequence[str] = ("NA",)) -> Corpus:
+    return cached([folder / "train.txt"], {"reader": reader}, relations, source)
+
+
+def test_built_once(source: Source, tmp_path: Path) -> None:
+    first, again = get(source, tmp_path), get(source, tmp_path)
+    assert source.reads == 1 and first.fingerprint == again.fingerprint
+    assert first.folder.parent == tmp_path / "cache"
+
+
+def test_other_contents_options_or_relations_are_another_corpus(source: Source, tmp_path: Path) -> None:
+    get(source, tmp_path)
+    get(source, tmp_path, "opennre")
+    get(source, tmp_path, relations=("NA", "x"))
+    assert source.reads == 3
+    (tmp_path / "train.txt").write_text("Ada met Bo")
+    get(source, tmp_path)
+    assert source.reads == 4
+
+
+def test_relations_of_the_files_themselves_are_asked_for_once(source: Source, tmp_path: Path) -> None:
+    asked: list[None] = []
+
+    def relations() -> list[str]:
+        asked.append(None)
+        return ["NA", "x"]
+
+    for _ in range(2):
+        corpus = cached([tmp_path / "train.txt"], {}, relations, source)
+        assert list(corpus.relations) == ["NA", "x"]
+    assert len(asked) == source.reads == 1
+
+
+def test_a_damaged_corpus_is_built_again(source: Source, tmp_path: Path) -> None:
+    corpus = get(source, tmp_path)
+    (corpus.folder / "text.bin").unlink()
+    assert get(source, tmp_path).text_of(0) == "Ada left Bo"
+    assert source.reads == 2
+
+
+def test_a_missing_file_is_named(source: Source, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"gone\.txt: no such file"):
+        cached([tmp_path / "gone.txt"], {}, ["NA"], source)
+
+
+def test_without_a_writable_folder_a_temporary_one_serves(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FEDREL_CACHE", str(tmp_path / "file" / "cache"))
+    with caplog.at_level(logging.WARNING):
+        assert len(get(source, tmp_path)) == 1
+    assert "cannot keep corpora" in caplog.text
+    assert cache_folder() == cache_folder()
+
+
+def test_the_user_cache_is_the_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("FEDREL_CACHE", raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "fedrel"
