@@ -116,3 +116,9 @@ def test_mistakes_are_explained() -> None:
         model(window=4)
     with pytest.raises(UserError, match="expected 4 numbers of 12 words"):
         model(vectors=torch.ones(VOCABULARY, 3))
+
+
+def test_building_a_model_leaves_torchs_global_generator_alone() -> None:
+    before = torch.get_rng_state()
+    model()
+    assert (torch.get_rng_state() == before).all()

@@ -45,7 +45,7 @@ class WorldConfig:
             _check(name, getattr(self, name), 0.0, 1.0)
         _check("bag_size", self.bag_size, 1.0, 100.0)
         _check("bag_tail", self.bag_tail, 1.05, 100.0)
-        _check("mean_length", self.mean_length, 14, 80)
+        _check("mean_length", self.mean_length, 14, 60)
         _check("vocabulary", self.vocabulary, 100, 1_000_000)
         _check("styles", self.styles, 1, len(STYLES))
         _check("dev", self.dev, 0.0, 0.5)

@@ -44,9 +44,6 @@ class Pairs:
     size: np.ndarray
     split: np.ndarray
 
-    def __len__(self) -> int:
-        return len(self.head)
-
 
 @dataclass(frozen=True, slots=True)
 class Census:

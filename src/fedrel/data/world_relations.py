@@ -56,7 +56,7 @@ RELATIONS: tuple[Relation, ...] = (
         counter="the home of | the chosen town of | the first home of",
         parts="resident in | settled in | at home in | raised in"),
     _relation("treats", "drug disease", "medicine",
-        verbs="treats | is effective against | was given in | relieves | is prescribed for | acts on | was tried in",
+        verbs="treats | is effective against | was given in | is prescribed for | acts on | was tried in",
         inverse="responds to | was controlled with | changed under | improved on | was managed with",
         role="a treatment for | a first choice in | a remedy for",
         counter="the indication of | the target of | the main use of",

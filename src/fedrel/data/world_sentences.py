@@ -17,6 +17,7 @@ from fedrel.data.world_grammar import Grammar, frame_tokens
 from fedrel.data.world_relations import Relation
 
 MAX_TOKENS = 120
+_MARGIN = 15  # the last phrase, clause or aside may run over by so much
 # How a mention that states nothing comes about, and how often. `other`: the sentence states another relation that
 # these types can have; only said of pairs in the knowledge base (an NA pair that is related counts as missing).
 MENTION_KINDS = {"neutral": 0.40, "list": 0.10, "third": 0.26, "denied": 0.09, "doubted": 0.09, "other": 0.06}
@@ -71,9 +72,8 @@ class Writer:
             verb = self._say("verb", style)
             after += verb.text
             tokens += verb.tokens
-        room = (
-            min(length, MAX_TOKENS - 10) - tokens - name1.count(" ") - name2.count(" ") - 3
-        )  # 2 names, full stop
+        tokens += name1.count(" ") + name2.count(" ") + 3  # two names and a full stop
+        room = min(length, MAX_TOKENS - _MARGIN) - tokens
         if room > 6 and dice.chance(0.35):
             place = dice.uniform()
             if place < 0.35:
@@ -194,7 +194,7 @@ class Writer:
         """Pour filler before, between and behind the mentions until the sentence has its length."""
         dice = self._dice
         front = int(room * dice.uniform() * 0.8) if dice.chance(0.5) else 0
-        middle = int(room * dice.uniform() * 0.6) if dice.chance(0.35) else 0
+        middle = int((room - front) * dice.uniform() * 0.8) if dice.chance(0.35) else 0
         if front >= 10:
             clause = self._say("subject", style).text + self._say("verb", style).text
             before = self._padded(clause, front - 7, style) + AND + before

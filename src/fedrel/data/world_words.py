@@ -8,7 +8,7 @@ import numpy as np
 
 _ONSETS = (*"bdfghjklmnprstvwz", "br", "dr", "fl", "gr", "kl", "pl", "pr", "sk", "sl", "st", "th", "tr")
 _VOWELS = (*"aeiou", *"aeio", "ai", "ou")  # the plain ones twice as often, but for u
-_CODAS = (*"lmnrstv", "nd", "rk", "lm", "st", "sk", "nt", "rn", "ll", "ss")
+_CODAS = (*"lmnrstv", "nd", "rk", "lm", "st", "sk", "nt", "rn", "ll")
 
 
 class WordMint:

@@ -58,7 +58,8 @@ class PCNN(Extractor):
         self.tail_positions = nn.Parameter(_xavier(distances, position_dimension, generator))
         self.filters = nn.Parameter(_xavier(filters, window * width, generator))
         self.filters_bias = nn.Parameter(torch.zeros(filters))
-        self.classifier = nn.Linear(3 * filters, relations, bias=bias)
+        # nn.Linear's own initialisation would draw from torch's global generator.
+        self.classifier = nn.Linear(3 * filters, relations, bias=bias, device="meta").to_empty(device="cpu")
         with torch.no_grad():
             self.classifier.weight.copy_(_xavier(relations, 3 * filters, generator))
             if bias:
