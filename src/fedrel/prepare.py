@@ -100,7 +100,7 @@ def partition(section: PartitionSection, data: Dataset, seed: int) -> partitions
 def vocabulary(section: PCNNSection, data: Dataset) -> tuple[Vocabulary, Vectors | None]:
     """The model's words, and their vectors where they come with some."""
     if section.vectors == "corpus":
-        return vocabulary_from_corpus(data.corpus, data.train), None
+        return vocabulary_from_corpus(data.corpus, data.train, section.min_count), None
     vectors = packaged_glove() if section.vectors == "glove" else read_vectors(Path(section.vectors))
     found = vectors.matrix.shape[1]
     if found != section.word_dimension:

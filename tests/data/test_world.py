@@ -20,7 +20,7 @@ from fedrel.data.world import SPLITS, World, WorldConfig, demo, nyt10_shape
 from fedrel.data.world_config import split_sizes
 from fedrel.data.world_frames import Frame, expressing
 from fedrel.data.world_grammar import real_words
-from fedrel.data.world_pairs import bag_sizes
+from fedrel.data.world_pairs import bag_sizes, noise_rates
 from fedrel.data.world_relations import RELATIONS
 from fedrel.data.world_sentences import MAX_TOKENS
 from fedrel.data.world_words import WordMint, zipf_cdf
@@ -96,9 +96,19 @@ def test_noise_at_its_ends_is_exact(noise: float) -> None:
     assert all(i.expresses for _, i in instances if i.relation == NA)
 
 
+def test_popular_pairs_are_noisier() -> None:
+    """At popularity 2 the odds of noise of a pair are 100 times as high for ten sentences as for one."""
+    sizes = np.repeat([1, 10], [1000, 100])
+    rates = noise_rates(sizes, np.ones(1100, bool), 0.5, 2.0, np.random.default_rng(1))
+    assert np.average(rates, weights=sizes) == pytest.approx(0.5, abs=0.02)
+    one, ten = rates[sizes == 1].mean(), rates[sizes == 10].mean()
+    assert ten / (1 - ten) / (one / (1 - one)) == pytest.approx(100, rel=0.4)
+
+
 def test_noise_comes_in_clumps() -> None:
     """Two sentences of a bag are both wrong with p^2 + pq/3 = 0.24 at noise 0.4, not p^2 = 0.16 (Beta of sum 2)."""
-    _, instances = whole(WorldConfig(sentences=10_000, noise=0.4, mean_length=14, seed=2))
+    config = WorldConfig(sentences=10_000, noise=0.4, popularity=0.0, mean_length=14, seed=2)
+    _, instances = whole(config)
     bags = defaultdict(list)
     for _, instance in instances:
         if instance.relation != NA:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedrel.data.columns import Corpus
 from fedrel.data.opening import lines
+from fedrel.data.text import tokenise
 from fedrel.errors import UserError
 
 GAP, UNKNOWN = 0, 1  # the ids that stand before the first word's
@@ -65,14 +66,20 @@ class Vectors:
         return np.concatenate([special, self.matrix])
 
 
-def vocabulary_from_corpus(corpus: Corpus, rows: NDArray[np.int64], min_count: int = 1) -> Vocabulary:
-    """The words that occur at least `min_count` times in these rows of a corpus, frequent ones first."""
+def vocabulary_from_corpus(corpus: Corpus, rows: NDArray[np.int64], min_count: int) -> Vocabulary:
+    """The words that occur at least `min_count` times in these rows of a corpus, frequent ones first.
+
+    Words of the entities' names are left out: a public vocabulary would not have most of them, and a model
+    that tells names apart learns pairs by heart instead of what is said of them.
+    """
     chosen = np.zeros(len(corpus), bool)
     chosen[rows] = True
     tokens = corpus.tokens[np.repeat(chosen, np.diff(corpus.starts))]
     counts = np.bincount(tokens, minlength=len(corpus.words))
+    names = {name[slice(*span)] for name in map(str.lower, corpus.names) for span in tokenise(name)}
     ranked = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts >= max(min_count, 1))]
-    return Vocabulary(tuple(corpus.words[int(word)] for word in ranked))
+    words = (corpus.words[int(word)] for word in ranked)
+    return Vocabulary(tuple(word for word in words if word not in names))
 
 
 def read_vectors(path: Path, dimension: int | None = None) -> Vectors:

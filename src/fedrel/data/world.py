@@ -70,6 +70,7 @@ class World:
             topics=topics,
             census=census,
             noise=config.noise,
+            popularity=config.popularity,
             missing=config.missing,
             tail=config.bag_tail,
             generator=numpy_generator(config.seed, "pairs"),

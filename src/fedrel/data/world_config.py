@@ -22,11 +22,12 @@ class WorldConfig:
     sentences: int = 12_000
     relations: int = 10  # NA included
     noise: float = (
-        0.4  # chance that a sentence about a pair in the knowledge base does not state its relation
+        0.4  # share of the sentences about pairs in the knowledge base that do not state the relation
     )
+    popularity: float = 1.0  # the odds of noise grow with the size of a pair's bag to this power
     na_share: float = 0.5  # share of the sentences whose pair is NA
     missing: float = (
-        0.02  # share of the NA pairs that are related all the same: facts the knowledge base lacks
+        0.02  # share of the NA pairs that are related all the same: the knowledge base lacks them
     )
     bag_size: float = 4.0  # mean sentences a pair in the knowledge base
     bag_tail: float = 1.5  # shape of the bag sizes' Lomax tail: smaller is heavier
@@ -43,6 +44,7 @@ class WorldConfig:
         _check("relations", self.relations, 2, len(RELATIONS) + 1)
         for name in ("noise", "na_share", "missing"):
             _check(name, getattr(self, name), 0.0, 1.0)
+        _check("popularity", self.popularity, 0.0, 4.0)
         _check("bag_size", self.bag_size, 1.0, 100.0)
         _check("bag_tail", self.bag_tail, 1.05, 100.0)
         _check("mean_length", self.mean_length, 14, 60)

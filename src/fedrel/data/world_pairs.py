@@ -60,6 +60,27 @@ def bag_sizes(sentences: int, pairs: int, tail: float, generator: np.random.Gene
     return 1 + np.diff(edges, prepend=0).astype(np.int64)
 
 
+def noise_rates(
+    sizes: np.ndarray, facts: np.ndarray, noise: float, popularity: float, generator: np.random.Generator
+) -> np.ndarray:
+    """Each pair's chance that a sentence about it is noise; over all sentences of facts the mean is `noise`.
+
+    A pair that is written about a lot is written about for many reasons: the odds of noise grow with a bag's
+    size to the power of `popularity`. Around that mean, pairs differ at random.
+    """
+    if not 0 < noise < 1 or not facts.any():
+        return np.full(len(sizes), noise)
+    weights = sizes[facts] / sizes[facts].sum()
+    low, high = -60.0, 60.0  # of the log odds at size 1: bisect
+    for _ in range(80):
+        middle = (low + high) / 2
+        mean = (weights / (1 + np.exp(-middle) * sizes[facts] ** -popularity)).sum()
+        low, high = (low, middle) if mean > noise else (middle, high)
+    means = np.clip(1 / (1 + np.exp(-middle) * sizes**-popularity), 1e-3, 1 - 1e-3)
+    rates: np.ndarray = generator.beta(means * NOISE_CONCENTRATION, (1 - means) * NOISE_CONCENTRATION)
+    return rates
+
+
 def take_census(relations: Sequence[Relation], topics: np.ndarray) -> Census:
     """How many entities of each type these topics need: popular ones recur, yet pairs stay distinct."""
     demand: dict[str, int] = {}
@@ -98,6 +119,7 @@ def draw_pairs(
     topics: np.ndarray,
     census: Census,
     noise: float,
+    popularity: float,
     missing: float,
     tail: float,
     generator: np.random.Generator,
@@ -108,15 +130,19 @@ def draw_pairs(
     na = labels == 0
     hidden = na & (generator.random(count) < missing)
     flipped = na & ~hidden & (generator.random(count) < 0.2)
-    rates = np.full(count, noise)
-    if 0 < noise < 1:
-        rates = generator.beta(noise * NOISE_CONCENTRATION, (1 - noise) * NOISE_CONCENTRATION, size=count)
-    bags = []
-    for size in sizes:
-        bags.append(bag_sizes(size.fact_sentences, size.fact_pairs, tail, generator))
-        bags.append(bag_sizes(size.na_sentences, size.na_pairs, tail, generator))
+    bags = np.concatenate(
+        [
+            bag_sizes(sentences, pairs, tail, generator)
+            for size in sizes
+            for sentences, pairs in (
+                (size.fact_sentences, size.fact_pairs),
+                (size.na_sentences, size.na_pairs),
+            )
+        ]
+    )
+    rates = noise_rates(bags, ~na, noise, popularity, generator)
     split = np.repeat(np.arange(len(sizes)), [size.fact_pairs + size.na_pairs for size in sizes])
-    return Pairs(heads, tails, labels, topics, hidden, flipped, rates, np.concatenate(bags), split)
+    return Pairs(heads, tails, labels, topics, hidden, flipped, rates, bags, split)
 
 
 def _distinct(
