@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -39,17 +42,17 @@ kind = "local"
 """
 
 
-def fedrel(*arguments: str | Path, capsys=None) -> tuple[int, str, str]:
+def fedrel(*arguments: str | Path, capsys) -> tuple[int, str, str]:
     """Run the command in this process; returns exit code, output and errors."""
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as stopped:
         patch.setattr(sys, "argv", ["fedrel", *map(str, arguments)])
         patch.setenv("COLUMNS", "200")
         patch.delenv("FEDREL_DATA", raising=False)
         main()
-        raise SystemExit(0)
     said = capsys.readouterr()
     code = stopped.value.code
-    return (code if isinstance(code, int) else 1), said.out, said.err
+    assert isinstance(code, int | None)
+    return code or 0, said.out, said.err
 
 
 def corpus(
@@ -214,3 +217,160 @@ def test_sweep_then_compare_takes_each_methods_best(tmp_path, capsys):
     ]
     best = found["best"]["one"]["training.learning_rate"]
     assert f"learning_rate = {best}" in (tmp_path / "compare" / "one" / "seed-1" / "config.toml").read_text()
+
+
+def test_text_and_a_kb_go_all_the_way_to_new_facts(tmp_path, capsys):
+    """align, partition, run and predict on the built-in world's raw documents."""
+    from fedrel.data.world import World, WorldConfig
+
+    world = World(WorldConfig(sentences=1000, relations=4, noise=0.2, mean_length=14))
+    world.documents(tmp_path / "text")
+    world.documents(tmp_path / "fresh", split="test", files=1)
+    world.kb(tmp_path / "kb.tsv", na=True)
+    texts = sorted((tmp_path / "text").glob("*.txt"))
+    align = [
+        "align",
+        *texts,
+        "--kb",
+        tmp_path / "kb.tsv",
+        "--out",
+        tmp_path / "train.jsonl",
+        "--na-rate",
+        "0",
+    ]
+    code, out, _ = fedrel(*align, capsys=capsys)
+    assert (code, "900 instances" in out) == (0, True)
+    lines = [json.loads(line) for line in (tmp_path / "train.jsonl").read_text().splitlines()]
+    for line in lines:
+        start, end = line["h"]["pos"]
+        assert line["text"][start:end]
+    whole = (tmp_path / "text" / f"{lines[0]['source']}.txt").read_text()
+    assert whole[slice(*lines[0]["span"])] == lines[0]["text"]
+
+    (tmp_path / "config.toml").write_text(
+        FILES.format(sites=5, data="", extractor="")
+        .replace("test.jsonl", "train.jsonl")
+        .replace('"one"', '"lazy-mil"')
+    )
+    config = [
+        "--set",
+        "partition.kind=source",
+        "--set",
+        "training.rounds=4",
+        "--set",
+        "training.learning_rate=1.0",
+    ]
+    drawn = tmp_path / "sites.png"
+    code, out, _ = fedrel("partition", tmp_path / "config.toml", *config, "--plot", drawn, capsys=capsys)
+    assert code == 0
+    assert all(text.stem in out for text in texts[:5])
+    assert drawn.read_bytes().startswith(b"\x89PNG")
+    code, _, _ = fedrel("run", tmp_path / "config.toml", *config, "--out", tmp_path / "run", capsys=capsys)
+    assert code == 0
+
+    world.kb(tmp_path / "names.tsv", split="test", na=True)
+    predict = ["predict", tmp_path / "run" / "model", *sorted((tmp_path / "fresh").glob("*.txt"))]
+    code, out, _ = fedrel(*predict, "--kb", tmp_path / "names.tsv", "--threshold", "0.2", capsys=capsys)
+    assert code == 0
+    found = [json.loads(line) for line in out.splitlines()]
+    assert found
+    assert [fact["probability"] for fact in found] == sorted((f["probability"] for f in found), reverse=True)
+    for fact in found:
+        assert fact["probability"] >= 0.2
+        assert fact["relation"] in world.relations[1:]
+        assert isinstance(fact["known"], bool)
+        assert fact["sentences"]
+    code, _, _ = fedrel(
+        "predict",
+        tmp_path / "run" / "model",
+        tmp_path / "train.jsonl",
+        "--out",
+        tmp_path / "facts.jsonl",
+        capsys=capsys,
+    )
+    assert code == 0
+    assert (tmp_path / "facts.jsonl").exists()
+
+
+def test_a_model_pools_the_sentences_of_a_pair(tmp_path, capsys):
+    """ONE's test rule: a bag's probability is the highest of its sentences', and the best stands first."""
+    from fedrel import load_model
+    from fedrel.data.instances import Instance, Mention
+
+    code, _, _ = fedrel("run", corpus(tmp_path), "--out", tmp_path / "run", capsys=capsys)
+    assert code == 0
+    model = load_model(tmp_path / "run" / "model")
+
+    def instance(text: str) -> Instance:
+        place = text.index("Bo")
+        return Instance(text, Mention("1", "Ada", 0, 3), Mention("2", "Bo", place, place + 2), "NA")
+
+    texts = ["Ada met Bo", "Ada and Bo saw Ulm", "Ada met Bo in Ulm ."]
+    (pooled,) = model.predict(map(instance, texts), threshold=0)
+    alone = {text: model.predict([instance(text)], threshold=0)[0].probability for text in texts}
+    assert pooled.probability == pytest.approx(max(alone.values()))
+    assert {one.text: one.probability for one in pooled.sentences} == pytest.approx(alone)
+    assert pooled.sentences[0].probability == max(one.probability for one in pooled.sentences)
+
+
+def test_what_is_not_a_model_is_named(tmp_path, capsys):
+    (tmp_path / "x.jsonl").write_text(json.dumps(GOOD))
+    code, _, err = fedrel("predict", tmp_path, tmp_path / "x.jsonl", capsys=capsys)
+    assert (code, "is not a model folder" in err) == (2, True)
+
+
+def test_the_demo_compares_six_methods_and_finds_facts(tmp_path, capsys):
+    small = [
+        "data.sentences=1000",
+        "data.pairs=450",
+        "training.rounds=2",
+        "extractor.filters=8",
+        "partition.sites=4",
+    ]
+    settings = [word for setting in small for word in ("--set", setting)]
+    code, out, err = fedrel("demo", "--out", tmp_path / "demo", *settings, capsys=capsys)
+    assert (code, err) == (0, "")
+    rows = json.loads((tmp_path / "demo" / "comparison.json").read_text())["rows"]
+    assert [row["method"] for row in rows] == ["none", "one", "ave", "att", "att-ra", "lazy-mil"]
+    assert "facts in fresh text that the training KB does not have" in out
+    assert (tmp_path / "demo" / "report.html").exists()
+
+
+@pytest.mark.parametrize("limit", [200, 3_000, 30_000])
+def test_a_full_disk_is_said_and_leaves_nothing_half_written(tmp_path, limit):
+    """The limit is the kernel's on file size: a write beyond it fails like one on a full disk."""
+    path = tmp_path / "tiny.toml"
+    path.write_text(to_toml(tiny()))
+    code = (
+        "import resource, sys; from fedrel.cli import main;"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}));"
+        f"sys.argv = ['fedrel', 'run', {str(path)!r}, '--out', {str(tmp_path / 'run')!r}]; main()"
+    )
+    environment = os.environ | {"FEDREL_CACHE": str(tmp_path / "cache")}
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
+    assert said.returncode == 2
+    assert "cannot write" in said.stderr
+    assert "Traceback" not in said.stderr
+    left = [
+        file
+        for folder in ("run", "cache")
+        for file in (tmp_path / folder).rglob("*")
+        if file.name.startswith(".")
+    ]
+    assert left == []
+
+
+def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path):
+    path = tmp_path / "tiny.toml"
+    path.write_text(to_toml(tiny(training__rounds=500, engine__kind="workers", engine__workers=2)))
+    command = [sys.executable, "-m", "fedrel", "run", str(path), "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "run" / "checkpoint").exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "--resume" in err
+    assert "Traceback" not in err

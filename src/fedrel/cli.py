@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 
 from fedrel.errors import UserError
@@ -22,6 +23,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+INTERRUPTED = 130  # what typer makes of Ctrl-C
+
 ConfigArgument = Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, or a preset's name.")]
 Settings = Annotated[
     list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a config value; may be repeated.")
@@ -32,15 +35,19 @@ Methods = Annotated[str, typer.Option("--methods", help="Methods, separated by c
 def main() -> None:
     """Run the command; a user's mistake ends with its message and exit code 2, Ctrl-C with 130."""
     try:
-        app(standalone_mode=True)
+        code = app(standalone_mode=False)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
+        code = 2
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    if code == INTERRUPTED:
         print(
-            "\nstopped; the last whole round is kept: the same command with --resume goes on", file=sys.stderr
+            "stopped; every whole round is kept. Go on with the same command (run: with --resume)",
+            file=sys.stderr,
         )
-        sys.exit(130)
+    sys.exit(code)
 
 
 @app.command()

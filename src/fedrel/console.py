@@ -35,12 +35,10 @@ def watching() -> Iterator[Callable[[str, Config], Watcher]]:
     """A progress display; the callable gives a new line in it for each run."""
     with Progress(
         TextColumn("[bold]{task.description}"),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=10),
         MofNCompleteColumn(),
         TextColumn("{task.fields[about]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        TimeRemainingColumn(compact=True),
         console=console,
     ) as progress:
 
@@ -77,13 +75,13 @@ def watching() -> Iterator[Callable[[str, Config], Watcher]]:
 
 def about_round(line: dict[str, Any], config: Config) -> str:
     """A round in a few words."""
-    parts = [f"loss {line['loss']:.3f}"]
+    parts = [f"loss {line['loss']:.2f}"]
     if line["dev"] is not None:
-        parts.append(f"dev {config.evaluation.metric} {line['dev'][config.evaluation.metric]:.4f}")
+        parts.append(f"dev {line['dev'][config.evaluation.metric]:.3f}")
     if line["selection_precision"] is not None:
         parts.append(f"clean {line['selection_precision']:.0%}")
     parts.append(f"up {size(line['bytes']['up'])}")
-    return ", ".join(parts)
+    return " ".join(parts)
 
 
 @contextmanager

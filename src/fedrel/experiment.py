@@ -23,7 +23,7 @@ from fedrel.federation.checkpoint import Checkpoint, Checkpoints
 from fedrel.federation.coordinator import Federation, RoundNotes
 from fedrel.federation.local import LocalEngine
 from fedrel.federation.weights import NoAnswerError, Weights
-from fedrel.files import write_text
+from fedrel.files import append_line, write_text
 from fedrel.methods.base import method
 from fedrel.prepare import Ints, Preparation, desk, extractor, prepare
 
@@ -218,9 +218,7 @@ class MetricsFile:
 
     def append(self, line: dict[str, Any]) -> None:
         """Add a round."""
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-            file.flush()
+        append_line(self._path, json.dumps(line))
 
     def keep(self, rounds: int) -> None:
         """Drop what a killed run wrote after its last checkpoint."""

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fedrel.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 def _unwritable(path: Path, error: OSError) -> UserError:
@@ -62,3 +66,24 @@ def write_text(path: Path, text: str) -> None:
     """Write a small text file atomically."""
     with atomic_file(path) as part:
         part.write_text(text, encoding="utf-8")
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a text file and flush it."""
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def write_tensors(path: Path, tensors: Mapping[str, npt.NDArray[Any]], about: Mapping[str, str]) -> None:
+    """Write named arrays, with a few strings about them, as a safetensors file."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    with atomic_file(path) as part:
+        try:
+            save_file(dict(tensors), part, metadata=dict(about))
+        except SafetensorError as error:  # how the library reports a full disk
+            raise OSError(str(error)) from error

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from fedrel.config import Config, PCNNSection
 from fedrel.data.instances import Instance
 from fedrel.data.vectors import Vocabulary
 from fedrel.errors import UserError
-from fedrel.files import atomic_file, write_text
+from fedrel.files import write_tensors, write_text
 
 if TYPE_CHECKING:
     from fedrel.extractors.base import Extractor
@@ -65,8 +65,7 @@ def save_model(
         "relations": list(relations),
     }
     write_text(folder / "vocabulary.txt", "".join(f"{word}\n" for word in vocabulary.words))
-    with atomic_file(folder / "weights.safetensors") as part:
-        save_file(dict(weights), part)
+    write_tensors(folder / "weights.safetensors", weights, {})
     write_text(folder / "config.json", json.dumps(about, indent=2, ensure_ascii=False))
 
 

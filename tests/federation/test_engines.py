@@ -55,7 +55,7 @@ def test_a_run_killed_at_random_moments_resumes_to_the_same_weights(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text(to_toml(config))
     run(config, tmp_path / "whole")
-    moment, killed = random.Random(4), 0  # noqa: S311
+    moment, killed = random.Random(4), 0
     environment = os.environ | {"COLUMNS": "200"}
     for _ in range(4):
         process = subprocess.Popen(

@@ -128,9 +128,9 @@ def test_two_rounds_equal_a_slow_version_of_algorithms_1_and_2(weighting):
         total = {name: torch.zeros_like(tensor) for name, tensor in theta.items()}
         weight_sum = 0.0
         rate = config.training.learning_rate * 0.9 ** (q - 1)
-        for site, rows in sorted(chosen.items()):
+        for site, won in sorted(chosen.items()):
             order_at_site = {int(row): place for place, row in enumerate(sites.rows(site))}
-            rows = sorted(rows, key=order_at_site.__getitem__)
+            rows = sorted(won, key=order_at_site.__getitem__)
             local = {name: tensor.clone().requires_grad_() for name, tensor in theta.items()}
             optimiser = torch.optim.SGD(local.values(), lr=rate, weight_decay=config.training.weight_decay)
             order = numpy_generator(config.seed, "shuffle", q, int(site)).permutation(len(rows))

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from fedrel.errors import UserError
 from fedrel.federation.weights import Weights
-from fedrel.files import atomic_file
+from fedrel.files import write_tensors
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,14 @@ class Checkpoints:
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a round's checkpoint, then remove what it replaces."""
-        if checkpoint.best_round == checkpoint.round:
-            self._write(f"best-{checkpoint.round:05}", checkpoint.weights, {})
+        latest = self._folder / f"round-{checkpoint.round:05}.safetensors"
+        best = self._folder / f"best-{checkpoint.best_round:05}.safetensors"
         numbers = {name: value for name, value in vars(checkpoint).items() if name != "weights"}
-        self._write(
-            f"round-{checkpoint.round:05}",
-            checkpoint.weights,
-            {"state": json.dumps(numbers), "config": self._config},
-        )
-        kept = {f"round-{checkpoint.round:05}", f"best-{checkpoint.best_round:05}"}
+        if checkpoint.best_round == checkpoint.round:
+            write_tensors(best, checkpoint.weights, {})
+        write_tensors(latest, checkpoint.weights, {"state": json.dumps(numbers), "config": self._config})
         for file in self._folder.glob("*.safetensors"):
-            if file.stem not in kept:
+            if file not in (latest, best):
                 file.unlink()
 
     def latest(self) -> Checkpoint | None:
@@ -81,10 +78,6 @@ class Checkpoints:
             self._folder / f"best-{checkpoint.best_round:05}.safetensors"
         )
         return weights
-
-    def _write(self, name: str, weights: Weights, about: dict[str, str]) -> None:
-        with atomic_file(self._folder / f"{name}.safetensors") as part:
-            save_file(dict(weights), part, metadata=about)
 
 
 def _first_difference(there: Any, here: Any, key: str = "") -> str:

@@ -43,6 +43,9 @@ class WeightedMean:
         self.base = base
         self.total = 0.0
         self._sums = {name: np.zeros(tensor.shape) for name, tensor in base.items()}
+        self._scratch = np.empty(
+            max((tensor.size for tensor in base.values()), default=0)
+        )  # touched as needed
         self._rest = dict.fromkeys(base, 0.0)  # how much of `base` itself the sum of each tensor holds
 
     def add(self, tensors: Tensors, weight: float) -> None:
@@ -50,11 +53,15 @@ class WeightedMean:
         self.total += weight
         for name, tensor in tensors.items():
             if isinstance(tensor, Rows):
-                kept = tensor.rest * self.base[name][tensor.index].astype(np.float64)
-                self._sums[name][tensor.index] += weight * (tensor.values - kept)
+                change = np.multiply(self.base[name][tensor.index], tensor.rest, dtype=np.float64)
+                np.subtract(tensor.values, change, out=change)
+                change *= weight
+                self._sums[name][tensor.index] += change
                 self._rest[name] += weight * tensor.rest
             else:
-                self._sums[name] += weight * tensor.astype(np.float64)
+                product = self._scratch[: tensor.size].reshape(tensor.shape)
+                np.multiply(tensor, weight, out=product, dtype=np.float64)
+                self._sums[name] += product
 
     def result(self) -> dict[str, npt.NDArray[np.float32]]:
         """The mean so far; the sums are consumed."""

@@ -27,9 +27,9 @@ def decode(block: bytes) -> dict[str, npt.NDArray[Any]]:
         raise RefusedError(f"cannot be decoded: {error}") from error
 
 
-def write_block(pipe: IO[bytes], note: Mapping[str, Any], arrays: Arrays) -> None:
-    """Send a short note in JSON and arrays through a pipe: an engine's framing around what crosses."""
-    head, body = json.dumps(note).encode(), encode(arrays)
+def write_block(pipe: IO[bytes], note: Mapping[str, Any], body: bytes) -> None:
+    """Send a short note in JSON and encoded arrays through a pipe: an engine's framing around what crosses."""
+    head = json.dumps(note).encode()
     pipe.write(len(head).to_bytes(8, "little") + len(body).to_bytes(8, "little") + head)
     pipe.write(body)
     pipe.flush()

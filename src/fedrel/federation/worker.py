@@ -14,7 +14,7 @@ from fedrel.data.bags import Bags
 from fedrel.federation.local import answered
 from fedrel.federation.messages import Arrays
 from fedrel.federation.site import Desk, Materials
-from fedrel.federation.wire import read_block, write_block
+from fedrel.federation.wire import encode, read_block, write_block
 
 
 def main(folder: Path) -> None:
@@ -48,10 +48,11 @@ def serve(desk: Desk, questions: IO[bytes], answers: IO[bytes]) -> None:
             case "answer":
                 answer = answered(desk, phase, note["round"], note["site"], arrays)
                 journal = asdict(answer.journal) if answer.journal else None
-                write_block(answers, {"failure": answer.failure, "journal": journal}, answer.arrays or {})
+                note = {"failure": answer.failure, "journal": journal}
+                write_block(answers, note, encode(answer.arrays or {}))
             case "score":
                 scores = desk.score(weights, note["head"], Bags(**arrays))
-                write_block(answers, {}, {"scores": scores})
+                write_block(answers, {}, encode({"scores": scores}))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer
 from fedrel.federation.journal import Entry
 from fedrel.federation.messages import Arrays
-from fedrel.federation.wire import read_block, write_block
+from fedrel.federation.wire import encode, read_block, write_block
 
 if TYPE_CHECKING:
     from fedrel.config import Config
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 SCORED_BY_A_WORKER = 4096  # sentences of evaluation that go to a worker at a time
 AHEAD = 2  # answers a worker may be ahead of the next one in order: bounds what waits in memory
+PIPE = 1 << 20  # bytes, where the system lets us choose: an update passes in one go instead of eight
 
 
 class Block(NamedTuple):
@@ -54,7 +55,8 @@ class WorkerEngine:
         (folder / "config.json").write_text(config.model_dump_json())
         command = [sys.executable, "-m", "fedrel.federation.worker", str(folder)]
         self._workers = [
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(workers)
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pipesize=PIPE)
+            for _ in range(workers)
         ]
 
     def ask(
@@ -87,29 +89,37 @@ class WorkerEngine:
 
     def _spread(self, opening: Block, tasks: Sequence[Block]) -> Iterator[Block]:
         """Give tasks to whichever worker is free; yield the answers in the order of the tasks."""
+        body = encode(opening.arrays)
         for worker in self._workers:
-            self._send(worker, opening)
+            self._send(worker, opening.note, body)
         waiting = deque(enumerate(tasks))
         done: dict[int, Block] = {}
         busy: dict[int, tuple[IO[bytes], int]] = {}  # by the number of the pipe: what is under way there
         for number in range(len(tasks)):
+            self._hand_out(waiting, busy, number + AHEAD * len(self._workers))
             while number not in done:
-                for worker in self._workers:
-                    output = _output(worker)
-                    near = waiting and waiting[0][0] < number + AHEAD * len(self._workers)
-                    if near and output.fileno() not in busy:
-                        task, block = waiting.popleft()
-                        self._send(worker, block)
-                        busy[output.fileno()] = output, task
                 for heard in wait(list(busy)):
                     output, task = busy.pop(heard)  # type: ignore[arg-type]  # what went in as int comes out as int
                     done[task] = self._receive(output)
+                # Before the answer is used: its worker should not wait for that.
+                self._hand_out(waiting, busy, number + AHEAD * len(self._workers))
             yield done.pop(number)
 
-    def _send(self, worker: subprocess.Popen[bytes], block: Block) -> None:
+    def _hand_out(
+        self, waiting: deque[tuple[int, Block]], busy: dict[int, tuple[IO[bytes], int]], end: int
+    ) -> None:
+        """Give each idle worker the next task, as long as its number is below `end`."""
+        for worker in self._workers:
+            output = _output(worker)
+            if waiting and waiting[0][0] < end and output.fileno() not in busy:
+                task, block = waiting.popleft()
+                self._send(worker, block.note, encode(block.arrays))
+                busy[output.fileno()] = output, task
+
+    def _send(self, worker: subprocess.Popen[bytes], note: Mapping[str, Any], body: bytes) -> None:
         assert worker.stdin is not None
         try:
-            write_block(worker.stdin, *block)
+            write_block(worker.stdin, note, body)
         except OSError as error:
             raise self._lost() from error
 

@@ -1,0 +1,202 @@
+"""Does the cost of a round follow the sentences that are active, whatever the number of sites?
+
+    python benchmarks/scale.py [--sentences 500000] [--rounds 5]
+
+The built-in world in NYT10's shape is written as JSON lines, read and indexed from there as a user's own corpus
+is, and opened a second time. Then two federations train Lazy MIL on it by turns, with two worker processes each:
+100 sites of which 10 are active in a round, and 10,000 of which 1,000 are, so that both have a tenth of the
+sentences active. A round is what `fedrel run` does in one, without evaluation, at B=32 and, to keep the benchmark
+short, E=1: more epochs only make the fixed cost of a site smaller beside its training. The first round of each is
+for warming up; seconds are medians, and the ratio is the median over turns, so that what else the machine does
+falls on both.
+
+Memory is that of all processes together, both federations' at once, sampled from the kernel's proportional set
+size: what several processes map counts once. It is an upper bound of what one run needs.
+
+The last line of the output is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fedrel.config import Config, EngineSection, Evaluation, FileData, PartitionSection, Training
+from fedrel.data.world import World, nyt10_shape
+from fedrel.experiment import Session, engine
+from fedrel.prepare import dataset, prepare
+
+FEW, MANY = 100, 10_000
+FRACTION, BATCH, EPOCHS, WORKERS = 0.1, 32, 1, 2
+SAMPLED = 0.2  # seconds between two looks at the memory
+LIMITS = {"ratio": 1.3, "peak_memory_bytes": 4 * 10**9, "index_seconds": 60.0, "open_seconds": 2.0}
+
+Result = TypeVar("Result")
+
+
+def write_world(folder: Path, sentences: int) -> None:
+    """Write the world's sentences, all of them for training, and its relations, as OpenNRE's files."""
+    shape = nyt10_shape()
+    pairs = round(sentences * shape.pairs / shape.sentences) if shape.pairs else None
+    world = World(replace(shape, sentences=sentences, pairs=pairs, dev=0.0, test=0.0))
+    relations = {relation: number for number, relation in enumerate(world.relations)}
+    (folder / "relations.json").write_text(json.dumps(relations), encoding="utf-8")
+    with (folder / "sentences.jsonl").open("w", encoding="utf-8") as file:
+        for _, one in world.instances():
+            line = {
+                "text": one.text,
+                "h": {"id": one.head.id, "name": one.head.name, "pos": [one.head.start, one.head.end]},
+                "t": {"id": one.tail.id, "name": one.tail.name, "pos": [one.tail.start, one.tail.end]},
+                "relation": one.relation,
+                "source": one.source,
+                "expresses": one.expresses,
+            }
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def experiment(folder: Path, sites: int) -> Config:
+    """Lazy MIL on those files with so many sites."""
+    never = 10**6
+    return Config(
+        method="lazy-mil",
+        data=FileData(
+            root=folder,
+            pool=[Path("sentences.jsonl")],
+            fractions=(1.0, 0.0, 0.0),
+            relations=Path("relations.json"),
+        ),
+        partition=PartitionSection(sites=sites),
+        training=Training(rounds=never, fraction=FRACTION, epochs=EPOCHS, batch_size=BATCH),
+        evaluation=Evaluation(every=never),
+        engine=EngineSection(workers=WORKERS),
+    )
+
+
+class Memory:
+    """The peak of the proportional set sizes of this process and all that descend from it, summed."""
+
+    def __init__(self) -> None:
+        self.peak = 0
+        self._stop = threading.Event()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Sample from now on until the block ends."""
+        thread = threading.Thread(target=self._sample, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+
+    def _sample(self) -> None:
+        while not self._stop.wait(SAMPLED):
+            self.peak = max(self.peak, sum(map(_resident, _family(os.getpid()))))
+
+
+def _family(process: int) -> list[int]:
+    """A process and its descendants."""
+    family = [process]
+    for parent in family:
+        for children in Path(f"/proc/{parent}/task").glob("*/children"):
+            family += map(int, _read(children).split())
+    return family
+
+
+def _resident(process: int) -> int:
+    """A process's proportional set size, in bytes."""
+    sizes = dict(line.split(":") for line in _read(Path(f"/proc/{process}/smaps_rollup")).splitlines()[1:])
+    return int(sizes["Pss"].removesuffix("kB")) * 1024 if "Pss" in sizes else 0
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:  # it has ended since
+        return ""
+
+
+def timed(work: Callable[[], Result]) -> tuple[float, Result]:
+    """How long some work takes, and what comes of it."""
+    begin = time.perf_counter()
+    result = work()
+    return time.perf_counter() - begin, result
+
+
+def measure(folder: Path, sentences: int, rounds: int) -> dict[str, Any]:
+    """Everything, in the order that the module's docstring tells."""
+    writing = multiprocessing.get_context("spawn").Process(target=write_world, args=(folder, sentences))
+    begin = time.perf_counter()
+    writing.start()
+    writing.join()
+    if writing.exitcode:
+        raise SystemExit("the world could not be written")
+    size = (folder / "sentences.jsonl").stat().st_size
+    print(f"wrote {sentences:,} sentences, {size / 1e6:,.0f} MB, in {time.perf_counter() - begin:.0f} s", flush=True)
+
+    memory = Memory()
+    with memory.watched(), ExitStack() as engines:
+        section = experiment(folder, FEW).data
+        index_seconds, data = timed(lambda: dataset(section))
+        open_seconds, _ = timed(lambda: dataset(section))
+        print(f"read and indexed in {index_seconds:.1f} s, opened again in {open_seconds:.2f} s", flush=True)
+        print(f"memory of reading: {memory.peak / 1e9:.2f} GB", flush=True)
+
+        sessions = {}
+        for sites in (FEW, MANY):
+            config = experiment(folder, sites)
+            ready = prepare(config)
+            sessions[sites] = Session(config, ready, engines.enter_context(engine(config, ready)), None)
+        seconds: dict[int, list[float]] = {FEW: [], MANY: []}
+        print(f"\n{'':8}{'K=100':>34}{'K=10,000':>34}{'ratio':>8}")
+        print(f"{'round':8}" + 2 * f"{'sites':>8}{'examples':>12}{'seconds':>14}")
+        for turn in range(rounds + 1):
+            cells = ""
+            for sites, session in sessions.items():
+                spent, line = timed(session.next_round)
+                seconds[sites].append(spent)
+                cells += f"{len(line['active']):8,}{line['examples']:12,}{spent:14.2f}"
+            ratio = seconds[MANY][-1] / seconds[FEW][-1]
+            print(f"{turn or 'warm-up':<8}{cells}{ratio:8.2f}", flush=True)
+
+    few, many = seconds[FEW][1:], seconds[MANY][1:]
+    return {
+        "round_seconds_k100": round(statistics.median(few), 3),
+        "round_seconds_k10000": round(statistics.median(many), 3),
+        "ratio": round(statistics.median(m / f for m, f in zip(many, few, strict=True)), 3),
+        "peak_memory_bytes": memory.peak,
+        "index_seconds": round(index_seconds, 2),
+        "open_seconds": round(open_seconds, 3),
+        "sentences": len(data.corpus),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Seconds a round and memory with 100 and with 10,000 sites.")
+    parser.add_argument("--sentences", type=int, default=500_000, help="how many (default: 500,000)")
+    parser.add_argument("--rounds", type=int, default=5, help="measured rounds of each (default: 5)")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="fedrel-scale-") as folder:
+        os.environ["FEDREL_CACHE"] = str(Path(folder) / "cache")
+        result = measure(Path(folder), arguments.sentences, arguments.rounds)
+    missed = [name for name, limit in LIMITS.items() if result[name] > limit]
+    print("\n" + "\n".join(f"{n:20}{result[n]:>16,}  limit {limit:,}" for n, limit in LIMITS.items()))
+    print(json.dumps(result))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

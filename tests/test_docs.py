@@ -1,0 +1,236 @@
+"""The documentation is true: its code runs, and its tables name what exists, no more and no less.
+
+In `docs/*.md`, blocks marked `bash` and `python` run in order, those of one page in one folder. A block of any
+language whose first line is `# file: NAME` is written to that file instead. A block marked `text output` is
+what the block before it prints. `python slow` runs with the slow tests. Anything else (`sh`, `text`, `toml`)
+is only shown.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args, get_origin
+
+import pytest
+from pydantic import BaseModel
+
+from fedrel.config import Config, FileData, WorldData
+from fedrel.experiment import run
+from fedrel.methods.base import methods
+from tests.conftest import tiny
+
+ROOT = Path(__file__).parents[1]
+DRAFT = "README-draft.md"
+PAGES = sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != DRAFT)
+FENCED = re.compile(r"^```(?P<mark>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"# file: (\S+)\n")
+LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+IN_A_CLONE = {"adding-a-method.md"}  # pages whose reader works in the source tree
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block, and where it stands, for a failure's message."""
+
+    mark: str
+    code: str
+    place: str
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text(encoding="utf-8")
+    for found in FENCED.finditer(text):
+        line = text.count("\n", 0, found.start()) + 1
+        yield Block(found["mark"].strip(), found["code"], f"{page.name}:{line}")
+
+
+def perform(block: Block, folder: Path) -> str | None:
+    """Write a block's file, or run the block and return what it printed; None for one that is only shown."""
+    if named := FILE.match(block.code):
+        path = folder / named[1]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block.code, encoding="utf-8")
+        return None
+    commands = {
+        "bash": ["bash", "-euo", "pipefail", "-c", block.code],
+        "python": [sys.executable, "-c", block.code],
+    }
+    if (language := block.mark.removesuffix(" slow")) not in commands:
+        return None
+    environment = {name: value for name, value in os.environ.items() if name != "FEDREL_DATA"}
+    environment |= {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}",
+        "PYTHONPATH": str(folder / "src"),  # in a clone, the clone's own package
+        "COLUMNS": "120",
+    }
+    done = subprocess.run(
+        commands[language], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{block.place}:\n{block.code}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_code_of_a_page_runs(page, tmp_path):
+    if page.name in IN_A_CLONE:
+        for part in ("src", "presets", "tests/methods"):
+            shutil.copytree(
+                ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("test_*", "__pycache__")
+            )
+        for part in ("pyproject.toml", "tests/__init__.py", "tests/conftest.py"):
+            shutil.copy(ROOT / part, tmp_path / part)
+    printed = None
+    for block in blocks(page):
+        if block.mark == "text output":
+            assert printed == block.code, block.place
+        elif not block.mark.endswith(" slow"):
+            printed = perform(block, tmp_path)
+
+
+SLOW = [block for page in PAGES for block in blocks(page) if block.mark.endswith(" slow")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", SLOW, ids=lambda block: block.place)
+def test_a_slow_block_runs(block, tmp_path):
+    perform(block, tmp_path)
+
+
+def links(page: Path) -> list[str]:
+    return LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*(ROOT / "docs").rglob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "README.md"],
+    ids=lambda page: page.name,
+)
+def test_links_lead_somewhere(page):
+    start = ROOT if page.name == DRAFT else page.parent  # the draft is to stand at the top
+    assert [link for link in links(page) if not (start / link).exists()] == []
+
+
+def tables(page: str) -> dict[str, dict[str, list[str]]]:
+    """The tables of a page: by heading, each row's other cells by the code in its first cell."""
+    found: dict[str, dict[str, list[str]]] = {}
+    heading = ""
+    for line in (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            heading = line.lstrip("# ").replace("`", "")
+        elif line.startswith("| `"):
+            first, *rest = (cell.strip() for cell in line.strip("|").split(" | "))
+            assert first.strip("` ") not in found.setdefault(heading, {}), f"{first} stands twice in {page}"
+            found[heading][first.strip("` ")] = [cell.rstrip("| ") for cell in rest]
+    return found
+
+
+def keys_of(model: type[BaseModel]) -> dict[str, str]:
+    """A section's keys and their defaults as the page writes them."""
+    return {
+        name: "none" if field.default is None else json.dumps(field.default, default=str)
+        for name, field in model.model_fields.items()
+        if not isinstance(field.default, BaseModel)  # a section: it has a table of its own
+    }
+
+
+def sections() -> dict[str, type[BaseModel]]:
+    found: dict[str, type[BaseModel]] = {"Top level": Config}
+    for name, field in Config.model_fields.items():
+        if name == "data":
+            found |= {'[data] with corpus = "world"': WorldData, '[data] with corpus = "files"': FileData}
+        elif isinstance(field.default, BaseModel):
+            found[f"[{name}]"] = type(field.default)
+    return found
+
+
+@pytest.mark.parametrize(("heading", "model"), sections().items(), ids=str)
+def test_every_config_key_is_documented_with_its_default(heading, model):
+    rows = tables("configuration.md")[heading]
+    assert {key: default.strip("`") for key, (default, _) in rows.items()} == keys_of(model)
+    for key, (_, meaning) in rows.items():
+        annotation = model.model_fields[key].annotation
+        choices = get_args(annotation) if get_origin(annotation) is Literal else ()
+        assert meaning, key
+        if len(choices) > 1:
+            assert [choice for choice in choices if f"`{choice}`" not in meaning] == [], key
+
+
+def test_every_method_and_its_options_are_documented():
+    page = tables("methods.md")
+    assert set(page["The methods at a glance"]) == set(methods())
+    options = {
+        f"{name}.{option}": json.dumps(field.default)
+        for name, kind in methods().items()
+        for option, field in kind.model_fields.items()
+    }
+    listed = {key: default.strip("`") for key, (default, _) in page["Options"].items()}
+    assert listed == {key: default for key, default in options.items() if not key.endswith(".weighting")} | {
+        "NAME.weighting": json.dumps("examples")
+    }
+
+
+DYNAMIC = {  # where keys are data, the word that stands for them
+    **{"by_kind": "KIND", "watched": "ROW", "versions": "NAME"},
+    **dict.fromkeys(("dev", "metrics", "dev_metric"), "METRIC"),
+}
+
+
+def paths(value: object, prefix: str = "") -> set[str]:
+    """The keys of nested JSON, dotted; a list of objects counts as its objects."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return {path for item in value for path in paths(item, prefix)}
+    if not isinstance(value, Mapping):
+        return {prefix}
+    word = DYNAMIC.get(prefix.rpartition(".")[2])
+    return {
+        path for key, item in value.items() for path in paths(item, f"{prefix}.{word or key}".lstrip("."))
+    }
+
+
+def test_every_file_and_field_of_a_run_folder_is_documented(out):
+    page = tables("run-folder.md")
+    run(tiny(method="lazy-mil", training__rounds=2), out)
+    assert set(page["The files"]) == {f"{path.name}{'/' if path.is_dir() else ''}" for path in out.iterdir()}
+    line = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
+    line["refused"] = [{"site": 0, "message": "Update", "reason": "of an honest run there are none"}]
+    assert set(page["metrics.jsonl"]) == paths(line)
+    for name in ("result.json", "environment.json", "case_study.json", "pr_curve.json"):
+        assert set(page[name]) == paths(json.loads((out / name).read_text())), name
+    model = json.loads((out / "model" / "config.json").read_text())
+    assert set(page["model/config.json"]) == set(model)
+
+
+def test_message_sizes_are_as_the_page_says(out):
+    """The formulas of docs/methods.md, "What crosses the boundary", on a run of one round."""
+    import numpy as np
+    from safetensors.numpy import load_file
+
+    from fedrel.prepare import prepare
+
+    config = tiny(method="lazy-mil", training__rounds=1, extractor__dropout=0.0)
+    run(config, out)
+    line = json.loads((out / "metrics.jsonl").read_text())
+    kinds, ready = line["bytes"]["by_kind"], prepare(config)
+    weights = load_file(out / "model" / "weights.safetensors")
+    v, n = len(weights["words.weight"]), len(weights["classifier.bias"])
+    d, p, f, w, reach = 8, 5, 12, 3, 120
+    dense = 2 * (2 * reach + 1) * p + f * w * (d + 2 * p) + f + 3 * f * n + n
+    assert sum(array.size for array in weights.values()) == v * d + dense
+    corpus, sites = ready.dataset.corpus, ready.materials.partition
+    triples = [np.unique(corpus.triple[sites.rows(site)]) for site in line["active"]]
+    won = len(np.unique(np.concatenate(triples)))
+    assert kinds["Claims"]["up"] == 12 * sum(map(len, triples))
+    assert kinds["Winners"]["down"] == 4 * won
+    assert line["examples"] == won
+    trained = kinds["Model"]["down"] / (4 * (v * d + dense)) - len(line["active"])
+    assert 1 <= trained <= len(line["active"])
+    changed = (kinds["Update"]["up"] - trained * (4 * dense + 24)) / (4 + 4 * d)
+    assert changed == int(changed) > 0
