@@ -1,0 +1,84 @@
+"""Methods by name: what is found, what is composed, what runs where."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedrel.errors import UserError
+from fedrel.experiment import Session
+from fedrel.federation.local import LocalEngine
+from fedrel.methods.base import method, methods
+from fedrel.prepare import desk, prepare
+from tests.conftest import tiny
+
+
+def session(config) -> Session:
+    ready = prepare(config)
+    return Session(config, ready, LocalEngine(desk(config, ready.materials)), None)
+
+
+def test_every_method_is_found_by_name():
+    assert set(methods()) >= {"fedavg", "none", "one", "ave", "att", "att-ra", "lazy-mil", "centralised"}
+
+
+def test_composed_methods_keep_both_parts():
+    both = method("lazy-mil+att", {"lazy-mil": {"keyed_triples": True}, "att": {"weighting": "uniform"}})
+    assert (both.keyed_triples, both.weighting) == (True, "uniform")
+    assert (both.train_head, both.test_head) == ("att", "one")  # Lazy MIL says nothing of training heads
+    assert [kind.__name__ for kind in both.carried()] == ["Winners", "PooledWinners"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("lazymil", {}, "did you mean 'lazy-mil'"),
+        ("one", {"onee": {}}, "no method is called 'onee'"),
+        ("one", {"one": {"weight": 1}}, "did you mean 'weighting'"),
+        ("one", {"one": {"weighting": "size"}}, r"methods\.one\.weighting"),
+    ],
+)
+def test_a_wrong_name_or_option_is_named(name, options, message):
+    with pytest.raises(UserError, match=message):
+        method(name, options)
+
+
+def test_centralised_training_is_one_site_with_everything():
+    config = tiny(method="centralised+one", training__rounds=1)
+    rounds = session(config)
+    line = rounds.next_round()
+    assert line["active"] == [0]
+    assert line["examples"] == len(prepare(config).dataset.train)
+    assert method("centralised+one", {}).simulation_only() is not None
+    assert method("lazy-mil", {"lazy-mil": {"pooled_winners": True}}).simulation_only() is not None
+    assert method("lazy-mil", {}).simulation_only() is None
+
+
+def test_with_one_site_lazy_mil_and_one_train_on_as_many_sentences_as_there_are_triples():
+    """All sentences at one place: both then choose one sentence a triple."""
+    config = tiny(partition__sites=1, training__fraction=1.0, training__epochs=1, extractor__dropout=0.0)
+    lazy = session(config.with_settings(["method=lazy-mil"]))
+    line = lazy.next_round()
+    data = prepare(config).dataset
+    assert line["examples"] == len(np.unique(data.corpus.triple[data.train]))
+
+
+def test_sites_are_drawn_by_the_papers_rule_and_empty_ones_never():
+    config = tiny(partition__sites=6, training__fraction=0.34)
+    ready = prepare(config)
+    sites = ready.materials.partition
+    object.__setattr__(sites, "bounds", np.concatenate([[0, 0], sites.bounds[2:]]))  # site 0 loses its text
+    rounds = Session(config, ready, LocalEngine(desk(config, ready.materials)), None)
+    drawn = [rounds.next_round()["active"] for _ in range(4)]
+    assert all(len(set(active)) == 2 and 0 not in active for active in drawn)  # max(int(0.34 * 6), 1) = 2
+    assert len(set(map(tuple, drawn))) > 1
+
+
+def test_the_journal_knows_what_each_method_trained_on():
+    """NONE trains on all sentences of facts; selection precision is then the share that express theirs."""
+    config = tiny(method="none", training__fraction=1.0, training__epochs=1)
+    data = prepare(config).dataset
+    facts = data.train[data.corpus.relation[data.train] != 0]
+    line = session(config).next_round()
+    assert line["selection_precision"] == pytest.approx((data.corpus.expresses[facts] == 1).mean())
+    assert set(line["watched"].values()) == {1.0}
