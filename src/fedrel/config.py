@@ -195,6 +195,8 @@ def parse(tree: Mapping[str, Any], origin: str) -> Config:
         # The discriminator of a union stands in the location, but not in the file.
         where = [str(part) for part in first["loc"] if part not in ("world", "files")]
         key = ".".join(where)
+        if first["type"] == "union_tag_not_found":
+            raise UserError("data.corpus is missing", file=origin, remedy="say 'world' or 'files'") from error
         if first["type"] != "extra_forbidden":
             raise UserError(f"{key}: {first['msg'].removeprefix('Value error, ')}", file=origin) from error
         known = _fields_at(tree, where[:-1])

@@ -21,7 +21,7 @@ from fedrel.data.readers import reader
 from fedrel.data.relations import RelationMap, read_relations, relations_of
 from fedrel.data.splits import split_by_pair, without_duplicates
 from fedrel.data.vectors import Vectors, Vocabulary, packaged_glove, read_vectors, vocabulary_from_corpus
-from fedrel.data.world_config import WorldConfig
+from fedrel.data.world import World, WorldConfig
 from fedrel.errors import UserError
 from fedrel.federation.site import Desk, Materials
 from fedrel.methods.base import method
@@ -154,8 +154,6 @@ def world_config(section: WorldData) -> WorldConfig:
 
 
 def _world(section: WorldData, progress: Progress | None) -> Dataset:
-    from fedrel.data.world import World
-
     config = world_config(section)
     world = World(config)
     options = {"world": WORLD_VERSION, **asdict(config)}

@@ -12,7 +12,7 @@ import pytest
 from fedrel.data import vectors as module
 from fedrel.data.columns import Corpus
 from fedrel.data.instances import Instance
-from fedrel.data.vectors import Vectors, Vocabulary, packaged_glove, read_vectors, vocabulary_from_corpus
+from fedrel.data.vectors import Vocabulary, packaged_glove, read_vectors, vocabulary_from_corpus
 from fedrel.errors import UserError
 
 GLOVE = "the 1 2.5 -3e-1\nof 0 0 1\n"
@@ -83,12 +83,6 @@ def test_the_table_of_a_vocabulary(tmp_path: Path) -> None:
     table = read_vectors(written(tmp_path, "a 1 2\nb 3 6\n")).table()
     assert table.dtype == np.float32
     assert table.tolist() == [[0, 0], [2, 4], [1, 2], [3, 6]]
-
-
-def test_restricted() -> None:
-    vectors = Vectors(["a", "b", "c"], np.array([[1], [2], [3]], np.float32))
-    kept = vectors.restricted(["c", "x", "a"])
-    assert kept.words == ["a", "c"] and kept.matrix.tolist() == [[1], [3]]
 
 
 def test_vocabulary_from_corpus(

@@ -16,14 +16,14 @@ from fedrel.data.align import align
 from fedrel.data.instances import NA, Instance
 from fedrel.data.kb import read_kb
 from fedrel.data.text import tokenise
-from fedrel.data.world import SPLITS, World, WorldConfig, demo, nyt10_shape
-from fedrel.data.world_config import split_sizes
-from fedrel.data.world_frames import Frame, expressing
-from fedrel.data.world_grammar import real_words
-from fedrel.data.world_pairs import bag_sizes, noise_rates
-from fedrel.data.world_relations import RELATIONS
-from fedrel.data.world_sentences import MAX_TOKENS
-from fedrel.data.world_words import WordMint, zipf_cdf
+from fedrel.data.world import SPLITS, World, WorldConfig, nyt10_shape
+from fedrel.data.world.config import split_sizes
+from fedrel.data.world.frames import Frame, expressing
+from fedrel.data.world.grammar import real_words
+from fedrel.data.world.pairs import bag_sizes, noise_rates
+from fedrel.data.world.relations import RELATIONS
+from fedrel.data.world.sentences import MAX_TOKENS
+from fedrel.data.world.words import WordMint, zipf_cdf
 from fedrel.errors import UserError
 from fedrel.seeding import numpy_generator
 
@@ -256,7 +256,7 @@ def test_an_unknown_split_is_named(tmp_path: Path) -> None:
 )
 def test_settings_out_of_range_are_refused(field: str, value: float) -> None:
     with pytest.raises(UserError, match=f"{field} is {value}, expected"):
-        dataclasses.replace(demo(), **{field: value})
+        dataclasses.replace(WorldConfig(), **{field: value})
 
 
 def test_text_around_noise_and_na_is_of_one_kind() -> None:

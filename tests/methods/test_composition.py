@@ -29,6 +29,10 @@ def test_composed_methods_keep_both_parts():
     assert [kind.__name__ for kind in both.carried()] == ["Winners", "PooledWinners"]
 
 
+def test_a_part_that_another_is_built_on_adds_nothing():
+    assert type(method("fedavg+one", {})) is type(method("one+one", {})) is methods()["one"]
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [

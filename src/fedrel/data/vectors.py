@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import islice
@@ -51,12 +51,6 @@ class Vectors:
 
     words: list[str]
     matrix: NDArray[np.float32]  # [n, d]
-
-    def restricted(self, words: Collection[str]) -> Vectors:
-        """Only the vectors of these words: what is never looked up need not travel or be trained."""
-        keep = set(words)
-        rows = [row for row, word in enumerate(self.words) if word in keep]
-        return Vectors([self.words[row] for row in rows], self.matrix[rows])
 
     def table(self) -> NDArray[np.float32]:
         """The embedding table of `Vocabulary(words)`: the gap is zero, the unknown word the mean of all."""

@@ -97,12 +97,17 @@ class Federation:
         self._fraction, self._seed = fraction, seed
 
     def draw(self, round_: int, attempt: int = 0) -> None:
-        """Begin a round with max(int(C*K), 1) sites drawn without replacement among those that have data."""
+        """Begin a round with max(int(C*K), 1) sites drawn without replacement among those that have data.
+
+        A further attempt at the same round draws others; what crossed in the one before stays counted.
+        """
         able = np.flatnonzero(self.sizes)
         wanted = max(int(self._fraction * len(self.sizes) + 1e-9), 1)  # 0.29 * 100 is 28.999… in floats
         generator = numpy_generator(self._seed, "draw", round_, attempt)
         drawn = generator.choice(able, size=min(wanted, len(able)), replace=False)
-        self.round, self.notes = round_, RoundNotes(active=np.sort(drawn).tolist())
+        before = self.notes if attempt else RoundNotes()
+        self.round = round_
+        self.notes = RoundNotes(np.sort(drawn).tolist(), before.traffic, before.refused)
 
     def ask(
         self, phase: Callable[[Site], Reply], *sent: Message | Mapping[int, Message]

@@ -85,8 +85,12 @@ def method(name: str, options: Mapping[str, Mapping[str, Any]]) -> Method:
     for asked in (*name.split("+"), *options):
         if asked not in known:
             raise UserError(f"no method is called {asked!r}", remedy=nearest(asked, known))
-    parts = [known[part] for part in name.split("+")]
-    composed: type[Method] = parts[0] if len(parts) == 1 else type(name, tuple(parts), {"name": name})
+    parts = list(dict.fromkeys(known[part] for part in name.split("+")))
+    # A part that another is built on adds nothing: `fedavg+one` is `one`.
+    bases = [
+        part for part in parts if not any(issubclass(other, part) for other in parts if other is not part)
+    ]
+    composed: type[Method] = bases[0] if len(bases) == 1 else type(name, tuple(bases), {"name": name})
     given: dict[str, Any] = {}
     for part in parts:
         for option, value in options.get(part.name, {}).items():

@@ -1,7 +1,7 @@
 """The grammar of the built-in world: frames that turn a relation's phrases, or no relation at all, into sentences.
 
 Patterns are written with `@` where a mention (or, in the wrappers, a clause) stands, and with the slots of
-`world_styles` for invented words, so that the words of a mere mention are as open a class as those of a text.
+`styles` for invented words, so that the words of a mere mention are as open a class as those of a text.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fedrel.data.world_relations import Relation
+from fedrel.data.world.relations import Relation
 
 
 @dataclass(frozen=True, slots=True)

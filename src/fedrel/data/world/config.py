@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fedrel.data.world_pairs import SplitSize
-from fedrel.data.world_relations import RELATIONS
-from fedrel.data.world_styles import STYLES
+from fedrel.data.world.pairs import SplitSize
+from fedrel.data.world.relations import RELATIONS
+from fedrel.data.world.styles import STYLES
 from fedrel.errors import UserError
 
 
@@ -56,11 +56,6 @@ class WorldConfig:
             facts, fact_pairs = _fact_counts(self)
             na = self.sentences - facts
             _check("pairs", self.pairs, fact_pairs + min(na, 2), fact_pairs + na)
-
-
-def demo(seed: int = 0) -> WorldConfig:
-    """A world small enough to train on in minutes on a laptop."""
-    return WorldConfig(seed=seed)
 
 
 def nyt10_shape(seed: int = 0) -> WorldConfig:

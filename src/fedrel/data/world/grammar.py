@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields, is_dataclass
 
 import numpy as np
 
-from fedrel.data.world_entities import KIND_NOUNS, NAME_WORDS, Entity
-from fedrel.data.world_filler import Phrase, Vocabulary, phrase, phrases
-from fedrel.data.world_frames import (
+from fedrel.data.world.entities import KIND_NOUNS, NAME_WORDS, Entity
+from fedrel.data.world.filler import Phrase, Vocabulary, phrase, phrases
+from fedrel.data.world.frames import (
     ASSERTIONS,
     DENIALS,
     DOUBTS,
@@ -21,8 +21,8 @@ from fedrel.data.world_frames import (
     Frame,
     expressing,
 )
-from fedrel.data.world_relations import RELATIONS, Relation
-from fedrel.data.world_styles import SHARED, STYLES, VERB_PHRASES, Style, asides, openers, subjects, tails
+from fedrel.data.world.relations import RELATIONS, Relation
+from fedrel.data.world.styles import SHARED, STYLES, VERB_PHRASES, Style, asides, openers, subjects, tails
 from fedrel.seeding import numpy_generator
 
 _RARE_RANK, _UNKNOWN = 2, 0.4  # phrases from this rank on are unknown to a style with this probability

@@ -8,9 +8,9 @@ from types import TracebackType
 
 import numpy as np
 
-from fedrel.data.world_entities import Entity
-from fedrel.data.world_grammar import Grammar
-from fedrel.data.world_sentences import Writer
+from fedrel.data.world.entities import Entity
+from fedrel.data.world.grammar import Grammar
+from fedrel.data.world.sentences import Writer
 
 _CHATTER_LENGTH = 12
 _PARAGRAPH_END = 0.2  # chance after each sentence

@@ -20,21 +20,19 @@ import numpy as np
 
 from fedrel.data.instances import NA, Instance, Mention
 from fedrel.data.text import tokenise
-from fedrel.data.world_config import WorldConfig, demo, nyt10_shape, split_sizes
-from fedrel.data.world_documents import Scribe
-from fedrel.data.world_entities import Entity, make_entities
-from fedrel.data.world_filler import make_vocabulary
-from fedrel.data.world_grammar import Grammar, real_words
-from fedrel.data.world_pairs import draw_pairs, draw_topics, take_census
-from fedrel.data.world_relations import RELATIONS
-from fedrel.data.world_sentences import MAX_TOKENS, Writer
-from fedrel.data.world_styles import STYLES, style_cdf
-from fedrel.data.world_words import WordMint
+from fedrel.data.world.config import WorldConfig, split_sizes
+from fedrel.data.world.documents import Scribe
+from fedrel.data.world.entities import Entity, make_entities
+from fedrel.data.world.filler import make_vocabulary
+from fedrel.data.world.grammar import Grammar, real_words
+from fedrel.data.world.pairs import draw_pairs, draw_topics, take_census
+from fedrel.data.world.relations import RELATIONS
+from fedrel.data.world.sentences import MAX_TOKENS, Writer
+from fedrel.data.world.styles import STYLES, style_cdf
+from fedrel.data.world.words import WordMint
 from fedrel.errors import UserError, nearest
 from fedrel.files import atomic_file, atomic_folder
 from fedrel.seeding import numpy_generator
-
-__all__ = ["SPLITS", "World", "WorldConfig", "demo", "nyt10_shape"]
 
 SPLITS = ("train", "dev", "test")
 _CHUNK = 8192  # sentences that share a generator; part of what a seed means

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedrel.data.world_relations import Relation
-from fedrel.data.world_words import draw, zipf_cdf
+from fedrel.data.world.relations import Relation
+from fedrel.data.world.words import draw, zipf_cdf
 
 # How concentrated the noise rates of single pairs are around their mean (the sum of the Beta distribution's two
 # parameters): at 2 they are flat over 0..1 for noise 0.5, so that some bags are clean and some have nothing right.

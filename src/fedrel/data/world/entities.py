@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedrel.data.world_words import WordMint
+from fedrel.data.world.words import WordMint
 
 # What a writer may call an entity of each type.
 KIND_NOUNS = {

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedrel.data.world_entities import KIND_NOUNS, Entity
-from fedrel.data.world_filler import Dice, Phrase, phrase
-from fedrel.data.world_frames import AND, LIKE, WHILE, Frame, pronoun
-from fedrel.data.world_grammar import Grammar, frame_tokens
-from fedrel.data.world_relations import Relation
+from fedrel.data.world.entities import KIND_NOUNS, Entity
+from fedrel.data.world.filler import Dice, Phrase, phrase
+from fedrel.data.world.frames import AND, LIKE, WHILE, Frame, pronoun
+from fedrel.data.world.grammar import Grammar, frame_tokens
+from fedrel.data.world.relations import Relation
 
 MAX_TOKENS = 120
 _MARGIN = 15  # the last phrase, clause or aside may run over by so much

@@ -1,6 +1,6 @@
 """What the built-in world knows how to say: its relations, each with the phrases that state it.
 
-A relation names the types of its head and tail and five kinds of phrase, of which `world_frames` builds sentences:
+A relation names the types of its head and tail and five kinds of phrase, of which `frames` builds sentences:
 
 - `verbs`    head first:  *head* was born in *tail*
 - `inverse`  tail first:  *tail* saw the birth of *head*
