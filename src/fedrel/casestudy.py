@@ -46,11 +46,9 @@ def case_study(
 
     `rounds` are the lines of metrics.jsonl: who was active, and what the journals say of the watched rows.
     """
-    site_of = {
-        int(row): site
-        for site in range(partition.sites)
-        for row in np.intersect1d(partition.rows(site), watched)
-    }
+    places = np.flatnonzero(np.isin(partition.order, watched))
+    sites = np.searchsorted(partition.bounds, places, side="right") - 1
+    site_of = dict(zip(partition.order[places].tolist(), sites.tolist(), strict=True))
     seen = dict.fromkeys(site_of, 0)
     weight = dict.fromkeys(site_of, 0.0)
     for line in rounds:

@@ -29,7 +29,6 @@ from fedrel.prepare import Ints, Preparation, desk, extractor, prepare
 
 if TYPE_CHECKING:
     from fedrel.federation.workers import WorkerEngine
-    from fedrel.methods.fedavg import FedAvg
 
 ATTEMPTS = 2  # how often a round is tried with newly drawn sites before the run stops
 
@@ -86,7 +85,7 @@ class Session:
         checkpoint: Checkpoint | None,
     ) -> None:
         self._config, self._ready, self._engine = config, ready, carrier
-        self._method: FedAvg = method(config.method, config.methods)  # type: ignore[assignment]
+        self._method = method(config.method, config.methods)
         relations = len(ready.dataset.corpus.relations)
         if checkpoint is None:
             model = extractor(

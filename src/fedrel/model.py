@@ -60,7 +60,7 @@ def save_model(
     about = {
         "format": FORMAT,
         "method": config.method,
-        "head": method(config.method, config.methods).test_head,  # type: ignore[attr-defined]
+        "head": method(config.method, config.methods).test_head,
         "extractor": config.extractor.model_dump(mode="json", exclude={"vectors"}),
         "relations": list(relations),
     }

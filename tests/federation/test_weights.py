@@ -35,3 +35,21 @@ def test_row_sparse_mean_is_the_dense_mean(seed, weights):
 def test_a_mean_of_nothing_is_no_model():
     with pytest.raises(NoAnswerError):
         WeightedMean({"bias": np.zeros(2, np.float32)}).result()
+
+
+def test_sums_are_the_plain_formulas_to_the_bit():
+    generator = np.random.default_rng(3)
+    base = {"table": generator.normal(size=(50, 3)).astype(np.float32), "bias": np.zeros(40, np.float32)}
+    mean, table, bias, rest = WeightedMean(base), np.zeros((50, 3)), np.zeros(40), 0.0
+    for weight in (3, 17, 5.5):
+        index = np.flatnonzero(generator.random(50) < 0.4).astype(np.int32)
+        rows = Rows(index, generator.normal(size=(len(index), 3)).astype(np.float32), generator.random())
+        given_bias = generator.normal(size=40).astype(np.float32)
+        mean.add({"table": rows, "bias": given_bias}, weight)
+        table[index] += weight * (rows.values - rows.rest * base["table"][index].astype(np.float64))
+        rest += weight * rows.rest
+        bias += weight * given_bias.astype(np.float64)
+    table += rest * base["table"].astype(np.float64)
+    result = mean.result()
+    np.testing.assert_array_equal(result["table"], (table / 25.5).astype(np.float32))
+    np.testing.assert_array_equal(result["bias"], (bias / 25.5).astype(np.float32))

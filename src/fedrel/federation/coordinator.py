@@ -124,8 +124,10 @@ class Federation:
             for site in self.notes.active
             if all(site in one for one in each)
         }
+        for name, part in common.items() if own else ():
+            self.notes.traffic.record("down", name, len(own) * payload(part))
         for parts in own.values():
-            for name, part in (common | parts).items():
+            for name, part in parts.items():
                 self.notes.traffic.record("down", name, payload(part))
         requests = {site: _flat(parts) for site, parts in own.items()}
         kind = phase.gives  # type: ignore[attr-defined]

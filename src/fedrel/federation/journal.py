@@ -32,7 +32,6 @@ class Journal:
     """Collects an entry while a site trains. Sentences of `NA` pairs have nothing to express: left out."""
 
     def __init__(self, corpus: Corpus, truth_known: bool, watched: npt.NDArray[np.int64]) -> None:
-        # `watched` is ascending
         self._corpus, self._truth_known, self._watched = corpus, truth_known, watched
         self.entry = Entry()
 
@@ -50,7 +49,7 @@ class Journal:
             self.entry.watched[row] = self.entry.watched.get(row, 0.0) + float(weight[at])
 
     def _seen(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Where watched rows stand among these."""
+        """Where watched rows, which are ascending, stand among these."""
         if not len(self._watched):
             return np.zeros(0, dtype=np.int64)
         place = np.searchsorted(self._watched[:-1], rows)

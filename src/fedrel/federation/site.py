@@ -180,7 +180,10 @@ class Site:
     def rows_elsewhere(self, sites: npt.NDArray[np.int32], index: npt.NDArray[np.int32]) -> Ints:
         """Other sites' sentences: only a simulation has them at hand."""
         partition = self._desk.materials.partition
-        return np.array([partition.rows(s)[i] for s, i in zip(sites, index, strict=True)], dtype=np.int64)
+        if len(sites) and (sites.max() >= partition.sites or (index >= partition.sizes[sites]).any()):
+            raise RefusedError("names a sentence that its site does not hold")
+        rows: Ints = partition.order[partition.bounds[sites] + index]
+        return rows
 
     def singles(self, rows: Ints) -> Bags:
         """Sentences on their own, each with the label that its triple gives it."""

@@ -43,9 +43,8 @@ class WeightedMean:
         self.base = base
         self.total = 0.0
         self._sums = {name: np.zeros(tensor.shape) for name, tensor in base.items()}
-        self._scratch = np.empty(
-            max((tensor.size for tensor in base.values()), default=0)
-        )  # touched as needed
+        # Kept for all sites; only as much of it comes into memory as the largest dense tensor needs.
+        self._scratch = np.empty(max((tensor.size for tensor in base.values()), default=0))
         self._rest = dict.fromkeys(base, 0.0)  # how much of `base` itself the sum of each tensor holds
 
     def add(self, tensors: Tensors, weight: float) -> None:

@@ -43,6 +43,8 @@ class Method(BaseModel):
     name: ClassVar[str] = ""
     carries: ClassVar[tuple[type[Message], ...]] = ()
     """Kinds of message that this class adds to the request for training."""
+    test_head: ClassVar[str] = "none"
+    """The bag head that pools a pair's sentences at test time."""
     pools_data: ClassVar[bool] = False
     """True for a method that puts all sites' text in one place: a yardstick, for simulation only."""
 

@@ -29,8 +29,6 @@ class FedAvg(Method):
     name: ClassVar[str] = "fedavg"
     train_head: ClassVar[str] = "none"
     """The bag head that training goes through."""
-    test_head: ClassVar[str] = "none"
-    """The bag head that pools a pair's sentences at test time."""
 
     weighting: Literal["examples", "uniform"] = "examples"
     """How much an update counts: the number of its examples, or all the same."""

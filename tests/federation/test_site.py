@@ -1,0 +1,51 @@
+"""What a site finds at its desk: rows by site and index, and the journal's watched rows."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedrel.federation.journal import Journal
+from fedrel.federation.messages import RefusedError
+from fedrel.federation.site import Site
+from fedrel.prepare import desk, prepare
+from tests.conftest import tiny
+
+numbers = st.lists(st.integers(0, 60), unique=True)
+
+
+@pytest.fixture(scope="module")
+def site() -> Site:
+    config = tiny()
+    return Site(desk(config, prepare(config).materials), 1, 1, {})
+
+
+def test_other_sites_rows_are_found_by_site_and_index(site):
+    partition = site._desk.materials.partition
+    sites, index = np.array([3, 0, 3], np.int32), np.array([0, 5, 2], np.int32)
+    expected = [partition.rows(3)[0], partition.rows(0)[5], partition.rows(3)[2]]
+    assert site.rows_elsewhere(sites, index).tolist() == expected
+
+
+@pytest.mark.parametrize(("number", "beyond"), [(6, 0), (2, None)])
+def test_a_sentence_that_no_site_holds_is_refused(site, number, beyond):
+    index = site._desk.materials.partition.sizes[number] if beyond is None else beyond
+    with pytest.raises(RefusedError, match="does not hold"):
+        site.rows_elsewhere(np.array([number], np.int32), np.array([index], np.int32))
+
+
+@given(rows=numbers, watched=numbers.map(sorted), seed=st.integers(0, 99))
+@settings(deadline=None)
+def test_the_journal_follows_exactly_the_watched_rows(rows, watched, seed):
+    weights = np.random.default_rng(seed).random(len(rows)).astype(np.float32)
+    corpus = SimpleNamespace(relation=np.ones(61, np.int32))
+    journal = Journal(corpus, False, np.array(watched, dtype=np.int64))
+    for _ in range(2):
+        journal.trained(SimpleNamespace(rows=np.array(rows, dtype=np.int64)), torch.from_numpy(weights))
+    expected = {row: 2 * float(weight) for row, weight in zip(rows, weights, strict=True) if row in watched}
+    assert journal.entry.watched == pytest.approx(expected)
