@@ -230,7 +230,7 @@ def test_message_sizes_are_as_the_page_says(out):
     assert kinds["Claims"]["up"] == 12 * sum(map(len, triples))
     assert kinds["Winners"]["down"] == 4 * won
     assert line["examples"] == won
-    trained = kinds["Model"]["down"] / (4 * (v * d + dense)) - len(line["active"])
-    assert 1 <= trained <= len(line["active"])
+    assert kinds["Model"]["down"] == len(line["active"]) * 4 * (v * d + dense)
+    trained = len(line["active"])  # each of the three has won something
     changed = (kinds["Update"]["up"] - trained * (4 * dense + 24)) / (4 + 4 * d)
     assert changed == int(changed) > 0

@@ -168,6 +168,16 @@ def test_keyed_triples_change_no_weight():
     assert kinds == [{"Model", "Claims", "Winners", "Update"}, {"Model", "KeyedClaims", "Winners", "Update"}]
 
 
+def test_the_model_crosses_once_a_round():
+    config = tiny(method="lazy-mil", training__fraction=0.5)
+    ready = prepare(config)
+    session = Session(config, ready, LocalEngine(desk(config, ready.materials)), None)
+    model = sum(array.nbytes for array in session.checkpoint().weights.values())
+    for _ in range(2):
+        line = session.next_round()
+        assert line["bytes"]["by_kind"]["Model"]["down"] == 3 * model
+
+
 def test_pooled_winners_train_every_site_on_all_of_them():
     config = tiny(method="lazy-mil", training__epochs=1).with_settings(
         ["methods.lazy-mil.pooled_winners=true"]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.federation.journal import Entry
-from fedrel.federation.messages import Arrays, Message, RefusedError, Update, payload
+from fedrel.federation.messages import Arrays, Message, Model, RefusedError, Update, payload
 from fedrel.seeding import numpy_generator
 
 if TYPE_CHECKING:
@@ -95,6 +95,15 @@ class Federation:
         self._engine, self._method = engine, method
         self._shapes: Shapes = {name: tensor.shape for name, tensor in weights.items()}
         self._fraction, self._seed = fraction, seed
+        self._model = Model(weights)
+        self._sent: dict[tuple[int, int], Message] = {}  # in this round, by site and the message's id
+
+    @property
+    def model(self) -> Model:
+        """The weights as a message: the same one until they change, so that it crosses once a round."""
+        if self._model.weights is not self.weights:
+            self._model = Model(self.weights)
+        return self._model
 
     def draw(self, round_: int, attempt: int = 0) -> None:
         """Begin a round with max(int(C*K), 1) sites drawn without replacement among those that have data.
@@ -105,6 +114,8 @@ class Federation:
         wanted = max(int(self._fraction * len(self.sizes) + 1e-9), 1)  # 0.29 * 100 is 28.999… in floats
         generator = numpy_generator(self._seed, "draw", round_, attempt)
         drawn = generator.choice(able, size=min(wanted, len(able)), replace=False)
+        if not attempt:
+            self._sent = {}
         before = self.notes if attempt else RoundNotes()
         self.round = round_
         self.notes = RoundNotes(np.sort(drawn).tolist(), before.traffic, before.refused)
@@ -114,18 +125,24 @@ class Federation:
     ) -> Iterator[tuple[int, Reply]]:
         """Ask the active sites; yield the answers that pass all checks, in the order of the sites.
 
-        A message goes to all; a mapping sends each site its own, and only the sites in it are asked.
+        A message goes to all; a mapping sends each site its own, and only the sites in it are asked. A site
+        keeps a message to all until the round ends, so it crosses once, however many questions it comes with.
         An answer that is refused is noted with the site and the reason, and the round goes on without it.
         """
-        common = {type(one).__name__: one.pack() for one in sent if isinstance(one, Message)}
         each = [one for one in sent if not isinstance(one, Message)]
         own = {
             site: {type(one[site]).__name__: one[site].pack() for one in each}
             for site in self.notes.active
             if all(site in one for one in each)
         }
-        for name, part in common.items() if own else ():
-            self.notes.traffic.record("down", name, len(own) * payload(part))
+        common: dict[str, Arrays] = {}
+        for message in (one for one in sent if isinstance(one, Message)):
+            fresh = {(site, id(message)): message for site in own if (site, id(message)) not in self._sent}
+            self._sent |= fresh
+            if fresh:
+                name = type(message).__name__
+                common[name] = message.pack()
+                self.notes.traffic.record("down", name, len(fresh) * payload(common[name]))
         for parts in own.values():
             for name, part in parts.items():
                 self.notes.traffic.record("down", name, payload(part))

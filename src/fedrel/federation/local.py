@@ -40,7 +40,7 @@ class LocalEngine:
         self, phase: str, round_: int, shared: Arrays, own: Mapping[int, Arrays]
     ) -> Iterator[tuple[int, Answer]]:
         """Put one question to the sites in `own`."""
-        self._desk.open(phase, shared)
+        self._desk.open(phase, round_, shared)
         for site, arrays in own.items():
             yield site, answered(self._desk, phase, round_, site, arrays)
 

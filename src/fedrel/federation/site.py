@@ -91,13 +91,13 @@ class Desk:
     ) -> None:
         self.materials, self.extractor, self.method = materials, extractor, method
         self.training, self.seed = training, seed
-        self._shared: Arrays = {}
+        self._round = 0
         self._messages: dict[type[Message], Message] = {}
 
-    def open(self, phase: str, shared: Arrays) -> None:
-        """Take in what a question sends to every site, once for all of them."""
-        self._shared = shared
-        self._messages = self._unpack(phase, shared)
+    def open(self, phase: str, round_: int, shared: Arrays) -> None:
+        """Take in what a question sends to every site; it stays here until the round ends."""
+        kept = self._messages if round_ == self._round else {}
+        self._round, self._messages = round_, kept | self._unpack(phase, shared)
 
     def answer(self, phase: str, round_: int, site: int, own: Arrays) -> tuple[Arrays, Entry]:
         """One site's answer to the question that was opened, and the site's journal entry."""

@@ -42,7 +42,7 @@ def serve(desk: Desk, questions: IO[bytes], answers: IO[bytes]) -> None:
         match note["verb"]:
             case "open":
                 phase = note["phase"]
-                desk.open(phase, arrays)
+                desk.open(phase, note["round"], arrays)
             case "weights":
                 weights = arrays
             case "answer":

@@ -66,7 +66,7 @@ class WorkerEngine:
         tasks = [
             Block({"verb": "answer", "site": site, "round": round_}, arrays) for site, arrays in own.items()
         ]
-        answers = self._spread(Block({"verb": "open", "phase": phase}, shared), tasks)
+        answers = self._spread(Block({"verb": "open", "phase": phase, "round": round_}, shared), tasks)
         for site, (note, arrays) in zip(own, answers, strict=True):
             if note["failure"]:
                 yield site, Answer(None, failure=note["failure"])

@@ -38,7 +38,7 @@ class FedAvg(Method):
     def round(self, fed: Federation) -> None:
         """Send the weights, average the updates."""
         mean = WeightedMean(fed.weights)
-        for _, update in fed.ask(self.train, Model(fed.weights), *self.prepare(fed)):
+        for _, update in fed.ask(self.train, fed.model, *self.prepare(fed)):
             mean.add(update.weights, self.weight(update))
             fed.learned(update)
         fed.weights = mean.result()

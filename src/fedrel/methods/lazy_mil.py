@@ -86,7 +86,7 @@ class LazyMIL(FedAvg):
     def prepare(self, fed: Federation) -> list[Message | Mapping[int, Message]]:
         """Algorithm 1: collect the claims, choose the winners."""
         claim = self.claim_keyed if self.keyed_triples else self.claim
-        won = winners(dict(fed.ask(claim, Model(fed.weights))))
+        won = winners(dict(fed.ask(claim, fed.model)))
         return [*super().prepare(fed), pooled(won) if self.pooled_winners else won]
 
     def check(self, fed: Federation, site: int, answer: Message) -> None:
