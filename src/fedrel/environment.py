@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
@@ -15,8 +16,7 @@ def environment(data_fingerprint: str) -> dict[str, Any]:
     """What someone needs to know who wants the same numbers."""
     return {
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
-        "platform": platform.platform(),
-        "processor": platform.processor() or platform.machine(),
+        "platform": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "commit": _commit(),
         "data_fingerprint": data_fingerprint,
     }

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from fedrel.federation.weights import Weights
 
 FORMAT = 1
-SCORED_AT_ONCE = 512  # sentences
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ class Model:
         """
         import torch
 
-        from fedrel.data.bags import batch_of, by_pair, slices
+        from fedrel.data.bags import SCORED_AT_ONCE, batch_of, by_pair, slices
         from fedrel.data.columns import build
         from fedrel.extractors.bags import HEADS, sentence_probabilities
 

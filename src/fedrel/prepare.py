@@ -23,7 +23,8 @@ from fedrel.data.splits import split_by_pair, without_duplicates
 from fedrel.data.vectors import Vectors, Vocabulary, packaged_glove, read_vectors, vocabulary_from_corpus
 from fedrel.data.world import World, WorldConfig
 from fedrel.errors import UserError
-from fedrel.federation.site import Desk, Materials
+from fedrel.federation.desk import Desk
+from fedrel.federation.materials import Materials
 from fedrel.methods.base import method
 from fedrel.seeding import torch_generator
 

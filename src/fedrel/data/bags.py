@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 
+SCORED_AT_ONCE = 512  # sentences; large enough for full speed, small enough to stay in the cache
+
 
 @dataclass(frozen=True, slots=True)
 class Bags:

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.federation.coordinator import Answer
+from fedrel.federation.desk import Desk
 from fedrel.federation.messages import Arrays, RefusedError
-from fedrel.federation.site import Desk
 
 if TYPE_CHECKING:
     from fedrel.data.bags import Bags

@@ -1,145 +1,29 @@
-"""A site's side: what a method's `at_site` code may use, and the desk where a process does sites' work.
-
-A process holds one desk: one resident model, the corpus columns, the method. Sites come to it one after the
-other; each starts from the global weights again and finds nothing of the one before.
-"""
+"""A site's side: what a method's `at_site` code may use."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.data.bags import Bags, batch_of, by_triple, singles, slices
-from fedrel.data.columns import Corpus, open_corpus
-from fedrel.data.partition import Partition
-from fedrel.federation.journal import Entry, Journal
-from fedrel.federation.messages import Arrays, Message, RefusedError, Update
+from fedrel.data.bags import SCORED_AT_ONCE, Bags, by_triple, singles, slices
+from fedrel.federation.journal import Journal
+from fedrel.federation.messages import Message, RefusedError, Update
 from fedrel.privacy.keyed import digests
 from fedrel.seeding import numpy_generator, torch_generator
 
 if TYPE_CHECKING:
     import torch
 
-    from fedrel.config import Training
     from fedrel.extractors.bags import BagHead
-    from fedrel.extractors.base import Extractor
     from fedrel.extractors.batch import Batch
-    from fedrel.federation.weights import Weights
-    from fedrel.methods.base import Method
+    from fedrel.federation.desk import Desk
 
 Ints = npt.NDArray[np.int64]
 Kind = TypeVar("Kind", bound=Message)
-
-SCORED_AT_ONCE = 512  # sentences; large enough for full GEMM speed, small enough to stay in cache
-
-
-@dataclass(frozen=True)
-class Materials:
-    """What a run's processes work with: text as columns, who holds which rows, the model's vocabulary."""
-
-    corpus: Corpus
-    lookup: Ints  # [words of the corpus], their ids in the model's vocabulary
-    vocabulary_size: int
-    partition: Partition
-    watched: Ints  # rows that journals follow for the case study
-    truth_known: bool
-
-    def save(self, folder: Path) -> None:
-        """Leave it for other processes of this machine, which map what they need."""
-        arrays = {"lookup": self.lookup, "watched": self.watched}
-        arrays |= {"order": self.partition.order, "bounds": self.partition.bounds}
-        for name, array in arrays.items():
-            np.save(folder / f"{name}.npy", array)
-        rest = {
-            "corpus": str(self.corpus.folder),
-            "vocabulary_size": self.vocabulary_size,
-            "truth_known": self.truth_known,
-            "names": self.partition.names,
-        }
-        (folder / "materials.json").write_text(json.dumps(rest))
-
-    @classmethod
-    def load(cls, folder: Path) -> Materials:
-        """Open what `save` left."""
-        rest = json.loads((folder / "materials.json").read_text())
-        lookup, watched, order, bounds = (
-            np.load(folder / f"{name}.npy", mmap_mode="r")
-            for name in ("lookup", "watched", "order", "bounds")
-        )
-        return cls(
-            corpus=open_corpus(Path(rest["corpus"])),
-            lookup=lookup,
-            vocabulary_size=rest["vocabulary_size"],
-            partition=Partition(order, bounds, tuple(rest["names"])),
-            watched=watched,
-            truth_known=rest["truth_known"],
-        )
-
-
-class Desk:
-    """Where a process answers for sites, with one resident model."""
-
-    def __init__(
-        self, materials: Materials, extractor: Extractor, method: Method, training: Training, seed: int
-    ) -> None:
-        self.materials, self.extractor, self.method = materials, extractor, method
-        self.training, self.seed = training, seed
-        self._round = 0
-        self._messages: dict[type[Message], Message] = {}
-
-    def open(self, phase: str, round_: int, shared: Arrays) -> None:
-        """Take in what a question sends to every site; it stays here until the round ends."""
-        kept = self._messages if round_ == self._round else {}
-        self._round, self._messages = round_, kept | self._unpack(phase, shared)
-
-    def answer(self, phase: str, round_: int, site: int, own: Arrays) -> tuple[Arrays, Entry]:
-        """One site's answer to the question that was opened, and the site's journal entry."""
-        received = self._messages | self._unpack(phase, own)
-        ask = getattr(self.method, phase)
-        missing = [kind.__name__ for kind in ask.takes if kind not in received]
-        if missing:
-            raise RefusedError(f"the request for {phase} lacks {missing[0]}")
-        asked = Site(self, site, round_, received)
-        return ask(asked).pack(), asked.journal.entry
-
-    def score(self, weights: Weights, head: str, bags: Bags) -> npt.NDArray[np.float32]:
-        """Each relation's probability for each test bag, [B, R], under the given weights."""
-        import torch
-
-        from fedrel.extractors.bags import HEADS
-
-        self.extractor.begin(weights)
-        with torch.inference_mode():
-            parts = [
-                HEADS[head].probabilities(self.extractor, self.batch(part)).cpu().numpy()
-                for part in slices(bags, SCORED_AT_ONCE)
-            ]
-        return np.concatenate(parts)
-
-    def batch(self, bags: Bags) -> Batch:
-        """Gather bags from the corpus."""
-        return batch_of(self.materials.corpus, self.materials.lookup, bags, self.training.device)
-
-    def _unpack(self, phase: str, arrays: Arrays) -> dict[type[Message], Message]:
-        """The messages of a request; arrays are named `Kind.field`."""
-        kinds = {kind.__name__: kind for kind in (*getattr(self.method, phase).takes, *self.method.carried())}
-        parts: dict[str, dict[str, npt.NDArray[Any]]] = {}
-        for name, array in arrays.items():
-            kind, _, field = name.partition(".")
-            parts.setdefault(kind, {})[field] = array
-        for kind in parts:
-            if kind not in kinds:
-                raise RefusedError(f"{phase} takes no {kind}")
-        return {
-            kinds[kind]: kinds[kind].unpack(part, self.extractor.shapes()) for kind, part in parts.items()
-        }
 
 
 class Site:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import IO
 
 from fedrel.data.bags import Bags
+from fedrel.federation.desk import Desk
 from fedrel.federation.local import answered
+from fedrel.federation.materials import Materials
 from fedrel.federation.messages import Arrays
-from fedrel.federation.site import Desk, Materials
 from fedrel.federation.wire import encode, read_block, write_block
 
 

@@ -30,7 +30,7 @@ from fedrel.federation.wire import encode, read_block, write_block
 
 if TYPE_CHECKING:
     from fedrel.config import Config
-    from fedrel.federation.site import Materials
+    from fedrel.federation.materials import Materials
     from fedrel.federation.weights import Weights
 
 SCORED_BY_A_WORKER = 4096  # sentences of evaluation that go to a worker at a time

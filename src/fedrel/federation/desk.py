@@ -1,0 +1,84 @@
+"""Where a process does sites' work: one resident model, the corpus columns, the method.
+
+Sites come to a desk one after the other; each starts from the global weights again and finds nothing of the one
+before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrel.data.bags import SCORED_AT_ONCE, Bags, batch_of, slices
+from fedrel.federation.journal import Entry
+from fedrel.federation.materials import Materials
+from fedrel.federation.messages import Arrays, Message, RefusedError
+from fedrel.federation.site import Site
+
+if TYPE_CHECKING:
+    from fedrel.config import Training
+    from fedrel.extractors.base import Extractor
+    from fedrel.extractors.batch import Batch
+    from fedrel.federation.weights import Weights
+    from fedrel.methods.base import Method
+
+
+class Desk:
+    """Where a process answers for sites, with one resident model."""
+
+    def __init__(
+        self, materials: Materials, extractor: Extractor, method: Method, training: Training, seed: int
+    ) -> None:
+        self.materials, self.extractor, self.method = materials, extractor, method
+        self.training, self.seed = training, seed
+        self._round = 0
+        self._messages: dict[type[Message], Message] = {}
+
+    def open(self, phase: str, round_: int, shared: Arrays) -> None:
+        """Take in what a question sends to every site; it stays here until the round ends."""
+        kept = self._messages if round_ == self._round else {}
+        self._round, self._messages = round_, kept | self._unpack(phase, shared)
+
+    def answer(self, phase: str, round_: int, site: int, own: Arrays) -> tuple[Arrays, Entry]:
+        """One site's answer to the question that was opened, and the site's journal entry."""
+        received = self._messages | self._unpack(phase, own)
+        ask = getattr(self.method, phase)
+        missing = [kind.__name__ for kind in ask.takes if kind not in received]
+        if missing:
+            raise RefusedError(f"the request for {phase} lacks {missing[0]}")
+        asked = Site(self, site, round_, received)
+        return ask(asked).pack(), asked.journal.entry
+
+    def score(self, weights: Weights, head: str, bags: Bags) -> npt.NDArray[np.float32]:
+        """Each relation's probability for each test bag, [B, R], under the given weights."""
+        import torch
+
+        from fedrel.extractors.bags import HEADS
+
+        self.extractor.begin(weights)
+        with torch.inference_mode():
+            parts = [
+                HEADS[head].probabilities(self.extractor, self.batch(part)).cpu().numpy()
+                for part in slices(bags, SCORED_AT_ONCE)
+            ]
+        return np.concatenate(parts)
+
+    def batch(self, bags: Bags) -> Batch:
+        """Gather bags from the corpus."""
+        return batch_of(self.materials.corpus, self.materials.lookup, bags, self.training.device)
+
+    def _unpack(self, phase: str, arrays: Arrays) -> dict[type[Message], Message]:
+        """The messages of a request; arrays are named `Kind.field`."""
+        kinds = {kind.__name__: kind for kind in (*getattr(self.method, phase).takes, *self.method.carried())}
+        parts: dict[str, dict[str, npt.NDArray[Any]]] = {}
+        for name, array in arrays.items():
+            kind, _, field = name.partition(".")
+            parts.setdefault(kind, {})[field] = array
+        for kind in parts:
+            if kind not in kinds:
+                raise RefusedError(f"{phase} takes no {kind}")
+        return {
+            kinds[kind]: kinds[kind].unpack(part, self.extractor.shapes()) for kind, part in parts.items()
+        }
