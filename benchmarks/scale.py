@@ -185,6 +185,7 @@ def measure(folder: Path, sentences: int, rounds: int, batch_size: int) -> dict[
         "index_seconds": round(index_seconds, 2),
         "open_seconds": round(open_seconds, 3),
         "sentences": len(data.corpus),
+        "batch_size": batch_size,
     }
 
 
