@@ -26,7 +26,7 @@ class WorldData(_Section):
     relations: int = 10
     """`NA` included."""
     noise: float = 0.4
-    """Chance that a sentence about a related pair does not state the relation."""
+    """Share of the sentences about related pairs, over all splits, that do not state the relation."""
     popularity: float = 1.0
     """The odds of noise grow with the size of a pair's bag to this power."""
     na_share: float = 0.5

@@ -21,14 +21,10 @@ class WorldConfig:
 
     sentences: int = 12_000
     relations: int = 10  # NA included
-    noise: float = (
-        0.4  # share of the sentences about pairs in the knowledge base that do not state the relation
-    )
+    noise: float = 0.4  # share of the sentences about facts, over all splits, that do not state theirs
     popularity: float = 1.0  # the odds of noise grow with the size of a pair's bag to this power
     na_share: float = 0.5  # share of the sentences whose pair is NA
-    missing: float = (
-        0.02  # share of the NA pairs that are related all the same: the knowledge base lacks them
-    )
+    missing: float = 0.02  # share of the NA pairs that are related all the same
     bag_size: float = 4.0  # mean sentences a pair in the knowledge base
     bag_tail: float = 1.5  # shape of the bag sizes' Lomax tail: smaller is heavier
     pairs: int | None = None  # pairs of training and development; None: NA pairs have bags of `bag_size` too
