@@ -156,6 +156,8 @@ def test_vectors_of_another_size_are_named(tmp_path, capsys):
         (["--set", "training.rounds=zero"], "training.rounds"),
         (["--set", 'data.train=["nowhere.jsonl"]'], "nowhere.jsonl"),
         (["--set", "partition.sites=500"], "over 500 sites"),
+        (["--set", "training.device=foo"], "training.device 'foo' cannot be used"),
+        (["--set", "extractor.window=4"], "must be odd"),
         (["--set", "method=lazi-mil"], "did you mean 'lazy-mil'?"),
         (
             ["--set", "methods.lazy-mil.keyed=true", "--set", "method=lazy-mil"],
@@ -365,7 +367,12 @@ def test_a_full_disk_is_said_and_leaves_nothing_half_written(tmp_path, limit):
 def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path):
     path = tmp_path / "tiny.toml"
     path.write_text(to_toml(tiny(training__rounds=500, engine__kind="workers", engine__workers=2)))
-    command = [sys.executable, "-m", "fedrel", "run", str(path), "--out", str(tmp_path / "run")]
+    code = (
+        "import signal, sys; from fedrel.cli import main;"
+        "signal.signal(signal.SIGINT, signal.default_int_handler);"  # a shell's background job ignores it
+        f"sys.argv = ['fedrel', 'run', {str(path)!r}, '--out', {str(tmp_path / 'run')!r}]; main()"
+    )
+    command = [sys.executable, "-c", code]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while not (tmp_path / "run" / "checkpoint").exists() and process.poll() is None:
         time.sleep(0.05)

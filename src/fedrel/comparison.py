@@ -63,7 +63,7 @@ def sweep(
     rows: list[dict[str, Any]] = []
     for method in methods:
         for settings in combinations:
-            name = ",".join(f"{key.rpartition('.')[2]}={value}" for key, value in settings.items())
+            name = ",".join(f"{key}={value}" for key, value in settings.items())
             chosen = with_settings(config, {**settings, "method": method})
             result = finished(chosen, out / method / name, watch(f"{method}, {name}", chosen))
             (metric, value), *_ = result["dev_metric"].items()

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fedrel.errors import UserError, nearest
 
@@ -100,6 +100,13 @@ class PCNNSection(_Section):
     max_length: int = Field(120, ge=1)
     """Distances to the entities are clipped to plus or minus this."""
     dropout: float = Field(0.5, ge=0, lt=1)
+
+    @field_validator("window")
+    @classmethod
+    def _centred(cls, window: int) -> int:
+        if window % 2 == 0:
+            raise ValueError("a window is centred on its token, so it must be odd")
+        return window
 
 
 class Training(_Section):

@@ -34,9 +34,10 @@ def demo(out: Path, settings: Sequence[str]) -> None:
     console.print(f"{len(facts)} facts in fresh text that the training KB does not have; the surest:")
     for fact in facts[:SHOWN]:
         best = fact.sentences[0]
+        sentences = "1 sentence" if len(fact.sentences) == 1 else f"{len(fact.sentences)} sentences"
         console.print(
             f"  [bold]{escape(fact.head_name)}[/] — {escape(fact.relation)} — [bold]{escape(fact.tail_name)}[/]"
-            f"  ({fact.probability:.2f}, {len(fact.sentences)} sentences)\n    “{escape(best.text)}”"
+            f"  ({fact.probability:.2f}, {sentences})\n    “{escape(best.text)}”"
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,7 +54,12 @@ def run(config: Config, out: Path, *, resume: bool = False, watcher: Watcher | N
             file=out,
             remedy="go on with it by --resume, or choose another --out",
         )
+    if checkpoint is not None and checkpoint.round > config.training.rounds:
+        problem = f"has {checkpoint.round} rounds already, but training.rounds is {config.training.rounds}"
+        raise UserError(problem, file=out, remedy="ask for at least as many rounds, or choose another --out")
     ready = prepare(config, watcher.reading)
+    if checkpoint is not None:
+        same_data(out, ready.dataset.corpus.fingerprint)
     watcher.prepared(ready)
     write_text(out / "config.toml", to_toml(config))
     write_text(out / "environment.json", json.dumps(environment(ready.dataset.corpus.fingerprint), indent=2))
@@ -72,6 +78,14 @@ def run(config: Config, out: Path, *, resume: bool = False, watcher: Watcher | N
     result = session.result(lines, ranking)
     finish(out, config, ready, best, ranking, lines, result)
     return result
+
+
+def same_data(out: Path, fingerprint: str) -> None:
+    """Refuse to go on with a run whose data have changed since."""
+    before = json.loads((out / "environment.json").read_text(encoding="utf-8"))["data_fingerprint"]
+    if before != fingerprint:
+        problem = "the data are not those that this run began with"
+        raise UserError(problem, file=out, remedy="restore the data files, or choose another --out")
 
 
 class Session:
@@ -194,7 +208,9 @@ def metrics_line(
     """A round as metrics.jsonl keeps it."""
     weight = sum(entry.weight for entry in notes.journals.values())
     expressing = sum(entry.expressing for entry in notes.journals.values())
-    watched = {row: w / epochs for entry in notes.journals.values() for row, w in entry.watched.items()}
+    watched: Counter[int] = Counter()  # of floats
+    for entry in notes.journals.values():
+        watched.update(entry.watched)
     return {
         "round": number,
         "loss": notes.loss,
@@ -205,7 +221,7 @@ def metrics_line(
         "active": notes.active,
         "examples": notes.examples,
         "refused": notes.refused,
-        "watched": {str(row): round(w, 4) for row, w in watched.items()},
+        "watched": {str(row): round(w / epochs, 4) for row, w in watched.items()},
     }
 
 
@@ -242,7 +258,7 @@ def finish(
     lines: list[dict[str, Any]],
     result: dict[str, Any],
 ) -> None:
-    """Write what a finished run leaves behind; `result.json` last, so that its presence means all is there."""
+    """Write what a finished run leaves behind; `result.json` and the report that shows it last."""
     from fedrel.model import save_model
     from fedrel.studio.report import write_run_report
 

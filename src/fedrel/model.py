@@ -73,22 +73,25 @@ def load_model(folder: str | Path) -> Model:
 
     model = fedrel.load_model("runs/demo/lazy-mil/seed-1/model")
     """
+    from fedrel.extractors.bags import HEADS
     from fedrel.prepare import extractor
 
     folder = Path(folder)
     try:
         about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        words = (folder / "vocabulary.txt").read_text(encoding="utf-8").split("\n")[:-1]
-        weights = load_file(folder / "weights.safetensors")
         if about["format"] != FORMAT:
             raise UserError(f"has format {about['format']}, this version reads {FORMAT}", file=folder)
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        relations, head = list(about["relations"]), HEADS[about["head"]].name
+        vocabulary = Vocabulary(
+            tuple((folder / "vocabulary.txt").read_text(encoding="utf-8").split("\n")[:-1])
+        )
+        section = PCNNSection.model_validate(about["extractor"])
+        weights = load_file(folder / "weights.safetensors")
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise UserError(f"is not a model folder: {error}", file=folder) from error
-    vocabulary = Vocabulary(tuple(words))
-    section = PCNNSection.model_validate(about["extractor"])
-    network = extractor(section, len(vocabulary), len(about["relations"]), seed=0)
+    network = extractor(section, len(vocabulary), len(relations), seed=0)
     network.load(weights)
-    return Model(network, vocabulary, about["relations"], about["head"])
+    return Model(network, vocabulary, relations, head)
 
 
 class Model:

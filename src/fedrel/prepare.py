@@ -61,7 +61,13 @@ class Preparation:
 
 def prepare(config: Config, progress: Progress | None = None) -> Preparation:
     """Read (or find in the cache) the data, partition it, build the vocabulary."""
+    _check_device(config.training.device)
     data = dataset(config.data, progress)
+    for name, rows in (("training", data.train), ("dev", data.dev), ("test", data.test)):
+        if not len(rows):
+            raise UserError(
+                f"the {name} part has no sentences", remedy="check the files and fractions in [data]"
+            )
     chosen = method(config.method, config.methods)
     if chosen.pools_data:
         parts = partitions.single(data.train)
@@ -147,6 +153,16 @@ def desk(config: Config, materials: Materials) -> Desk:
         config.training,
         config.seed,
     )
+
+
+def _check_device(name: str) -> None:
+    import torch
+
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        problem = f"training.device {name!r} cannot be used: {str(error).splitlines()[0]}"
+        raise UserError(problem, remedy="'cpu' works everywhere") from error
 
 
 def world_config(section: WorldData) -> WorldConfig:

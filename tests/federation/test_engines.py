@@ -90,6 +90,16 @@ def test_a_checkpoint_of_another_config_is_refused(out):
         run(tiny(training__rounds=2, training__learning_rate=0.2), out, resume=True)
 
 
+def test_fewer_rounds_and_other_data_are_refused(out):
+    run(tiny(training__rounds=2), out)
+    with pytest.raises(UserError, match="has 2 rounds already"):
+        run(tiny(training__rounds=1), out, resume=True)
+    about = json.loads((out / "environment.json").read_text())
+    (out / "environment.json").write_text(json.dumps(about | {"data_fingerprint": "another"}))
+    with pytest.raises(UserError, match="the data are not those"):
+        run(tiny(training__rounds=3), out, resume=True)
+
+
 def test_a_damaged_checkpoint_is_refused(out):
     run(tiny(training__rounds=1), out)
     (out / "checkpoint" / "round-00001.safetensors").write_bytes(b"rubbish")

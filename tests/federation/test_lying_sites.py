@@ -43,6 +43,18 @@ def nan_weights(arrays: dict) -> None:
     arrays["weights/classifier.weight"][0, 0] = np.nan
 
 
+def huge_weights(arrays: dict) -> None:
+    arrays["weights/classifier.weight"][0, 0] = 3e38
+
+
+def boast(arrays: dict) -> None:
+    arrays["examples"] = np.array(10**15)
+
+
+def one_sentence_for_all(arrays: dict) -> None:
+    arrays["index"][:] = 0
+
+
 def wrong_shape(arrays: dict) -> None:
     arrays["weights/classifier.bias"] = arrays["weights/classifier.bias"][:-1]
 
@@ -71,6 +83,9 @@ def with_text(arrays: dict) -> None:
     ("phase", "lie", "message", "reason"),
     [
         ("train", nan_weights, "Update", "classifier.weight holds a value that is not finite"),
+        ("train", huge_weights, "Update", "classifier.weight holds 3"),
+        ("train", boast, "Update", "says it trained on 1000000000000000 examples, but holds"),
+        ("claim", one_sentence_for_all, "Claims", "claims a sentence twice"),
         ("train", wrong_shape, "Update", "classifier.bias has shape (4,), expected 5 along 5"),
         ("train", with_text, "Update", "patient is not a field of Update"),
         ("claim", unknown_triple, "Claims", "claims triple 1000000, but the KB has"),

@@ -24,8 +24,9 @@ def test_winners_by_hand():
     }
     won = winners(claims)  # triple 5 is a tie of sites 3 and 7: the lower number has it
     assert {site: message.index.tolist() for site, message in won.items()} == {2: [0], 3: [4, 6]}
-    all_won = pooled(won)
-    assert set(all_won) == {2, 3}
+    all_won = pooled(won, claims)
+    assert set(all_won) == {2, 3, 7}
+    assert pooled({}, claims) == {}
     assert list(zip(all_won[2].site, all_won[2].index, strict=True)) == [(2, 0), (3, 4), (3, 6)]
     assert winners({}) == {}
 

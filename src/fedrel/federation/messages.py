@@ -20,6 +20,9 @@ from fedrel.federation.weights import Rows, Shapes, Tensors
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 
+LARGEST = 1e6  # no weight of a model that works is near it; larger ones overflow when they are used
+
+
 class RefusedError(Exception):
     """A message that does not fit its declaration, with the reason."""
 
@@ -76,7 +79,7 @@ class ModelTensors:
         for name, shape in shapes.items():
             if name in left:
                 array = tensors[name] = left.pop(name)
-                Array("float32", shape).check(name, array, {})
+                Array("float32", shape, low=-LARGEST, high=LARGEST).check(name, array, {})
             elif self.rows and f"{name}/index" in left:
                 tensors[name] = self._unpack_rows(name, left, shape)
             else:
@@ -89,7 +92,7 @@ class ModelTensors:
         sizes: dict[str, int] = {}
         declared = {
             "index": Array("int32", ("rows",), low=0, high=shape[0] - 1),
-            "values": Array("float32", ("rows", *shape[1:])),
+            "values": Array("float32", ("rows", *shape[1:]), low=-LARGEST, high=LARGEST),
             "rest": Array("float64", (), low=0, high=1),
         }
         found = {}

@@ -21,11 +21,11 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.data.bags import Bags, slices
+from fedrel.data.bags import SCORED_AT_ONCE, Bags, slices
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer
 from fedrel.federation.journal import Entry
-from fedrel.federation.messages import Arrays
+from fedrel.federation.messages import Arrays, RefusedError
 from fedrel.federation.wire import encode, read_block, write_block
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from fedrel.federation.materials import Materials
     from fedrel.federation.weights import Weights
 
-SCORED_BY_A_WORKER = 4096  # sentences of evaluation that go to a worker at a time
 AHEAD = 2  # answers a worker may be ahead of the next one in order: bounds what waits in memory
 PIPE = 1 << 20  # bytes, where the system lets us choose: an update passes in one go instead of eight
 
@@ -82,7 +81,7 @@ class WorkerEngine:
                 {"verb": "score", "head": head},
                 {"rows": part.rows, "bounds": part.bounds, "labels": part.labels, "keys": part.keys},
             )
-            for part in slices(bags, SCORED_BY_A_WORKER)
+            for part in slices(bags, SCORED_AT_ONCE)
         ]
         answers = self._spread(Block({"verb": "weights"}, weights), tasks)
         return np.concatenate([arrays["scores"] for _, arrays in answers])
@@ -126,7 +125,7 @@ class WorkerEngine:
     def _receive(self, output: IO[bytes]) -> Block:
         try:
             return Block(*read_block(output))
-        except EOFError as error:
+        except (EOFError, RefusedError) as error:
             raise self._lost() from error
 
     def _lost(self) -> UserError:

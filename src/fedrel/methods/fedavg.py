@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedrel.data.bags import Bags
-from fedrel.federation.messages import Message, Model, Update
+from fedrel.federation.messages import Message, Model, RefusedError, Update
 from fedrel.federation.weights import WeightedMean
 from fedrel.methods.base import Method, at_site
 
@@ -50,6 +50,13 @@ class FedAvg(Method):
     def weight(self, update: Update) -> float:
         """How much an update counts in the average."""
         return update.examples if self.weighting == "examples" else 1.0
+
+    def check(self, fed: Federation, site: int, answer: Message) -> None:
+        """An update cannot be made from more examples than the site holds."""
+        super().check(fed, site, answer)
+        held = fed.sizes.sum() if self.simulation_only() else fed.sizes[site]
+        if isinstance(answer, Update) and answer.examples > held:
+            raise RefusedError(f"says it trained on {answer.examples} examples, but holds {held}")
 
     # The site's half.
 

@@ -11,7 +11,7 @@ simulation, since it moves sentences between sites.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -86,8 +86,9 @@ class LazyMIL(FedAvg):
     def prepare(self, fed: Federation) -> list[Message | Mapping[int, Message]]:
         """Algorithm 1: collect the claims, choose the winners."""
         claim = self.claim_keyed if self.keyed_triples else self.claim
-        won = winners(dict(fed.ask(claim, fed.model)))
-        return [*super().prepare(fed), pooled(won) if self.pooled_winners else won]
+        claims: dict[int, Claims | KeyedClaims] = dict(fed.ask(claim, fed.model))
+        won = winners(claims)
+        return [*super().prepare(fed), pooled(won, claims) if self.pooled_winners else won]
 
     def check(self, fed: Federation, site: int, answer: Message) -> None:
         """A claim must be on a triple of the knowledge base, once, and on a sentence that the site holds."""
@@ -100,6 +101,8 @@ class LazyMIL(FedAvg):
             raise RefusedError(f"claims triple {answer.triple.max()}, but the KB has {fed.triples} triples")
         if len(np.unique(answer.keys())) < len(answer.index):
             raise RefusedError("claims a triple twice")
+        if len(np.unique(answer.index)) < len(answer.index):
+            raise RefusedError("claims a sentence twice")
 
     def simulation_only(self) -> str | None:
         """Pooled winners would have to move sentences from one site to another."""
@@ -122,9 +125,11 @@ class LazyMIL(FedAvg):
 
     @at_site(takes=(Model,), gives=KeyedClaims)
     def claim_keyed(self, site: Site) -> KeyedClaims:
-        """The same claims, with the triples' digests."""
+        """The same claims with the triples' digests, in their order: that of the triples would tell of them."""
         claims = self.claim(site)
-        return KeyedClaims(site.digests(claims.triple), claims.value, claims.index)
+        digest = site.digests(claims.triple)
+        order = np.lexsort(digest.T[::-1])
+        return KeyedClaims(digest[order], claims.value[order], claims.index[order])
 
     def examples(self, site: Site) -> Bags:
         """D*: the winning sentences (Algorithm 2, line 11)."""
@@ -152,11 +157,13 @@ def winners(claims: Mapping[int, Claims | KeyedClaims]) -> dict[int, Winners]:
     return {number: Winners(indices) for number, indices in mine.items() if len(indices)}
 
 
-def pooled(won: Mapping[int, Winners]) -> dict[int, PooledWinners]:
-    """The released code's shared list: every site that won anything trains on all that was won."""
+def pooled(won: Mapping[int, Winners], active: Iterable[int]) -> dict[int, PooledWinners]:
+    """The released code's shared list: every active site trains on all that was won."""
+    if not won:
+        return {}
     sites = np.repeat(list(won), [len(winner.index) for winner in won.values()]).astype(np.int32)
     index = np.concatenate([winner.index for winner in won.values()])
-    return dict.fromkeys(won, PooledWinners(sites, index))
+    return dict.fromkeys(active, PooledWinners(sites, index))
 
 
 def first_of_highest(values: npt.NDArray[np.float32], bounds: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
