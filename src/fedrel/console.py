@@ -20,6 +20,7 @@ from rich.progress import (
 from rich.table import Table
 
 from fedrel.config import Config
+from fedrel.evaluation.skew import label_distances
 from fedrel.experiment import Watcher
 from fedrel.studio.words import size
 
@@ -105,18 +106,35 @@ def counting(name: str) -> Iterator[Callable[[Iterator[Any]], Iterator[Any]]]:
 
 
 def partition_table(parts: Partition, counts: npt.NDArray[np.int64], relations: Sequence[str]) -> Table:
-    """What each site holds: sentences, relations, and its commonest ones; in the middle of many, an ellipsis."""
-    table = Table("site", "sentences", "relations", "commonest")
-    for column in table.columns[1:3]:
+    """What each site holds, how far its labels are from the whole, and the means; of many, the first and last."""
+    distances = label_distances(counts)
+    table = Table("site", "sentences", "relations", "distance", "commonest")
+    for column in table.columns[1:4]:
         column.justify = "right"
     shown = (
         range(parts.sites) if parts.sites <= 20 else [*range(10), -1, *range(parts.sites - 9, parts.sites)]
     )
     for site in shown:
         if site < 0:
-            table.add_row("…", f"{parts.sites - 19:,} more", "", "")
+            table.add_row("…", f"{parts.sites - 19:,} more", "", "", "")
             continue
         top = counts[site].argsort(kind="stable")[::-1][:3]
-        commonest = ", ".join(f"{relations[r]} {counts[site, r]}" for r in top if counts[site, r])
-        table.add_row(parts.names[site], f"{counts[site].sum():,}", str((counts[site] > 0).sum()), commonest)
+        commonest = ", ".join(f"{relations[r]} {counts[site, r]:,}" for r in top if counts[site, r])
+        distance = f"{distances[site]:.2f}" if parts.sizes[site] else "—"
+        present = str((counts[site] > 0).sum())
+        table.add_row(parts.names[site], f"{parts.sizes[site]:,}", present, distance, commonest)
+    table.add_section()
+    held = f"{(counts > 0).sum(axis=1).mean():.1f}"
+    table.add_row("mean", f"{parts.sizes.mean():,.1f}", held, f"{np.nanmean(distances):.2f}", "")
+    table.caption = "distance: earth mover's, to the relations of all (0 alike, 2 nothing shared)"
+    table.caption_justify = "left"
     return table
+
+
+def about_empty(parts: Partition) -> str:
+    """Which sites have no data, for the user to know; nothing if all have some."""
+    empty = [parts.names[site] for site in np.flatnonzero(parts.sizes == 0)]
+    if not empty:
+        return ""
+    named = ", ".join(empty[:20]) + (f" and {len(empty) - 20:,} more" if len(empty) > 20 else "")
+    return f"{len(empty):,} of {parts.sites:,} sites have no data and are never drawn: {named}"

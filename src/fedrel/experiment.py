@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +17,12 @@ import numpy as np
 
 from fedrel.casestudy import case_study
 from fedrel.config import Config
-from fedrel.data.bags import by_pair
+from fedrel.data.bags import by_pair, singles
 from fedrel.environment import environment
 from fedrel.errors import UserError
+from fedrel.evaluation.classification import Classification
 from fedrel.evaluation.ranking import Ranking, rank
+from fedrel.evaluation.rounds import to_target
 from fedrel.federation.checkpoint import Checkpoint, Checkpoints
 from fedrel.federation.coordinator import Federation, RoundNotes
 from fedrel.federation.local import LocalEngine
@@ -30,6 +33,8 @@ from fedrel.prepare import Ints, Preparation, desk, extractor, prepare
 
 if TYPE_CHECKING:
     from fedrel.federation.workers import WorkerEngine
+
+Outcome = Ranking | Classification
 
 ATTEMPTS = 2  # how often a round is tried with newly drawn sites before the run stops
 
@@ -65,7 +70,10 @@ def run(config: Config, out: Path, *, resume: bool = False, watcher: Watcher | N
     write_text(out / "environment.json", json.dumps(environment(ready.dataset.corpus.fingerprint), indent=2))
     metrics = MetricsFile(out / "metrics.jsonl")
     metrics.keep(checkpoint.round if checkpoint else 0)
-    with engine(config, ready) as carrier:
+    states = out / "sites"
+    if checkpoint is None:
+        shutil.rmtree(states, ignore_errors=True)  # of a run that was killed in its first round
+    with engine(config, ready, states) as carrier:
         session = Session(config, ready, carrier, checkpoint)
         while not session.finished():
             line = session.next_round()
@@ -73,10 +81,10 @@ def run(config: Config, out: Path, *, resume: bool = False, watcher: Watcher | N
             checkpoints.save(session.checkpoint())
             watcher.round_done(line)
         best = checkpoints.best(session.checkpoint())
-        ranking = session.evaluate(best, ready.dataset.test)
+        outcome = session.evaluate(best, ready.dataset.test)
     lines = metrics.lines()
-    result = session.result(lines, ranking)
-    finish(out, config, ready, best, ranking, lines, result)
+    result = session.result(lines, outcome)
+    finish(out, config, ready, best, outcome, lines, result)
     return result
 
 
@@ -105,13 +113,16 @@ class Session:
             model = extractor(
                 config.extractor, ready.materials.vocabulary_size, relations, config.seed, ready.vectors
             )
-            checkpoint = Checkpoint(0, model.state(), 0, -1.0, 0, 0.0)
+            checkpoint = Checkpoint(0, model.state(), {}, 0, -1.0, 0, 0.0)
         self._fed = Federation(
             carrier,
             self._method,
             checkpoint.weights,
             sizes=ready.materials.partition.sizes,
             triples=len(ready.dataset.corpus.triples),
+            relations=relations,
+            validation=len(ready.materials.validation),
+            state=checkpoint.state,
             fraction=config.training.fraction,
             seed=config.seed,
         )
@@ -146,28 +157,41 @@ class Session:
             )
         seconds = time.monotonic() - started
         self._at = Checkpoint(
-            number, self._fed.weights, best_round, best_metric, since, self._at.seconds + seconds
+            number,
+            self._fed.weights,
+            self._fed.state,
+            best_round,
+            best_metric,
+            since,
+            self._at.seconds + seconds,
         )
         return metrics_line(number, self._fed.notes, dev, seconds, self._config.training.epochs)
 
-    def evaluate(self, weights: Weights, rows: Ints) -> Ranking:
-        """Rank the facts that these weights find in the given rows."""
+    def evaluate(self, weights: Weights, rows: Ints) -> Outcome:
+        """How good these weights are on the given rows."""
         corpus = self._ready.dataset.corpus
+        if self._config.evaluation.task == "classification":
+            gold = np.asarray(corpus.relation[rows], dtype=np.int64)
+            scores = self._engine.score(weights, "none", singles(rows, gold, rows))
+            return Classification(scores.argmax(1), gold, list(corpus.relations))
         bags = by_pair(corpus, rows)
         scores = self._engine.score(weights, self._method.test_head, bags)
         pair = np.searchsorted(bags.keys, corpus.pair[rows])
         return rank(scores, np.stack([pair, corpus.relation[rows]], axis=1))
 
-    def result(self, lines: list[dict[str, Any]], ranking: Ranking) -> dict[str, Any]:
+    def result(self, lines: list[dict[str, Any]], outcome: Outcome) -> dict[str, Any]:
         """The run in numbers."""
         selected = [line["selection_precision"] for line in lines if line["selection_precision"] is not None]
+        evaluation = self._config.evaluation
+        reached = evaluation.target and to_target(lines, evaluation.metric, evaluation.target)
         return {
             "method": self._config.method,
             "seed": self._config.seed,
-            "metrics": ranking.metrics(),
-            "dev_metric": {self._config.evaluation.metric: self._at.best_metric},
+            "metrics": outcome.metrics(),
+            "dev_metric": {evaluation.metric: self._at.best_metric},
             "best_round": self._at.best_round,
             "rounds": self._at.round,
+            "to_target": asdict(reached) if reached else None,
             "bytes": {way: sum(line["bytes"][way] for line in lines) for way in ("up", "down")},
             "seconds": round(self._at.seconds, 3),
             "selection_precision": float(np.mean(selected)) if selected else None,
@@ -188,17 +212,17 @@ class Session:
 
 
 @contextmanager
-def engine(config: Config, ready: Preparation) -> Iterator[LocalEngine | WorkerEngine]:
-    """The engine that the config asks for, ended whatever happens."""
+def engine(config: Config, ready: Preparation, states: Path) -> Iterator[LocalEngine | WorkerEngine]:
+    """The engine that the config asks for, ended whatever happens; sites keep what they remember in `states`."""
     active = max(int(config.training.fraction * ready.materials.partition.sites), 1)
     workers = min(config.engine.workers or os.cpu_count() or 1, max(active, 1))
     if config.engine.kind == "local" or workers == 1:
-        with LocalEngine(desk(config, ready.materials)) as local:
+        with LocalEngine(desk(config, ready.materials, states)) as local:
             yield local
     else:
         from fedrel.federation.workers import WorkerEngine
 
-        with WorkerEngine(config, ready.materials, workers) as spread:
+        with WorkerEngine(config, ready.materials, states, workers) as spread:
             yield spread
 
 
@@ -254,7 +278,7 @@ def finish(
     config: Config,
     ready: Preparation,
     best: Weights,
-    ranking: Ranking,
+    outcome: Outcome,
     lines: list[dict[str, Any]],
     result: dict[str, Any],
 ) -> None:
@@ -263,7 +287,11 @@ def finish(
     from fedrel.studio.report import write_run_report
 
     save_model(out / "model", config, best, ready.vocabulary, list(ready.dataset.corpus.relations))
-    write_text(out / "pr_curve.json", json.dumps(ranking.curve()))
+    if isinstance(outcome, Ranking):
+        write_text(out / "pr_curve.json", json.dumps(outcome.curve()))
+    else:
+        classes = {"per_class": outcome.per_class(), "confusion": outcome.confusion()}
+        write_text(out / "classes.json", json.dumps(classes, ensure_ascii=False, indent=1))
     cases = case_study(ready.dataset.corpus, ready.materials.partition, ready.materials.watched, lines)
     write_text(out / "case_study.json", json.dumps(cases, ensure_ascii=False, indent=1))
     write_text(out / "result.json", json.dumps(result, indent=2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,17 +13,22 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from fedrel.config import Config, PCNNSection
+from fedrel.config import Config, PCNNSection, TransformerSection
+from fedrel.data.columns import Corpus
 from fedrel.data.instances import Instance
 from fedrel.data.vectors import Vocabulary
 from fedrel.errors import UserError
+from fedrel.extractors.inputs import Inputs, WordInputs
 from fedrel.files import write_tensors, write_text
 
 if TYPE_CHECKING:
     from fedrel.extractors.base import Extractor
     from fedrel.federation.weights import Weights
 
-FORMAT = 1
+FORMAT = 2
+ENCODER = "encoder"
+
+ReadCorpus = Callable[[Corpus], Inputs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +56,24 @@ class Prediction:
 
 
 def save_model(
-    folder: Path, config: Config, weights: Weights, vocabulary: Vocabulary, relations: Sequence[str]
+    folder: Path, config: Config, weights: Weights, vocabulary: Vocabulary | None, relations: Sequence[str]
 ) -> None:
-    """Write the model: weights as safetensors, everything else as text."""
+    """Write the model: weights as safetensors, everything else as text; an encoder as Hugging Face has it."""
     from fedrel.methods.base import method
 
     about = {
         "format": FORMAT,
         "method": config.method,
         "head": method(config.method, config.methods).test_head,
-        "extractor": config.extractor.model_dump(mode="json", exclude={"vectors"}),
+        "extractor": config.extractor.model_dump(
+            mode="json", exclude={"vectors", "encoder", "frozen_layers", "lora_rank"}
+        ),
         "relations": list(relations),
     }
-    write_text(folder / "vocabulary.txt", "".join(f"{word}\n" for word in vocabulary.words))
+    if vocabulary is not None:
+        write_text(folder / "vocabulary.txt", "".join(f"{word}\n" for word in vocabulary.words))
+    else:
+        weights = _export(folder / ENCODER, config, weights, len(relations))
     write_tensors(folder / "weights.safetensors", weights, {})
     write_text(folder / "config.json", json.dumps(about, indent=2, ensure_ascii=False))
 
@@ -74,7 +84,6 @@ def load_model(folder: str | Path) -> Model:
     model = fedrel.load_model("runs/demo/lazy-mil/seed-1/model")
     """
     from fedrel.extractors.bags import HEADS
-    from fedrel.prepare import extractor
 
     folder = Path(folder)
     try:
@@ -82,25 +91,61 @@ def load_model(folder: str | Path) -> Model:
         if about["format"] != FORMAT:
             raise UserError(f"has format {about['format']}, this version reads {FORMAT}", file=folder)
         relations, head = list(about["relations"]), HEADS[about["head"]].name
-        vocabulary = Vocabulary(
-            tuple((folder / "vocabulary.txt").read_text(encoding="utf-8").split("\n")[:-1])
-        )
-        section = PCNNSection.model_validate(about["extractor"])
         weights = load_file(folder / "weights.safetensors")
+        if about["extractor"]["kind"] == "transformer":
+            section = TransformerSection.model_validate(
+                {**about["extractor"], "encoder": str(folder / ENCODER)}
+            )
+            return Model(*_transformer(section, weights, len(relations)), relations, head)
+        words = (folder / "vocabulary.txt").read_text(encoding="utf-8").split("\n")[:-1]
+        network = _pcnn(PCNNSection.model_validate(about["extractor"]), weights, len(words), len(relations))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise UserError(f"is not a model folder: {error}", file=folder) from error
-    network = extractor(section, len(vocabulary), len(relations), seed=0)
+    vocabulary = Vocabulary(tuple(words))
+    return Model(network, lambda corpus: WordInputs(corpus, vocabulary.lookup(corpus.words)), relations, head)
+
+
+def _pcnn(section: PCNNSection, weights: Weights, words: int, relations: int) -> Extractor:
+    from fedrel.prepare import extractor
+
+    network = extractor(section, words, relations, seed=0)
     network.load(weights)
-    return Model(network, vocabulary, relations, head)
+    return network
+
+
+def _transformer(
+    section: TransformerSection, weights: Weights, relations: int
+) -> tuple[Extractor, ReadCorpus]:
+    """The exported encoder under the saved classifier, and how it reads a corpus."""
+    import torch
+
+    from fedrel.extractors.pieces import tokenise
+    from fedrel.prepare import extractor
+
+    network = extractor(section, 0, relations, seed=0)
+    state = {name.removeprefix("classifier."): torch.from_numpy(tensor) for name, tensor in weights.items()}
+    network.classifier.load_state_dict(state)
+    return network, lambda corpus: tokenise(corpus, section, folder=corpus.folder.parent / "pieces")
+
+
+def _export(folder: Path, config: Config, weights: Weights, relations: int) -> Weights:
+    """Write the encoder; what is left of the weights is the classifier's."""
+    from fedrel.extractors.transformer import SentenceTransformer
+    from fedrel.prepare import extractor
+
+    network = extractor(config.extractor, 0, relations, seed=config.seed)
+    assert isinstance(network, SentenceTransformer)
+    network.load(weights)
+    network.export(folder)
+    return {name: tensor for name, tensor in weights.items() if name.startswith("classifier.")}
 
 
 class Model:
-    """A trained extractor with its vocabulary, its relations and its way to pool a pair's sentences."""
+    """A trained extractor, how it reads text, its relations and its way to pool a pair's sentences."""
 
-    def __init__(
-        self, extractor: Extractor, vocabulary: Vocabulary, relations: Sequence[str], head: str
-    ) -> None:
-        self.extractor, self.vocabulary, self.relations, self.head = extractor, vocabulary, relations, head
+    def __init__(self, extractor: Extractor, read: ReadCorpus, relations: Sequence[str], head: str) -> None:
+        self.extractor, self.relations, self.head = extractor, relations, head
+        self._read = read
 
     def predict(self, instances: Iterable[Instance], *, threshold: float = 0.5) -> list[Prediction]:
         """The relations of each pair with a probability of at least `threshold`, surest first.
@@ -110,7 +155,7 @@ class Model:
         """
         import torch
 
-        from fedrel.data.bags import SCORED_AT_ONCE, batch_of, by_pair, slices
+        from fedrel.data.bags import SCORED_AT_ONCE, by_pair, slices
         from fedrel.data.columns import build
         from fedrel.extractors.bags import HEADS, sentence_probabilities
 
@@ -118,9 +163,9 @@ class Model:
         with tempfile.TemporaryDirectory(prefix="fedrel-") as scratch, torch.inference_mode():
             # Columns on disk: the input may be larger than memory.
             corpus = build(((0, _unlabelled(one)) for one in instances), Path(scratch) / "input", ["NA"])
-            lookup = self.vocabulary.lookup(corpus.words)
+            inputs = self._read(corpus)
             for part in slices(by_pair(corpus, corpus.rows(0)), SCORED_AT_ONCE):
-                batch = batch_of(corpus, lookup, part)
+                batch = inputs.batch(part)
                 pooled = HEADS[self.head].probabilities(self.extractor, batch).numpy()
                 single = sentence_probabilities(self.extractor, batch).numpy()
                 for bag, relation in np.argwhere(pooled >= threshold):

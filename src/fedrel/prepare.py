@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.casestudy import watched_rows
-from fedrel.config import Config, FileData, PartitionSection, PCNNSection, WorldData
+from fedrel.config import Config, FileData, PartitionSection, PCNNSection, TransformerSection, WorldData
 from fedrel.data import partition as partitions
+from fedrel.data import skew
 from fedrel.data.cache import cached
 from fedrel.data.columns import DEV, TEST, TRAIN, Corpus
 from fedrel.data.instances import Instance
@@ -23,10 +24,12 @@ from fedrel.data.splits import split_by_pair, without_duplicates
 from fedrel.data.vectors import Vectors, Vocabulary, packaged_glove, read_vectors, vocabulary_from_corpus
 from fedrel.data.world import World, WorldConfig
 from fedrel.errors import UserError
+from fedrel.extractors.inputs import Inputs, WordInputs
 from fedrel.federation.desk import Desk
 from fedrel.federation.materials import Materials
+from fedrel.federation.states import SiteStates
 from fedrel.methods.base import method
-from fedrel.seeding import torch_generator
+from fedrel.seeding import numpy_generator, torch_generator
 
 if TYPE_CHECKING:
     from fedrel.extractors.base import Extractor
@@ -55,7 +58,7 @@ class Preparation:
 
     dataset: Dataset
     materials: Materials
-    vocabulary: Vocabulary
+    vocabulary: Vocabulary | None  # PCNN's
     vectors: Vectors | None
 
 
@@ -69,17 +72,27 @@ def prepare(config: Config, progress: Progress | None = None) -> Preparation:
                 f"the {name} part has no sentences", remedy="check the files and fractions in [data]"
             )
     chosen = method(config.method, config.methods)
+    sites, validation = held_back(data.train, config.partition.coordinator, config.seed)
     if chosen.pools_data:
         parts = partitions.single(data.train)
     else:
-        parts = partition(config.partition, data, config.seed)
-    words, vectors = vocabulary(config.extractor, data)
+        parts = partition(config.partition, replace(data, train=sites), config.seed)
+    words, vectors = None, None
+    inputs: Inputs
+    if isinstance(config.extractor, TransformerSection):
+        from fedrel.extractors.pieces import tokenise
+
+        inputs = tokenise(data.corpus, config.extractor, progress)
+    else:
+        words, vectors = vocabulary(config.extractor, data)
+        inputs = WordInputs(data.corpus, words.lookup(data.corpus.words))
     truth_known = bool((data.corpus.expresses[data.train[:1]] >= 0).all())
     materials = Materials(
         corpus=data.corpus,
-        lookup=words.lookup(data.corpus.words),
-        vocabulary_size=len(words),
+        inputs=inputs,
+        vocabulary_size=len(words) if words else 0,
         partition=parts,
+        validation=validation,
         watched=watched_rows(data.corpus, data.train, truth_known, config.case_study),
         truth_known=truth_known,
     )
@@ -101,7 +114,14 @@ def partition(section: PartitionSection, data: Dataset, seed: int) -> partitions
         if section.file is None:
             raise UserError("partition.kind is 'file', but partition.file is not given")
         return partitions.from_file(section.file, data.corpus, data.train)
-    return partitions.iid(data.train, section.sites, seed)
+    if section.kind == "iid":
+        return partitions.iid(data.train, section.sites, seed)
+    if section.kind == "quantity":
+        return skew.quantity(data.train, section.sites, section.alpha, seed, min_size=section.min_size)
+    labels = data.corpus.relation[data.train]
+    if section.kind == "shards":
+        return skew.shards(data.train, labels, section.sites, section.shards_per_site, seed)
+    return skew.dirichlet(data.train, labels, section.sites, section.alpha, seed, min_size=section.min_size)
 
 
 def vocabulary(section: PCNNSection, data: Dataset) -> tuple[Vocabulary, Vectors | None]:
@@ -119,12 +139,27 @@ def vocabulary(section: PCNNSection, data: Dataset) -> tuple[Vocabulary, Vectors
     return Vocabulary(tuple(vectors.words)), vectors
 
 
+def held_back(rows: Ints, share: float, seed: int) -> tuple[Ints, Ints]:
+    """The rows for the sites, and a random share for the coordinator, each in their order."""
+    held = numpy_generator(seed, "coordinator").permutation(len(rows)) < round(share * len(rows))
+    return rows[~held], rows[held]
+
+
 def extractor(
-    section: PCNNSection, vocabulary_size: int, relations: int, seed: int, vectors: Vectors | None = None
+    section: PCNNSection | TransformerSection,
+    vocabulary_size: int,
+    relations: int,
+    seed: int,
+    vectors: Vectors | None = None,
 ) -> Extractor:
     """A new model, with initial weights drawn from the seed."""
     import torch
 
+    generator = torch_generator(seed, "initial weights")
+    if isinstance(section, TransformerSection):
+        from fedrel.extractors.transformer import sentence_transformer
+
+        return sentence_transformer(section, relations, generator)
     from fedrel.extractors.pcnn import PCNN
 
     return PCNN(
@@ -137,21 +172,29 @@ def extractor(
         max_length=section.max_length,
         dropout=section.dropout,
         vectors=None if vectors is None else torch.from_numpy(vectors.table()),
-        generator=torch_generator(seed, "initial weights"),
+        bias=section.bias,
+        generator=generator,
     )
 
 
-def desk(config: Config, materials: Materials) -> Desk:
-    """A place to work for a process of this run; its model's weights arrive with the first question."""
-    model = extractor(
-        config.extractor, materials.vocabulary_size, len(materials.corpus.relations), config.seed
-    )
+def desk(config: Config, materials: Materials, states: Path) -> Desk:
+    """A place to work for a process of this run; its model's weights arrive with the first question.
+
+    `states` is the folder where sites keep what they remember.
+    """
+
+    def model() -> Extractor:
+        relations = len(materials.corpus.relations)
+        new = extractor(config.extractor, materials.vocabulary_size, relations, config.seed)
+        return new.to(config.training.device)
+
     return Desk(
         materials,
-        model.to(config.training.device),
+        model,
         method(config.method, config.methods),
         config.training,
         config.seed,
+        SiteStates(states, config.digest()),
     )
 
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.data.bags import Bags, batch_of, by_pair, by_triple, ragged, singles, slices
+from fedrel.data.bags import Bags, by_pair, by_triple, ragged, singles, slices
 from fedrel.data.columns import TRAIN, Corpus, build
 from fedrel.data.instances import NA, Instance, Mention
+from fedrel.extractors.inputs import WordInputs
 
 RELATIONS = (NA, "r1", "r2")
 rows_of_corpus = st.lists(st.integers(0, 39), unique=True).map(lambda rows: np.array(rows, dtype=np.int64))
@@ -97,7 +98,7 @@ def test_slices_are_as_full_as_whole_bags_allow(corpus: Corpus, rows: np.ndarray
 def test_a_batch_holds_the_words_and_places_of_its_sentences(corpus: Corpus, rows: np.ndarray) -> None:
     lookup = 7 * np.arange(len(corpus.words)) + 3
     bags = by_triple(corpus, rows)
-    batch = batch_of(corpus, lookup, bags)
+    batch = WordInputs(corpus, lookup).batch(bags)
     assert batch.rows.tolist() == bags.rows.tolist()
     assert batch.bags.tolist() == bags.bounds.tolist()
     assert batch.labels.tolist() == bags.labels.tolist()

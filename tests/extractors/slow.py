@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
+from fedrel.extractors.bags import HEADS
+from fedrel.extractors.base import Extractor
 from fedrel.extractors.batch import Batch
 from fedrel.extractors.pcnn import PCNN
 
@@ -23,6 +26,14 @@ def make_batch(sentences: list[tuple[list[int], int, int]], bags: list[int], lab
         labels=torch.tensor(labels),
         rows=np.arange(len(sentences)) + 1000,
     )
+
+
+def loss_of(
+    head: str, model: Extractor, batch: Batch, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor]:
+    """The cross-entropy of what a head reads, and how much each sentence is trained on."""
+    reading = HEADS[head].read(model, batch, generator)
+    return cross_entropy(reading.logits, reading.labels), reading.weights
 
 
 def encode(model: PCNN, batch: Batch, words: Tensor | None = None) -> Tensor:

@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from fedrel.errors import UserError
-from fedrel.extractors.bags import HEADS
 from fedrel.extractors.pcnn import PCNN
 from fedrel.extractors.sgd import SGD
 from fedrel.federation.weights import Rows
 from fedrel.seeding import torch_generator
 
+from .slow import loss_of
 from .test_sgd import VOCABULARY, random_batch, small_pcnn
 
 
@@ -18,7 +18,7 @@ def train(model: PCNN, steps: range) -> None:
     optimiser = SGD(model, lr=0.3, weight_decay=1e-3)
     dropout = torch_generator(5, "dropout")
     for step in steps:
-        HEADS["none"].loss(model, random_batch(step), dropout)[0].backward()
+        loss_of("none", model, random_batch(step), dropout)[0].backward()
         optimiser.step()
 
 
@@ -112,7 +112,7 @@ def test_a_model_has_no_gradient_left_when_a_site_begins() -> None:
     model = small_pcnn()
     base = model.state()
     model.begin(base)
-    HEADS["none"].loss(model, random_batch(0), None)[0].backward()
+    loss_of("none", model, random_batch(0), None)[0].backward()
     model.begin(base)
     SGD(model, lr=1.0).step()
     for name, array in model.state().items():

@@ -12,7 +12,7 @@ from fedrel.experiment import Session
 from fedrel.federation.coordinator import Answer
 from fedrel.federation.local import LocalEngine
 from fedrel.prepare import desk, prepare
-from tests.conftest import tiny
+from tests.conftest import NO_STATES, tiny
 
 LIAR = 1
 
@@ -36,7 +36,7 @@ class LyingEngine(LocalEngine):
 def session(phase: str, lie: Callable[[dict], None], sites: set[int]) -> Session:
     config = tiny(method="lazy-mil", training__fraction=1.0)
     ready = prepare(config)
-    return Session(config, ready, LyingEngine(desk(config, ready.materials), phase, lie, sites), None)
+    return Session(config, ready, LyingEngine(desk(config, ready.materials, NO_STATES), phase, lie, sites), None)
 
 
 def nan_weights(arrays: dict) -> None:
@@ -125,7 +125,7 @@ def test_with_no_answer_left_the_round_is_repeated_and_then_the_run_stops():
 def test_a_site_refuses_what_it_was_not_to_be_sent():
     config = tiny(method="lazy-mil")
     ready = prepare(config)
-    engine = LocalEngine(desk(config, ready.materials))
+    engine = LocalEngine(desk(config, ready.materials, NO_STATES))
     weights = Session(config, ready, engine, None).checkpoint().weights
     shared = {f"Model.weights/{name}": array for name, array in weights.items()}
     far = {"Winners.index": np.array([10**6], np.int32)}

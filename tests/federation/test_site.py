@@ -14,7 +14,7 @@ from fedrel.federation.journal import Journal
 from fedrel.federation.messages import RefusedError
 from fedrel.federation.site import Site
 from fedrel.prepare import desk, prepare
-from tests.conftest import tiny
+from tests.conftest import NO_STATES, tiny
 
 numbers = st.lists(st.integers(0, 60), unique=True)
 
@@ -22,7 +22,7 @@ numbers = st.lists(st.integers(0, 60), unique=True)
 @pytest.fixture(scope="module")
 def site() -> Site:
     config = tiny()
-    return Site(desk(config, prepare(config).materials), 1, 1, {})
+    return Site(desk(config, prepare(config).materials, NO_STATES), 1, 1, {})
 
 
 def test_other_sites_rows_are_found_by_site_and_index(site):

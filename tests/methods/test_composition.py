@@ -10,12 +10,12 @@ from fedrel.experiment import Session
 from fedrel.federation.local import LocalEngine
 from fedrel.methods.base import method, methods
 from fedrel.prepare import desk, prepare
-from tests.conftest import tiny
+from tests.conftest import NO_STATES, tiny
 
 
 def session(config) -> Session:
     ready = prepare(config)
-    return Session(config, ready, LocalEngine(desk(config, ready.materials)), None)
+    return Session(config, ready, LocalEngine(desk(config, ready.materials, NO_STATES)), None)
 
 
 def test_every_method_is_found_by_name():
@@ -72,7 +72,7 @@ def test_sites_are_drawn_by_the_papers_rule_and_empty_ones_never():
     ready = prepare(config)
     sites = ready.materials.partition
     object.__setattr__(sites, "bounds", np.concatenate([[0, 0], sites.bounds[2:]]))  # site 0 loses its text
-    rounds = Session(config, ready, LocalEngine(desk(config, ready.materials)), None)
+    rounds = Session(config, ready, LocalEngine(desk(config, ready.materials, NO_STATES)), None)
     drawn = [rounds.next_round()["active"] for _ in range(4)]
     assert all(len(set(active)) == 2 and 0 not in active for active in drawn)  # max(int(0.34 * 6), 1) = 2
     assert len(set(map(tuple, drawn))) > 1

@@ -13,7 +13,7 @@ from fedrel.federation.local import LocalEngine
 from fedrel.methods.lazy_mil import Claims, KeyedClaims, first_of_highest, pooled, winners
 from fedrel.prepare import desk, prepare
 from fedrel.seeding import numpy_generator
-from tests.conftest import tiny
+from tests.conftest import NO_STATES, tiny
 
 
 def test_winners_by_hand():
@@ -107,14 +107,14 @@ def test_two_rounds_equal_a_slow_version_of_algorithms_1_and_2(weighting):
     corpus, sites = ready.dataset.corpus, ready.materials.partition
     object.__setattr__(sites, "order", sites.order[: 6 * 25])
     object.__setattr__(sites, "bounds", np.arange(7) * 25)
-    session = Session(config, ready, LocalEngine(desk(config, ready.materials)), None)
+    session = Session(config, ready, LocalEngine(desk(config, ready.materials, NO_STATES)), None)
     start = {
         name: torch.tensor(array, dtype=torch.float64) for name, array in session.checkpoint().weights.items()
     }
     for _ in range(2):
         session.next_round()
 
-    theta, reach, lookup = start, config.extractor.max_length, ready.materials.lookup
+    theta, reach, lookup = start, config.extractor.max_length, ready.materials.inputs.lookup
     for q in (1, 2):
         active = sorted(numpy_generator(config.seed, "draw", q, 0).choice(6, size=3, replace=False))
         values: dict[int, list[tuple[float, int, int]]] = {}
@@ -156,7 +156,7 @@ def test_keyed_triples_change_no_weight():
     def weights(*settings: str) -> dict[str, np.ndarray]:
         config = tiny(method="lazy-mil").with_settings(settings)
         ready = prepare(config)
-        session = Session(config, ready, LocalEngine(desk(config, ready.materials)), None)
+        session = Session(config, ready, LocalEngine(desk(config, ready.materials, NO_STATES)), None)
         for _ in range(2):
             line = session.next_round()
         kinds.append(set(line["bytes"]["by_kind"]))
@@ -172,7 +172,7 @@ def test_keyed_triples_change_no_weight():
 def test_the_model_crosses_once_a_round():
     config = tiny(method="lazy-mil", training__fraction=0.5)
     ready = prepare(config)
-    session = Session(config, ready, LocalEngine(desk(config, ready.materials)), None)
+    session = Session(config, ready, LocalEngine(desk(config, ready.materials, NO_STATES)), None)
     model = sum(array.nbytes for array in session.checkpoint().weights.values())
     for _ in range(2):
         line = session.next_round()
@@ -184,7 +184,7 @@ def test_pooled_winners_train_every_site_on_all_of_them():
         ["methods.lazy-mil.pooled_winners=true"]
     )
     ready = prepare(config)
-    session = Session(config, ready, LocalEngine(desk(config, ready.materials)), None)
+    session = Session(config, ready, LocalEngine(desk(config, ready.materials, NO_STATES)), None)
     line = session.next_round()
     rows = np.concatenate([ready.materials.partition.rows(site) for site in line["active"]])
     triples = len(np.unique(ready.dataset.corpus.triple[rows]))

@@ -1,17 +1,16 @@
-"""Bags: the sentences that mention one entity pair, as rows of a corpus, and batches made of them."""
+"""Bags: the sentences that mention one entity pair, as rows of a corpus."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
     from fedrel.data.columns import Corpus
-    from fedrel.extractors.batch import Batch
 
 Ints = npt.NDArray[np.int64]
 
@@ -73,30 +72,6 @@ def ragged(starts: Ints, sizes: Ints) -> Ints:
     """The indices of several runs laid end to end: starts[0], starts[0] + 1, …, then those of the next run."""
     ends = np.cumsum(sizes)
     return np.repeat(starts - ends + sizes, sizes) + np.arange(ends[-1] if len(ends) else 0)
-
-
-def batch_of(corpus: Corpus, lookup: Ints, bags: Bags, device: str = "cpu") -> Batch:
-    """Gather bags into a batch; `lookup` maps the corpus's words to the model's vocabulary."""
-    import torch
-
-    from fedrel.extractors.batch import Batch
-
-    starts = corpus.starts[bags.rows]
-    sizes = corpus.starts[bags.rows + 1] - starts
-    words = lookup[corpus.tokens[ragged(starts, sizes)]]
-
-    def tensor(array: npt.NDArray[np.integer[Any]]) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64)).to(device)
-
-    return Batch(
-        words=tensor(words),
-        starts=tensor(np.concatenate(([0], np.cumsum(sizes)))),
-        head=tensor(corpus.head[bags.rows]),
-        tail=tensor(corpus.tail[bags.rows]),
-        bags=tensor(bags.bounds),
-        labels=tensor(bags.labels),
-        rows=bags.rows,
-    )
 
 
 def slices(bags: Bags, sentences: int) -> Iterator[Bags]:

@@ -52,12 +52,10 @@ def single(rows: NDArray[np.int64]) -> Partition:
 
 def iid(rows: NDArray[np.int64], sites: int, seed: int) -> Partition:
     """Shuffled into `sites` parts that differ by one instance at most; none is dropped."""
-    if not 1 <= sites <= len(rows):
-        problem = f"cannot split {len(rows)} training instances over {sites} sites"
-        raise UserError(problem, remedy=f"choose between 1 and {len(rows)} sites")
+    check_sites(rows, sites)
     order = numpy_generator(seed, "partition").permutation(np.asarray(rows, np.int64))
     bounds = np.arange(sites + 1) * len(rows) // sites
-    return Partition(order, bounds, tuple(f"site-{k}" for k in range(sites)))
+    return Partition(order, bounds, site_names(sites))
 
 
 def by_source(corpus: Corpus, rows: NDArray[np.int64]) -> Partition:
@@ -68,7 +66,7 @@ def by_source(corpus: Corpus, rows: NDArray[np.int64]) -> Partition:
         first = int(rows[np.argmax(site == names.index(""))])
         problem = f"instance {first + 1} of the corpus names no source"
         raise UserError(problem, remedy="give every instance a source, or partition another way")
-    return _grouped(rows, site, names)
+    return grouped(rows, site, names)
 
 
 def from_file(path: Path, corpus: Corpus, rows: NDArray[np.int64]) -> Partition:
@@ -92,11 +90,23 @@ def from_file(path: Path, corpus: Corpus, rows: NDArray[np.int64]) -> Partition:
     distinct = set(labels)
     names = sorted(distinct, key=int) if all(map(str.isdecimal, distinct)) else sorted(distinct)
     number_of = {name: number for number, name in enumerate(names)}
-    return _grouped(rows, np.fromiter(map(number_of.__getitem__, labels), np.int64, len(rows)), names)
+    return grouped(rows, np.fromiter(map(number_of.__getitem__, labels), np.int64, len(rows)), names)
 
 
-def _grouped(rows: NDArray[np.int64], site: NDArray[np.int64], names: Sequence[str]) -> Partition:
-    """Rows by site, each site's in their given order."""
+def grouped(rows: NDArray[np.int64], site: NDArray[np.int64], names: Sequence[str]) -> Partition:
+    """Row i at the site with the number site[i]; each site's rows stay in their given order."""
     order = np.asarray(rows, np.int64)[np.argsort(site, kind="stable")]
     bounds = np.concatenate([[0], np.bincount(site, minlength=len(names)).cumsum()])
     return Partition(order, bounds, tuple(names))
+
+
+def check_sites(rows: NDArray[np.int64], sites: int) -> None:
+    """Refuse fewer sites than one, and more than instances: not even one each."""
+    if not 1 <= sites <= len(rows):
+        problem = f"cannot split {len(rows)} training instances over {sites} sites"
+        raise UserError(problem, remedy=f"choose between 1 and {len(rows)} sites")
+
+
+def site_names(sites: int) -> tuple[str, ...]:
+    """What sites are called that have no names of their own."""
+    return tuple(f"site-{site}" for site in range(sites))

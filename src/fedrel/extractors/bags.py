@@ -1,23 +1,34 @@
 """Bag heads: how the sentences of a bag become one training signal and one prediction.
 
-A head is a pair of functions of any extractor that has `encode` and a linear `classifier`: the loss of a
-batch of labelled bags, and the probability of every relation for each bag. In the equations x_i is the vector
-of a bag's sentence i, W (rows w_r) and d are the classifier's, and every softmax over i stays in its bag.
-Dropout acts on the vector that enters the classifier, in training only.
+A head is a pair of functions of any extractor that has `encode` and a linear `classifier`: what a batch of
+labelled bags gives to learn from, and the probability of every relation for each bag. In the equations x_i is
+the vector of a bag's sentence i, W (rows w_r) and d are the classifier's, and every softmax over i stays in its
+bag. Dropout acts on the vector that enters the classifier, in training only.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F  # noqa: N812  (the name the whole field uses)
 from torch import Tensor
 
 from fedrel.extractors.base import Extractor
 from fedrel.extractors.batch import Batch
 from fedrel.extractors.dropout import dropout
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a head makes of a batch in training: `n` vectors with a label each, and their logits."""
+
+    vectors: Tensor  # [n, d]
+    entering: Tensor  # [n, d], the same after dropout: what the classifier reads
+    logits: Tensor  # [n, R]
+    labels: Tensor  # [n]
+    weights: Tensor  # [S], how much each sentence is trained on, without gradient
 
 
 class BagHead(ABC):
@@ -26,10 +37,8 @@ class BagHead(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def loss(
-        self, extractor: Extractor, batch: Batch, generator: torch.Generator | None
-    ) -> tuple[Tensor, Tensor]:
-        """The loss to descend, and how much each sentence was trained on, [S], without gradient."""
+    def read(self, extractor: Extractor, batch: Batch, generator: torch.Generator | None) -> Reading:
+        """What to learn from; a generator draws the dropout, without one there is none."""
 
     @abstractmethod
     def probabilities(self, extractor: Extractor, batch: Batch) -> Tensor:
@@ -50,13 +59,11 @@ class NoDenoising(_Mean, BagHead):
 
     name = "none"
 
-    def loss(
-        self, extractor: Extractor, batch: Batch, generator: torch.Generator | None
-    ) -> tuple[Tensor, Tensor]:
-        """The mean over sentences of -log p(label | sentence)."""
-        vectors = extractor.encode(batch)
+    def read(self, extractor: Extractor, batch: Batch, generator: torch.Generator | None) -> Reading:
+        """p(label | sentence) of every sentence."""
+        vectors = extractor.encode(batch, generator)
         labels = batch.labels[bag_of_sentence(batch)]
-        return _cross_entropy(extractor, vectors, labels, generator), vectors.new_ones(len(vectors))
+        return _classified(extractor, vectors, labels, vectors.new_ones(len(vectors)), generator)
 
 
 class Best(BagHead):
@@ -64,15 +71,13 @@ class Best(BagHead):
 
     name = "one"
 
-    def loss(
-        self, extractor: Extractor, batch: Batch, generator: torch.Generator | None
-    ) -> tuple[Tensor, Tensor]:
-        """-log p(label | sentence j), j = argmax_i p(label | sentence i) without dropout."""
+    def read(self, extractor: Extractor, batch: Batch, generator: torch.Generator | None) -> Reading:
+        """p(label | sentence j), j = argmax_i p(label | sentence i) without dropout."""
         chosen = self._choose(extractor, batch)
-        vectors = extractor.encode(batch.take(chosen))
+        vectors = extractor.encode(batch.take(chosen), generator)
         weights = vectors.new_zeros(len(batch.head))
         weights[chosen] = 1
-        return _cross_entropy(extractor, vectors, batch.labels, generator), weights
+        return _classified(extractor, vectors, batch.labels, weights, generator)
 
     def probabilities(self, extractor: Extractor, batch: Batch) -> Tensor:
         """max_i p(r | sentence i): each relation by the sentence that states it best."""
@@ -107,13 +112,11 @@ class Average(_Mean, BagHead):
 
     name = "ave"
 
-    def loss(
-        self, extractor: Extractor, batch: Batch, generator: torch.Generator | None
-    ) -> tuple[Tensor, Tensor]:
-        """-log p(label | mean_i(x_i))."""
-        vectors = _bag_means(extractor.encode(batch), batch)
+    def read(self, extractor: Extractor, batch: Batch, generator: torch.Generator | None) -> Reading:
+        """p(label | mean_i(x_i))."""
+        vectors = _bag_means(extractor.encode(batch, generator), batch)
         weights = 1 / batch.bags.diff().to(vectors.dtype)[bag_of_sentence(batch)]
-        return _cross_entropy(extractor, vectors, batch.labels, generator), weights
+        return _classified(extractor, vectors, batch.labels, weights, generator)
 
 
 class Attention(BagHead):
@@ -121,15 +124,13 @@ class Attention(BagHead):
 
     name = "att"
 
-    def loss(
-        self, extractor: Extractor, batch: Batch, generator: torch.Generator | None
-    ) -> tuple[Tensor, Tensor]:
-        """-log p(label | sum_i a_i x_i), a = softmax_i(x_i . w_label)."""
-        vectors, bag = extractor.encode(batch), bag_of_sentence(batch)
+    def read(self, extractor: Extractor, batch: Batch, generator: torch.Generator | None) -> Reading:
+        """p(label | sum_i a_i x_i), a = softmax_i(x_i . w_label)."""
+        vectors, bag = extractor.encode(batch, generator), bag_of_sentence(batch)
         query = extractor.classifier.weight[batch.labels[bag]]
         attention = _softmax_in_bags((vectors * query).sum(1, keepdim=True), bag, len(batch.labels))
         pooled = _sum_in_bags(attention * vectors, bag, len(batch.labels))
-        return _cross_entropy(extractor, pooled, batch.labels, generator), attention.detach().squeeze(1)
+        return _classified(extractor, pooled, batch.labels, attention.detach().squeeze(1), generator)
 
     def probabilities(self, extractor: Extractor, batch: Batch) -> Tensor:
         """Each relation by its own query: p_r = softmax(W b_r + d)[r], b_r = sum_i a_ir x_i.
@@ -152,18 +153,17 @@ class RelationAwareAttention(BagHead):
 
     name = "att_ra"
 
-    def loss(
-        self, extractor: Extractor, batch: Batch, generator: torch.Generator | None
-    ) -> tuple[Tensor, Tensor]:
-        """-log softmax(o)[label]."""
-        vectors, bag, bags = extractor.encode(batch), bag_of_sentence(batch), len(batch.labels)
+    def read(self, extractor: Extractor, batch: Batch, generator: torch.Generator | None) -> Reading:
+        """softmax(o)[label]; the vector is the label's own, b_label."""
+        vectors, bag, bags = extractor.encode(batch, generator), bag_of_sentence(batch), len(batch.labels)
         scores = vectors @ extractor.classifier.weight.T
         attention = _softmax_in_bags(scores, bag, bags)
         mask = dropout(vectors.new_ones((bags, vectors.shape[1])), extractor.dropout, generator)
         entering = (vectors * mask[bag]) @ extractor.classifier.weight.T if generator is not None else scores
         logits = _plus_bias(extractor, _sum_in_bags(attention * entering, bag, bags))
-        weights = attention.detach().gather(1, batch.labels[bag][:, None]).squeeze(1)
-        return F.cross_entropy(logits, batch.labels), weights
+        weights = attention.gather(1, batch.labels[bag][:, None])
+        pooled = _sum_in_bags(weights * vectors, bag, bags)
+        return Reading(pooled, pooled * mask, logits, batch.labels, weights.detach().squeeze(1))
 
     def probabilities(self, extractor: Extractor, batch: Batch) -> Tensor:
         """softmax(o)."""
@@ -188,10 +188,15 @@ def bag_of_sentence(batch: Batch) -> Tensor:
     return torch.repeat_interleave(bags, batch.bags.diff(), output_size=len(batch.head))
 
 
-def _cross_entropy(
-    extractor: Extractor, vectors: Tensor, labels: Tensor, generator: torch.Generator | None
-) -> Tensor:
-    return F.cross_entropy(extractor.classifier(dropout(vectors, extractor.dropout, generator)), labels)
+def _classified(
+    extractor: Extractor,
+    vectors: Tensor,
+    labels: Tensor,
+    weights: Tensor,
+    generator: torch.Generator | None,
+) -> Reading:
+    entering = dropout(vectors, extractor.dropout, generator)
+    return Reading(vectors, entering, extractor.classifier(entering), labels, weights)
 
 
 def _attend(extractor: Extractor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,9 @@ class Extractor(nn.Module, ABC):
     changed since.
     """
 
+    pads: ClassVar[bool] = False
+    """Whether sentences of a batch are padded to one length, so that like lengths should share a batch."""
+
     classifier: nn.Linear
     dropout: float
 
@@ -31,19 +35,22 @@ class Extractor(nn.Module, ABC):
         self._base: Weights | None = None
 
     @abstractmethod
-    def encode(self, batch: Batch) -> Tensor:
-        """The vector of each sentence, [S, d], before dropout."""
+    def encode(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
+        """The vector of each sentence, [S, d], before the classifier's dropout.
+
+        A generator means training: an encoder with dropout of its own draws it from there.
+        """
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each weight, by name: what a message of weights must look like."""
-        return {name: tuple(parameter.shape) for name, parameter in self.named_parameters()}
+        return {name: tuple(parameter.shape) for name, parameter in self._weights().items()}
 
     def state(self) -> dict[str, npt.NDArray[np.float32]]:
         """All weights by name, as a copy."""
         tables = self._tables()
         return {
             name: (tables[name].dense() if name in tables else parameter.detach().clone()).cpu().numpy()
-            for name, parameter in self.named_parameters()
+            for name, parameter in self._weights().items()
         }
 
     def load(self, weights: Weights) -> None:
@@ -69,7 +76,16 @@ class Extractor(nn.Module, ABC):
         tables = self._tables()
         return {
             name: tables[name].changed() if name in tables else parameter.detach().clone().cpu().numpy()
+            for name, parameter in self._weights().items()
+        }
+
+    def _weights(self) -> dict[str, nn.Parameter]:
+        """What training changes, and so what travels; a frozen parameter is the same everywhere and stays."""
+        tables = self._tables()
+        return {
+            name: parameter
             for name, parameter in self.named_parameters()
+            if parameter.requires_grad or name in tables
         }
 
     def _tables(self) -> dict[str, RowEmbedding]:
@@ -82,7 +98,7 @@ class Extractor(nn.Module, ABC):
     @torch.no_grad()
     def _restore(self, weights: Weights, *, only_touched: bool) -> None:
         tables = self._tables()
-        for name, parameter in self.named_parameters():
+        for name, parameter in self._weights().items():
             parameter.grad = None
             if name in tables:
                 tables[name].restart(weights[name], only_touched=only_touched)

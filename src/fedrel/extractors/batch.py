@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -23,18 +24,33 @@ class Batch:
     labels: torch.Tensor  # [B] int64, the relation of each bag
     rows: np.ndarray  # [S] int64, where each sentence stands in its corpus
 
-    def take(self, sentences: torch.Tensor) -> Batch:
+    def take(self, sentences: torch.Tensor) -> Self:
         """Some of the sentences, each a bag of its own with the label of the bag it is in."""
+        return type(self)(**self._taken(sentences))
+
+    def _taken(self, sentences: torch.Tensor) -> dict[str, Any]:
         lengths = self.starts.diff()[sentences]
         starts = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
         shift = torch.repeat_interleave(self.starts[sentences] - starts[:-1], lengths)
         bag = torch.searchsorted(self.bags, sentences, right=True) - 1
-        return Batch(
-            words=self.words[torch.arange(len(shift), device=shift.device) + shift],
-            starts=starts,
-            head=self.head[sentences],
-            tail=self.tail[sentences],
-            bags=torch.arange(len(sentences) + 1, device=shift.device),
-            labels=self.labels[bag],
-            rows=self.rows[sentences.cpu().numpy()],
-        )
+        return {
+            "words": self.words[torch.arange(len(shift), device=shift.device) + shift],
+            "starts": starts,
+            "bags": torch.arange(len(sentences) + 1, device=shift.device),
+            "labels": self.labels[bag],
+            "rows": self.rows[sentences.cpu().numpy()],
+        } | {name: getattr(self, name)[sentences] for name in self._by_sentence()}
+
+    @classmethod
+    def _by_sentence(cls) -> list[str]:
+        """The fields with one entry a sentence and nothing else to mind."""
+        told = {"words", "starts", "bags", "labels", "rows"}
+        return [field.name for field in fields(cls) if field.name not in told]
+
+
+@dataclass(frozen=True, slots=True)
+class PieceBatch(Batch):
+    """Sentences as a transformer's word pieces, of which an entity may have several."""
+
+    head_end: torch.Tensor  # [S] int64, the piece after the head's last
+    tail_end: torch.Tensor  # [S] int64, likewise the tail's

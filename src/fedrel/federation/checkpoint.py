@@ -1,7 +1,7 @@
 """Everything a run needs to go on, in one file written atomically after every round.
 
 Randomness is derived from (seed, round, site, purpose), so there is no generator state to keep: the weights,
-the best weights so far and a few numbers are all.
+what the method remembers, the best weights so far and a few numbers are all.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from fedrel.errors import UserError
 from fedrel.federation.weights import Weights
 from fedrel.files import write_tensors
 
+_TENSORS = ("weights", "state")  # the parts of a checkpoint that are tensors by name
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -28,6 +30,7 @@ class Checkpoint:
 
     round: int
     weights: Weights
+    state: Weights  # what the method remembers at the coordinator
     best_round: int
     best_metric: float
     rounds_since_best: int
@@ -44,10 +47,11 @@ class Checkpoints:
         """Write a round's checkpoint, then remove what it replaces."""
         latest = self._folder / f"round-{checkpoint.round:05}.safetensors"
         best = self._folder / f"best-{checkpoint.best_round:05}.safetensors"
-        numbers = {name: value for name, value in vars(checkpoint).items() if name != "weights"}
+        numbers = {name: value for name, value in vars(checkpoint).items() if name not in _TENSORS}
+        tensors = {f"{part}/{name}": t for part in _TENSORS for name, t in getattr(checkpoint, part).items()}
         if checkpoint.best_round == checkpoint.round:
             write_tensors(best, checkpoint.weights, {})
-        write_tensors(latest, checkpoint.weights, {"state": json.dumps(numbers), "config": self._config})
+        write_tensors(latest, tensors, {"run": json.dumps(numbers), "config": self._config})
         for file in self._folder.glob("*.safetensors"):
             if file not in (latest, best):
                 file.unlink()
@@ -60,8 +64,8 @@ class Checkpoints:
         try:
             with safe_open(files[-1], framework="numpy") as opened:
                 about = opened.metadata() or {}
-            config, state = about["config"], json.loads(about["state"])
-            weights = load_file(files[-1])
+            config, numbers = about["config"], json.loads(about["run"])
+            tensors = load_file(files[-1])
         except (SafetensorError, KeyError, OSError, ValueError) as error:
             raise UserError(f"is not a checkpoint: {error}", file=files[-1]) from error
         if config != self._config:
@@ -70,7 +74,11 @@ class Checkpoints:
                 file=files[-1],
                 remedy="resume with the config of that run, or choose another --out",
             )
-        return Checkpoint(weights=weights, **state)
+        parts: dict[str, Any] = {
+            part: {n.removeprefix(f"{part}/"): t for n, t in tensors.items() if n.startswith(f"{part}/")}
+            for part in _TENSORS
+        }
+        return Checkpoint(**parts, **numbers)
 
     def best(self, checkpoint: Checkpoint) -> dict[str, npt.NDArray[np.float32]]:
         """The weights of the best round on dev."""

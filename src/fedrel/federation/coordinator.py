@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from fedrel.federation.journal import Entry
 from fedrel.federation.messages import Arrays, Message, Model, RefusedError, Update, payload
+from fedrel.federation.site import COORDINATOR
+from fedrel.federation.weights import NoAnswerError
 from fedrel.seeding import numpy_generator
 
 if TYPE_CHECKING:
@@ -84,13 +86,20 @@ class Federation:
         *,
         sizes: npt.NDArray[np.int64],
         triples: int,
+        relations: int,
+        validation: int = 0,
+        state: Mapping[str, npt.NDArray[np.float32]] | None = None,
         fraction: float,
         seed: int,
     ) -> None:
         self.weights = weights
+        self.state = dict(state or {})  # what a method remembers at the coordinator; checkpoints keep it
+        self.memo: dict[str, Any] = {}  # what it notes within a round
         self.round = 0
         self.sizes = sizes  # [K], how many sentences each site holds
         self.triples = triples  # how many triples the knowledge base has
+        self.relations = relations  # how many relations the model tells apart
+        self.validation = validation  # how many labelled sentences the coordinator holds (D_v)
         self.notes = RoundNotes()
         self._engine, self._method = engine, method
         self._shapes: Shapes = {name: tensor.shape for name, tensor in weights.items()}
@@ -117,7 +126,7 @@ class Federation:
         if not attempt:
             self._sent = {}
         before = self.notes if attempt else RoundNotes()
-        self.round = round_
+        self.round, self.memo = round_, {}
         self.notes = RoundNotes(np.sort(drawn).tolist(), before.traffic, before.refused)
 
     def ask(
@@ -161,6 +170,15 @@ class Federation:
                 self.notes.refused.append({"site": site, "message": kind.__name__, "reason": str(refusal)})
             else:
                 yield site, reply
+
+    def work(self, phase: Callable[[Site], Reply], *given: Message) -> Reply:
+        """Do something at the coordinator's own desk, with its own labelled sentences: nothing crosses."""
+        arrays = _flat({type(message).__name__: message.pack() for message in given})
+        ((_, answer),) = self._engine.ask(phase.__name__, self.round, {}, {COORDINATOR: arrays})
+        if answer.arrays is None:
+            raise NoAnswerError(answer.failure)
+        reply: Reply = phase.gives.unpack(answer.arrays, self._shapes)  # type: ignore[attr-defined]
+        return reply
 
     def learned(self, update: Update) -> None:
         """Note an update that went into the average."""

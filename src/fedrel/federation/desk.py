@@ -6,12 +6,13 @@ before.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.data.bags import SCORED_AT_ONCE, Bags, batch_of, slices
+from fedrel.data.bags import SCORED_AT_ONCE, Bags, slices
 from fedrel.federation.journal import Entry
 from fedrel.federation.materials import Materials
 from fedrel.federation.messages import Arrays, Message, RefusedError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from fedrel.config import Training
     from fedrel.extractors.base import Extractor
     from fedrel.extractors.batch import Batch
+    from fedrel.federation.states import SiteStates
     from fedrel.federation.weights import Weights
     from fedrel.methods.base import Method
 
@@ -29,10 +31,19 @@ class Desk:
     """Where a process answers for sites, with one resident model."""
 
     def __init__(
-        self, materials: Materials, extractor: Extractor, method: Method, training: Training, seed: int
+        self,
+        materials: Materials,
+        extractor: Callable[[], Extractor],
+        method: Method,
+        training: Training,
+        seed: int,
+        states: SiteStates,
     ) -> None:
-        self.materials, self.extractor, self.method = materials, extractor, method
+        self.materials, self.method, self.states = materials, method, states
         self.training, self.seed = training, seed
+        self.extractor = extractor()
+        self._new_extractor = extractor
+        self._others: dict[str, Extractor] = {}
         self._round = 0
         self._messages: dict[type[Message], Message] = {}
 
@@ -65,9 +76,15 @@ class Desk:
             ]
         return np.concatenate(parts)
 
+    def other(self, role: str) -> Extractor:
+        """A second model for methods that compare with another one; resident too, one for each role."""
+        if role not in self._others:
+            self._others[role] = self._new_extractor()
+        return self._others[role]
+
     def batch(self, bags: Bags) -> Batch:
         """Gather bags from the corpus."""
-        return batch_of(self.materials.corpus, self.materials.lookup, bags, self.training.device)
+        return self.materials.inputs.batch(bags, self.training.device)
 
     def _unpack(self, phase: str, arrays: Arrays) -> dict[type[Message], Message]:
         """The messages of a request; arrays are named `Kind.field`."""

@@ -11,24 +11,27 @@ import numpy.typing as npt
 
 from fedrel.data.columns import Corpus, open_corpus
 from fedrel.data.partition import Partition
+from fedrel.extractors.inputs import Inputs, open_inputs
 
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Materials:
-    """What a run's processes work with: text as columns, who holds which rows, the model's vocabulary."""
+    """What a run's processes work with: text as columns and as the model reads it, and who holds which rows."""
 
     corpus: Corpus
-    lookup: Ints  # [words of the corpus], their ids in the model's vocabulary
-    vocabulary_size: int
+    inputs: Inputs
+    vocabulary_size: int  # PCNN's; a transformer brings its own
     partition: Partition
+    validation: Ints  # labelled rows that the coordinator holds and every site may read (FedED's D_v)
     watched: Ints  # rows that journals follow for the case study
     truth_known: bool
 
     def save(self, folder: Path) -> None:
         """Leave it for other processes of this machine, which map what they need."""
-        arrays = {"lookup": self.lookup, "watched": self.watched}
+        self.inputs.save(folder)
+        arrays = {"validation": self.validation, "watched": self.watched}
         arrays |= {"order": self.partition.order, "bounds": self.partition.bounds}
         for name, array in arrays.items():
             np.save(folder / f"{name}.npy", array)
@@ -44,15 +47,17 @@ class Materials:
     def load(cls, folder: Path) -> Materials:
         """Open what `save` left."""
         rest = json.loads((folder / "materials.json").read_text())
-        lookup, watched, order, bounds = (
+        validation, watched, order, bounds = (
             np.load(folder / f"{name}.npy", mmap_mode="r")
-            for name in ("lookup", "watched", "order", "bounds")
+            for name in ("validation", "watched", "order", "bounds")
         )
+        corpus = open_corpus(Path(rest["corpus"]))
         return cls(
-            corpus=open_corpus(Path(rest["corpus"])),
-            lookup=lookup,
+            corpus=corpus,
+            inputs=open_inputs(folder, corpus),
             vocabulary_size=rest["vocabulary_size"],
             partition=Partition(order, bounds, tuple(rest["names"])),
+            validation=validation,
             watched=watched,
             truth_known=rest["truth_known"],
         )

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.data.bags import SCORED_AT_ONCE, Bags, by_triple, singles, slices
+from fedrel.extractors.batching import shuffled
 from fedrel.federation.journal import Journal
 from fedrel.federation.messages import Message, RefusedError, Update
 from fedrel.privacy.keyed import digests
@@ -18,9 +19,14 @@ from fedrel.seeding import numpy_generator, torch_generator
 if TYPE_CHECKING:
     import torch
 
-    from fedrel.extractors.bags import BagHead
+    from fedrel.extractors.bags import Reading
+    from fedrel.extractors.base import Extractor
     from fedrel.extractors.batch import Batch
+    from fedrel.extractors.optimisers import Optimiser
     from fedrel.federation.desk import Desk
+    from fedrel.federation.weights import Weights
+
+COORDINATOR = -1  # the number under which the coordinator works with its own labelled sentences
 
 Ints = npt.NDArray[np.int64]
 Kind = TypeVar("Kind", bound=Message)
@@ -37,18 +43,32 @@ class Site:
         self.journal = Journal(desk.materials.corpus, desk.materials.truth_known, desk.materials.watched)
         self._desk, self._messages = desk, messages
         self._losses: list[float] = []
+        self._steps = 0
 
     # What it holds.
 
     @cached_property
     def rows(self) -> Ints:
         """The corpus rows of this site; a sentence's index here is its place in this list."""
+        if self.number == COORDINATOR:
+            return self._desk.materials.validation
         return self._desk.materials.partition.rows(self.number)
 
     @cached_property
     def bags(self) -> Bags:
         """The site's bags, one a triple."""
         return by_triple(self._desk.materials.corpus, self.rows)
+
+    @property
+    def validation(self) -> Bags:
+        """The coordinator's labelled sentences, which every site may read, in the order all agree on (D_v)."""
+        return self.singles(self._desk.materials.validation)
+
+    @cached_property
+    def label_counts(self) -> Ints:
+        """How many of the site's sentences have each relation, [R]."""
+        corpus = self._desk.materials.corpus
+        return np.bincount(corpus.relation[self.rows], minlength=len(corpus.relations))
 
     def rows_at(self, index: npt.NDArray[np.int32]) -> Ints:
         """The rows of sentences named by their index; refuses an index that this site does not have."""
@@ -74,6 +94,11 @@ class Site:
         corpus = self._desk.materials.corpus
         return singles(rows, corpus.relation[rows].astype(np.int64), corpus.triple[rows].astype(np.int64))
 
+    def sample(self, bags: Bags, count: int) -> Bags:
+        """So many of the bags, at random, others in every round."""
+        generator = numpy_generator(self._desk.seed, "sample", self.round, self.number)
+        return bags.take(np.sort(generator.permutation(len(bags))[:count]))
+
     def digests(self, triples: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
         """Keyed digests of triples. In simulation the sites' common key is derived from the run's seed."""
         corpus = self._desk.materials.corpus
@@ -95,6 +120,16 @@ class Site:
             raise RefusedError(f"the request lacks {kind.__name__}")
         return message
 
+    # What it remembers from round to round.
+
+    def recall(self) -> Weights | None:
+        """What this site kept under `remember` in the last round it took part in before this one."""
+        return self._desk.states.read(self.number, self.round)
+
+    def remember(self, tensors: Weights) -> None:
+        """Keep tensors at the site, on its disk, for the next round it takes part in."""
+        self._desk.states.write(self.number, self.round, tensors)
+
     # Scoring and training.
 
     def begin(self, weights: Any) -> None:
@@ -103,32 +138,44 @@ class Site:
 
     def label_probabilities(self, bags: Bags) -> npt.NDArray[np.float32]:
         """p(r|s) of Eq. 1 for every sentence, with r its bag's relation."""
+        labels = np.repeat(bags.labels, np.diff(bags.bounds))
+        return self.probabilities(bags)[np.arange(len(labels)), labels].astype(np.float32)
+
+    def other(self, role: str) -> Extractor:
+        """A model beside the one in training, for methods that compare the two; `begin` it before use."""
+        return self._desk.other(role)
+
+    def probabilities(self, bags: Bags) -> npt.NDArray[np.float64]:
+        """p(r|s) of every sentence, [S, R], in order, without dropout."""
         import torch
 
         from fedrel.extractors.bags import sentence_probabilities
 
-        values = []
         with torch.inference_mode():
-            for part in slices(bags, SCORED_AT_ONCE):
-                scores = sentence_probabilities(self.extractor, self._desk.batch(part)).cpu().numpy()
-                labels = np.repeat(part.labels, np.diff(part.bounds))
-                values.append(scores[np.arange(len(labels)), labels])
-        return np.concatenate(values).astype(np.float32)
+            parts = [
+                sentence_probabilities(self.extractor, self._desk.batch(part)).cpu().double().numpy()
+                for part in slices(bags, SCORED_AT_ONCE)
+            ]
+        return np.concatenate(parts)
 
-    def head(self, name: str) -> BagHead:
-        """A bag head by name."""
+    def read(self, head: str, batch: Batch) -> Reading:
+        """What a bag head makes of a batch, in training; the journal notes it."""
         from fedrel.extractors.bags import HEADS
 
-        return HEADS[name]
+        reading = HEADS[head].read(self.extractor, batch, self.dropout)
+        self.journal.trained(batch, reading.weights)
+        return reading
 
-    def batches(self, bags: Bags) -> Iterator[Batch]:
+    def batches(self, bags: Bags, epochs: int | None = None) -> Iterator[Batch]:
         """E epochs of batches of B bags, shuffled by the site's generator for this round."""
         training = self._desk.training
         shuffle = numpy_generator(self._desk.seed, "shuffle", self.round, self.number)
-        for _ in range(training.epochs):
-            order = shuffle.permutation(len(bags))
-            for begin in range(0, len(bags), training.batch_size):
-                yield self._desk.batch(bags.take(order[begin : begin + training.batch_size]))
+        epochs = epochs or training.epochs
+        self._steps = epochs * -(-len(bags) // training.batch_size)
+        lengths = self._lengths(bags) if self.extractor.pads else None
+        for _ in range(epochs):
+            for which in shuffled(len(bags), training.batch_size, shuffle, lengths):
+                yield self._desk.batch(bags.take(which))
 
     @cached_property
     def dropout(self) -> torch.Generator:
@@ -137,13 +184,14 @@ class Site:
         return torch_generator(self._desk.seed, "dropout", self.round, self.number, device=training.device)
 
     @cached_property
-    def _optimiser(self) -> Any:
-        from fedrel.extractors.sgd import SGD
+    def _optimiser(self) -> Optimiser:
+        from fedrel.extractors.optimisers import optimiser
 
-        training = self._desk.training
-        return SGD(
-            self.extractor, lr=training.learning_rate_in(self.round), weight_decay=training.weight_decay
-        )
+        return optimiser(self.extractor, self._desk.training, self.round, self._steps)
+
+    def _lengths(self, bags: Bags) -> Ints:
+        """Of each bag, its longest sentence."""
+        return np.maximum.reduceat(self._desk.materials.inputs.lengths(bags.rows), bags.bounds[:-1])
 
     def step(self, loss: torch.Tensor) -> None:
         """One step of the optimiser down the gradient of this loss."""

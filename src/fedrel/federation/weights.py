@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,16 @@ class NoAnswerError(Exception):
 
 
 Tensors = Mapping[str, npt.NDArray[np.float32] | Rows]
+
+
+class Sum(Protocol):
+    """Many sites' weights made one model, site by site."""
+
+    def add(self, tensors: Tensors, weight: float) -> None:
+        """Take in one site's weights."""
+
+    def result(self) -> Weights:
+        """The model; `NoAnswerError` if nothing came in."""
 
 
 class WeightedMean:
@@ -71,3 +82,10 @@ class WeightedMean:
                 self._sums[name] += rest * self.base[name].astype(np.float64)
             self._sums[name] /= self.total
         return {name: total.astype(np.float32) for name, total in self._sums.items()}
+
+
+def dense(base: Weights, tensors: Tensors) -> dict[str, npt.NDArray[np.float32]]:
+    """One site's weights in full; `base` are those it started from."""
+    alone = WeightedMean(base)
+    alone.add(tensors, 1.0)
+    return alone.result()

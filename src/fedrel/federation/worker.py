@@ -31,7 +31,8 @@ def main(folder: Path) -> None:
     os.dup2(2, 1)  # whatever a library prints must not get between the answers
     config = Config.model_validate_json((folder / "config.json").read_bytes())
     with suppress(EOFError, BrokenPipeError):
-        serve(desk(config, Materials.load(folder)), sys.stdin.buffer, answers)
+        states = Path((folder / "states.txt").read_text(encoding="utf-8"))
+        serve(desk(config, Materials.load(folder), states), sys.stdin.buffer, answers)
 
 
 def serve(desk: Desk, questions: IO[bytes], answers: IO[bytes]) -> None:

@@ -47,11 +47,12 @@ class Block(NamedTuple):
 class WorkerEngine:
     """Several desks, each in a process of its own."""
 
-    def __init__(self, config: Config, materials: Materials, workers: int) -> None:
+    def __init__(self, config: Config, materials: Materials, states: Path, workers: int) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="fedrel-")
         folder = Path(self._folder.name)
         materials.save(folder)
         (folder / "config.json").write_text(config.model_dump_json())
+        (folder / "states.txt").write_text(str(states), encoding="utf-8")
         command = [sys.executable, "-m", "fedrel.federation.worker", str(folder)]
         self._workers = [
             subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pipesize=PIPE)

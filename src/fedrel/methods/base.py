@@ -35,6 +35,10 @@ def at_site(*, takes: tuple[type[Message], ...], gives: type[Message]) -> Callab
     return mark
 
 
+at_coordinator = at_site
+"""Mark a method that runs at the coordinator's own desk, with its own labelled sentences (`Federation.work`)."""
+
+
 class Method(BaseModel):
     """The base of all methods; its pydantic fields are the method's options under `[methods.NAME]`."""
 

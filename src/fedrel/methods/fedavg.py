@@ -1,8 +1,9 @@
 """FedAvg: McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Decentralized Data.
 
 Sites train the global weights on their own data, the coordinator averages what comes back. Every method that
-trains locally and averages is this one with a joint replaced: `prepare` (what the coordinator does and sends
-before training), `examples` (what a site trains on), `loss`, `weight` (how much an update counts).
+trains locally and averages is this one with a joint replaced. At the coordinator: `prepare` (what it does and
+sends before training), `sum` and `weight` (how updates become one model), `learn` (what else it takes from
+them), `conclude` (what it makes of the result). At a site: `examples`, `loss`, `logits`.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedrel.data.bags import Bags
 from fedrel.federation.messages import Message, Model, RefusedError, Update
-from fedrel.federation.weights import WeightedMean
+from fedrel.federation.weights import Sum, WeightedMean, Weights
 from fedrel.methods.base import Method, at_site
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from fedrel.extractors.bags import Reading
     from fedrel.extractors.batch import Batch
     from fedrel.federation.coordinator import Federation
     from fedrel.federation.site import Site
@@ -37,19 +39,31 @@ class FedAvg(Method):
 
     def round(self, fed: Federation) -> None:
         """Send the weights, average the updates."""
-        mean = WeightedMean(fed.weights)
-        for _, update in fed.ask(self.train, fed.model, *self.prepare(fed)):
-            mean.add(update.weights, self.weight(update))
+        total = self.sum(fed)
+        for site, update in fed.ask(self.train, fed.model, *self.prepare(fed)):
+            total.add(update.weights, self.weight(update))
+            self.learn(fed, site, update)
             fed.learned(update)
-        fed.weights = mean.result()
+        fed.weights = self.conclude(fed, total.result())
 
     def prepare(self, fed: Federation) -> list[Message | Mapping[int, Message]]:
         """What travels with the weights: a message for all, or one for each site that is to train."""
         return []
 
+    def sum(self, fed: Federation) -> Sum:
+        """What gathers the updates to one model."""
+        return WeightedMean(fed.weights)
+
     def weight(self, update: Update) -> float:
         """How much an update counts in the average."""
         return update.examples if self.weighting == "examples" else 1.0
+
+    def learn(self, fed: Federation, site: int, update: Update) -> None:
+        """What else the coordinator takes from an update; nothing by default."""
+
+    def conclude(self, fed: Federation, mean: Weights) -> Weights:
+        """The next global weights, given what the updates came to."""
+        return mean
 
     def check(self, fed: Federation, site: int, answer: Message) -> None:
         """An update cannot be made from more examples than the site holds."""
@@ -62,19 +76,27 @@ class FedAvg(Method):
 
     @at_site(takes=(Model,), gives=Update)
     def train(self, site: Site) -> Update:
-        """E epochs of SGD from the global weights on the site's own examples."""
+        """Local training, and the weights it led to."""
+        return site.update(self.fit(site))
+
+    def fit(self, site: Site) -> int:
+        """E epochs from the global weights on the site's own examples; returns how many these are."""
         site.begin(site.received(Model).weights)
         examples = self.examples(site)
         for batch in site.batches(examples):
-            site.step(self.loss(site, batch))
-        return site.update(len(examples.rows))
+            site.step(self.loss(site, batch, site.read(self.train_head, batch)))
+        return len(examples.rows)
 
     def examples(self, site: Site) -> Bags:
         """What the site trains on: all its bags."""
         return site.bags
 
-    def loss(self, site: Site, batch: Batch) -> Tensor:
-        """The loss of a batch of bags under this method's bag head."""
-        loss, weights = site.head(self.train_head).loss(site.extractor, batch, site.dropout)
-        site.journal.trained(batch, weights)
-        return loss
+    def loss(self, site: Site, batch: Batch, reading: Reading) -> Tensor:
+        """The cross-entropy of a batch as this method's bag head reads it."""
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(self.logits(site, reading), reading.labels)
+
+    def logits(self, site: Site, reading: Reading) -> Tensor:
+        """What the cross-entropy is of: the classifier's logits."""
+        return reading.logits

@@ -1,0 +1,88 @@
+"""How good are the labels of single sentences? Precision, recall and F1 of the relations, without NA.
+
+FedED and FedCMC are measured so: the F1 of the positive class where there is one (GAD, EU-ADR, PGR), micro-F1
+over the relations where there are several (i2b2, CPR). `NA`, class 0, says that there is nothing to find: it
+counts only by what is lost to it or wrongly found in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Classification:
+    """Predicted and gold classes of the same sentences, [n] each, into the names `relations`.
+
+    Where a number has no meaning, as the precision of a class that was never predicted, it is 0.0.
+    """
+
+    predicted: NDArray[np.integer]
+    gold: NDArray[np.integer]
+    relations: Sequence[str]
+
+    def __post_init__(self) -> None:
+        if self.predicted.ndim != 1 or self.predicted.shape != self.gold.shape:
+            shapes = f"{self.predicted.shape} and {self.gold.shape}"
+            raise ValueError(f"expected as many predicted as gold classes, in one dimension; got {shapes}")
+        for classes in (self.predicted, self.gold):
+            if len(classes) and not 0 <= classes.min() <= classes.max() < len(self.relations):
+                raise ValueError(f"a class is outside the {len(self.relations)} relations")
+
+    @cached_property
+    def matrix(self) -> Ints:
+        """How many sentences of each gold class (row) were given each class (column)."""
+        size = len(self.relations)
+        cells = self.gold.astype(np.int64) * size + self.predicted
+        return np.bincount(cells, minlength=size * size).reshape(size, size)
+
+    def metrics(self) -> dict[str, float]:
+        """The numbers of the papers' tables; `macro_f1` is over the relations that are in gold or predictions."""
+        right, predicted, gold = (counts[1:] for counts in self._counts)
+        present = predicted + gold > 0
+        micro = _scores(*(counts.sum(keepdims=True) for counts in (right, predicted, gold)))
+        macro = _scores(right, predicted, gold)["f1"][present]
+        return {
+            **{name: float(score[0]) for name, score in micro.items()},
+            "macro_f1": float(macro.mean()) if present.any() else 0.0,
+            "accuracy": float(np.trace(self.matrix)) / max(len(self.gold), 1),
+        }
+
+    def per_class(self) -> list[dict[str, Any]]:
+        """A table row for each relation, NA too: its scores, and how often it is the gold one (`support`)."""
+        scores = _scores(*self._counts)
+        return [
+            {
+                "relation": name,
+                **{score: float(values[index]) for score, values in scores.items()},
+                "support": int(self._counts[2][index]),
+            }
+            for index, name in enumerate(self.relations)
+        ]
+
+    def confusion(self) -> dict[str, Any]:
+        """The matrix with its names; `counts[i][j]` sentences of gold class i were given class j."""
+        return {"relations": list(self.relations), "counts": self.matrix.tolist()}
+
+    @property
+    def _counts(self) -> tuple[Ints, Ints, Ints]:
+        """Of each class: how often it was right, how often predicted, how often gold."""
+        return np.diagonal(self.matrix), self.matrix.sum(axis=0), self.matrix.sum(axis=1)
+
+
+def _scores(right: Ints, predicted: Ints, gold: Ints) -> dict[str, Floats]:
+    """F1 is the harmonic mean of the other two; a part is never more than its whole, so nothing by nothing is 0."""
+    return {
+        "f1": 2 * right / np.maximum(predicted + gold, 1),
+        "precision": right / np.maximum(predicted, 1),
+        "recall": right / np.maximum(gold, 1),
+    }
