@@ -67,7 +67,15 @@ def sweep(
             chosen = with_settings(config, {**settings, "method": method})
             result = finished(chosen, out / method / name, watch(f"{method}, {name}", chosen))
             (metric, value), *_ = result["dev_metric"].items()
-            rows.append({"method": method, "settings": settings, "metric": metric, "dev": value})
+            rows.append(
+                {
+                    "method": method,
+                    "settings": settings,
+                    "metric": metric,
+                    "dev": value,
+                    "to_target": result["to_target"],
+                }
+            )
     best = {
         method: max((row for row in rows if row["method"] == method), key=lambda row: row["dev"])["settings"]
         for method in methods

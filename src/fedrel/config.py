@@ -17,7 +17,6 @@ from pydantic import (
     Field,
     Tag,
     ValidationError,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -74,8 +73,12 @@ class FileData(_Section):
     dev_fraction: float = Field(0.1, gt=0, lt=1)
     """Where no dev file is given: the share of the training pairs kept apart for model selection."""
     split_seed: int = 0
+    sample: int | None = Field(None, ge=1)
+    """Train on so many sentences only, drawn at random from the training part."""
+    balanced: bool = False
+    """Of the sample: as many of each relation as of any other, as far as they go."""
     relations: Path | None = None
-    """The relation map; without one, the relations of the training files in alphabetical order."""
+    """The relation map; without one, the format's own, or the training files' relations in alphabetical order."""
     source_field: str = "source"
     """The JSON field that a partition by source groups by."""
 
@@ -215,22 +218,25 @@ class Evaluation(_Section):
     """`ranking`: facts about entity pairs by probability (distant supervision); `classification`: each sentence's
     likeliest relation."""
     every: int = Field(1, ge=1)
-    metric: Annotated[str, Field(validate_default=True)] = None  # type: ignore[assignment]
-    """What chooses the best round. Of a ranking: auc (default), auc_2000, p_mean or max_f1; of a classification:
-    f1 (default; micro-F1 without `NA`), macro_f1 or accuracy."""
+    metric: Literal["auc", "auc_2000", "p_mean", "max_f1", "f1", "macro_f1", "accuracy"] | None = None
+    """What chooses the best round. Of a ranking: auc (where none is named), auc_2000, p_mean or max_f1; of a
+    classification: f1 (micro-F1 without `NA`; where none is named), macro_f1 or accuracy."""
     target: float | None = Field(None, gt=0, le=1)
     """Report the rounds and bytes needed until the dev metric reaches this."""
     patience: int | None = Field(None, ge=1)
     """Stop after this many evaluations without a better dev metric."""
 
-    @field_validator("metric", mode="before")
-    @classmethod
-    def _metric_of_task(cls, metric: Any, info: ValidationInfo) -> Any:
-        """The task's own metric where none is named, and no metric of another task."""
-        own = _METRICS.get(info.data.get("task", ""), ())
-        if metric is not None and metric not in own:
-            raise ValueError(f"{metric!r} is no metric of this task: choose {', '.join(own)}")
-        return metric or own[0]
+    @property
+    def measure(self) -> str:
+        """The metric, or the task's own where none is named."""
+        return self.metric or _METRICS[self.task][0]
+
+    @model_validator(mode="after")
+    def _metric_of_task(self) -> Evaluation:
+        own = _METRICS[self.task]
+        if self.metric is not None and self.metric not in own:
+            raise ValueError(f"metric {self.metric!r} is not of this task: choose {', '.join(own)}")
+        return self
 
 
 class EngineSection(_Section):

@@ -78,7 +78,7 @@ def about_round(line: dict[str, Any], config: Config) -> str:
     """A round in a few words."""
     parts = [f"loss {line['loss']:.2f}"]
     if line["dev"] is not None:
-        parts.append(f"dev {line['dev'][config.evaluation.metric]:.3f}")
+        parts.append(f"dev {line['dev'][config.evaluation.measure]:.3f}")
     if line["selection_precision"] is not None:
         parts.append(f"clean {line['selection_precision']:.0%}")
     parts.append(f"up {size(line['bytes']['up'])}")

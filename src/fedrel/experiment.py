@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,9 +149,9 @@ class Session:
             dev = self.evaluate(self._fed.weights, self._ready.dataset.dev).metrics()
         best_round, best_metric, since = self._at.best_round, self._at.best_metric, self._at.rounds_since_best
         if dev is not None:
-            better = dev[self._config.evaluation.metric] > best_metric
+            better = dev[self._config.evaluation.measure] > best_metric
             best_round, best_metric, since = (
-                (number, dev[self._config.evaluation.metric], 0)
+                (number, dev[self._config.evaluation.measure], 0)
                 if better
                 else (best_round, best_metric, since + 1)
             )
@@ -183,15 +183,15 @@ class Session:
         """The run in numbers."""
         selected = [line["selection_precision"] for line in lines if line["selection_precision"] is not None]
         evaluation = self._config.evaluation
-        reached = evaluation.target and to_target(lines, evaluation.metric, evaluation.target)
+        reached = evaluation.target and to_target(lines, evaluation.measure, evaluation.target)
         return {
             "method": self._config.method,
             "seed": self._config.seed,
             "metrics": outcome.metrics(),
-            "dev_metric": {evaluation.metric: self._at.best_metric},
+            "dev_metric": {evaluation.measure: self._at.best_metric},
             "best_round": self._at.best_round,
             "rounds": self._at.round,
-            "to_target": asdict(reached) if reached else None,
+            "to_target": reached._asdict() if reached else None,
             "bytes": {way: sum(line["bytes"][way] for line in lines) for way in ("up", "down")},
             "seconds": round(self._at.seconds, 3),
             "selection_precision": float(np.mean(selected)) if selected else None,
@@ -246,6 +246,7 @@ def metrics_line(
         "examples": notes.examples,
         "refused": notes.refused,
         "watched": {str(row): round(w / epochs, 4) for row, w in watched.items()},
+        "class_distances": {str(k): d.round(4).tolist() for k, d in notes.class_distances.items()} or None,
     }
 
 

@@ -98,10 +98,10 @@ def load_model(folder: str | Path) -> Model:
             )
             return Model(*_transformer(section, weights, len(relations)), relations, head)
         words = (folder / "vocabulary.txt").read_text(encoding="utf-8").split("\n")[:-1]
-        network = _pcnn(PCNNSection.model_validate(about["extractor"]), weights, len(words), len(relations))
+        section, vocabulary = PCNNSection.model_validate(about["extractor"]), Vocabulary(tuple(words))
+        network = _pcnn(section, weights, len(vocabulary), len(relations))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise UserError(f"is not a model folder: {error}", file=folder) from error
-    vocabulary = Vocabulary(tuple(words))
     return Model(network, lambda corpus: WordInputs(corpus, vocabulary.lookup(corpus.words)), relations, head)
 
 

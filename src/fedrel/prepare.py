@@ -18,9 +18,9 @@ from fedrel.data import skew
 from fedrel.data.cache import cached
 from fedrel.data.columns import DEV, TEST, TRAIN, Corpus
 from fedrel.data.instances import Instance
-from fedrel.data.readers import reader
+from fedrel.data.readers import RELATIONS, SOURCED, reader
 from fedrel.data.relations import RelationMap, read_relations, relations_of
-from fedrel.data.splits import split_by_pair, without_duplicates
+from fedrel.data.splits import sample, split_by_pair, without_duplicates
 from fedrel.data.vectors import Vectors, Vocabulary, packaged_glove, read_vectors, vocabulary_from_corpus
 from fedrel.data.world import World, WorldConfig
 from fedrel.errors import UserError
@@ -224,13 +224,15 @@ def _world(section: WorldData, progress: Progress | None) -> Dataset:
 def _files(section: FileData, progress: Progress | None) -> Dataset:
     splits = {TRAIN: [*section.pool, *section.train], DEV: section.dev, TEST: section.test}
     files = [(split, section.root / path) for split, paths in splits.items() for path in paths]
-    options = {} if section.format == "nyt10" else {"source": section.source_field}
+    options = {"source": section.source_field} if section.format in SOURCED else {}
     read = partial(reader(section.format), **options)
 
     @cache
     def relations() -> RelationMap:
         if section.relations is not None:
             return read_relations(section.root / section.relations)
+        if section.format in RELATIONS:
+            return RELATIONS[section.format]
         return relations_of(one for split, path in files if split == TRAIN for one in read(path))
 
     def instances() -> Iterator[tuple[int, Instance]]:
@@ -239,13 +241,18 @@ def _files(section: FileData, progress: Progress | None) -> Dataset:
                 yield split, instance
 
     about = {"format": section.format, "splits": [split for split, _ in files], **options}
-    known = relations if section.relations is None else relations()
+    fixed = section.relations is not None or section.format in RELATIONS
+    known = relations() if fixed else relations
     corpus = cached([path for _, path in files], about, known, instances, progress)
-    rows = without_duplicates(corpus, corpus.rows(TRAIN))
+    train = without_duplicates(corpus, corpus.rows(TRAIN))
     if section.pool:
-        return Dataset(corpus, *split_by_pair(corpus, rows, section.fractions, seed=section.split_seed))
-    if section.dev:
-        return Dataset(corpus, rows, corpus.rows(DEV), corpus.rows(TEST))
-    shares = (1 - section.dev_fraction, section.dev_fraction)
-    train, dev = split_by_pair(corpus, rows, shares, seed=section.split_seed)
-    return Dataset(corpus, train, dev, corpus.rows(TEST))
+        train, dev, test = split_by_pair(corpus, train, section.fractions, seed=section.split_seed)
+    elif section.dev:
+        dev, test = corpus.rows(DEV), corpus.rows(TEST)
+    else:
+        shares = (1 - section.dev_fraction, section.dev_fraction)
+        train, dev = split_by_pair(corpus, train, shares, seed=section.split_seed)
+        test = corpus.rows(TEST)
+    if section.sample is not None:
+        train = sample(corpus, train, section.sample, balanced=section.balanced, seed=section.split_seed)
+    return Dataset(corpus, train, dev, test)

@@ -217,8 +217,8 @@ def test_what_is_written_reads_back(tmp_path: Path, kb: KnowledgeBase) -> None:
     assert json.loads(out.read_text().splitlines()[0])["span"] == [0, 16]
 
 
-def test_the_truth_is_written_where_it_is_known(tmp_path: Path) -> None:
-    one = Instance("a b", Mention("1", "a", 0, 1), Mention("2", "b", 2, 3), "r", "s", expresses=False)
+def test_truth_and_types_are_written_where_they_are_known(tmp_path: Path) -> None:
+    one = Instance("a b", Mention("1", "a", 0, 1, "X"), Mention("2", "b", 2, 3), "r", "s", expresses=False)
     write_jsonl([one], tmp_path / "out.jsonl")
     assert list(reader("jsonl")(tmp_path / "out.jsonl")) == [one]
 

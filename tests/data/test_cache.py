@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -48,6 +49,43 @@ def test_other_contents_options_or_relations_are_another_corpus(source: Source, 
     (tmp_path / "train.txt").write_text("Ada met Bo")
     get(source, tmp_path)
     assert source.reads == 4
+
+
+def test_a_folder_is_known_by_its_files_and_names(source: Source, tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep" / "one.txt").write_text("one")
+
+    def reads() -> int:
+        cached([folder], {}, ["NA"], source)
+        return source.reads
+
+    assert reads() == reads() == 1
+    (folder / "two.txt").write_text("two")
+    assert reads() == reads() == 2
+    (folder / "deep" / "one.txt").write_text("One")
+    assert reads() == 3
+    (folder / "two.txt").rename(folder / "three.txt")
+    assert reads() == 4
+    folder = folder.rename(tmp_path / "other notes")  # a reader may take the folder's name for a hospital's
+    assert reads() == 5
+
+
+def test_a_path_through_an_archive_is_known_by_the_member(source: Source, tmp_path: Path) -> None:
+    def reads(**members: str) -> int:
+        with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:
+            for name, content in members.items():
+                archive.writestr(name, content)
+        cached([tmp_path / "data.zip" / "train"], {}, ["NA"], source)
+        return source.reads
+
+    assert reads(train="one") == reads(train="one", test="two") == 1
+    assert reads(train="two") == 2
+    with pytest.raises(UserError, match="no file 'train' in the archive"):
+        reads(test="one")
+    (tmp_path / "data.zip").write_text("no archive")
+    with pytest.raises(UserError, match=r"data\.zip/train: cannot read: File is not a zip file"):
+        cached([tmp_path / "data.zip" / "train"], {}, ["NA"], source)
 
 
 def test_relations_of_the_files_themselves_are_asked_for_once(source: Source, tmp_path: Path) -> None:

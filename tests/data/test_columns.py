@@ -72,6 +72,8 @@ def test_columns_have_the_promised_types(corpus: Corpus) -> None:
         "head",
         "tail",
         "head_span",
+        "head_type",
+        "tail_type",
         "pair",
         "pairs",
         "relation",
@@ -93,6 +95,20 @@ def test_given_tokens_are_kept(make_corpus: Callable[..., Corpus]) -> None:
     corpus = make_corpus([one])
     assert list(corpus.words) == ["a-b", "and/or c"]
     assert corpus.tail.tolist() == [1]
+
+
+def test_types_of_mentions(make_corpus: Callable[..., Corpus]) -> None:
+    gene, drug, other = (
+        Mention("g", "g", 0, 1, "GENE"),
+        Mention("d", "d", 2, 3, "DRUG"),
+        Mention("o", "o", 4, 5),
+    )
+    corpus = make_corpus(
+        [Instance("g d o", *pair, "NA") for pair in ((gene, drug), (other, gene), (drug, other))]
+    )
+    assert list(corpus.types) == ["", "GENE", "DRUG"]
+    assert corpus.head_type.tolist() == [1, 0, 2] and corpus.tail_type.tolist() == [2, 1, 0]
+    assert list(make_corpus([], relations=["NA"]).types) == [""]
 
 
 def test_a_mention_inside_a_token_starts_at_that_token(make_corpus: Callable[..., Corpus]) -> None:

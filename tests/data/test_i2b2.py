@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fedrel.data.columns import TRAIN, build
 from fedrel.data.instances import NA, Instance, Mention
 from fedrel.data.readers import i2b2
 from fedrel.data.relations import RelationMap
@@ -68,6 +69,13 @@ def test_two_relations_of_one_pair(tmp_path: Path) -> None:
     both = 'c="lozenges" 2:7 2:7||r="TrAP"||c="fever" 2:4 2:4\n'
     found = list(i2b2.read(document(tmp_path / "north", rel=RELATIONS + both + both)))
     assert [one.relation for one in found if one.head.name == "lozenges"] == [NA, "TrIP", "TrAP"]
+
+
+def test_what_it_yields_can_be_built(tmp_path: Path) -> None:
+    instances = i2b2.read(document(tmp_path / "north"))
+    corpus = build(((TRAIN, one) for one in instances), tmp_path / "corpus", i2b2.RELATIONS)
+    assert corpus.head.tolist() == [0, 6, 8, 6, 8] and corpus.tail.tolist() == [3, 0, 0, 3, 3]
+    assert [corpus.types[kind] for kind in corpus.head_type[:3]] == ["problem", "treatment", "test"]
 
 
 @pytest.mark.parametrize("given", ["", "beth", "partners"])

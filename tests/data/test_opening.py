@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.data.opening import lines, paragraphs, stem
+from fedrel.data.opening import files_in, lines, paragraphs, stem
 from fedrel.errors import UserError
 
 CONTENT = "\ufefffirst\u2028still first\r\n\nthird \u00e9".encode()
@@ -84,6 +84,60 @@ def test_an_archive_of_two_files_is_refused(tmp_path: Path) -> None:
         archive.writestr("b", "b")
     with pytest.raises(UserError, match="expected one file in the archive, found 2"):
         list(lines(path))
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    path = tmp_path / "data.zip"
+    with zipfile.ZipFile(path, "w") as content:
+        content.mkdir("folder")
+        content.writestr("folder/train.txt", CONTENT)
+        content.writestr("folder/test.txt.gz", gzip.compress(CONTENT))
+        content.writestr("other.txt", "other")
+    return path
+
+
+@pytest.mark.parametrize("name", ["train.txt", "test.txt.gz"])
+def test_a_path_through_an_archive(archive: Path, name: str) -> None:
+    assert list(lines(archive / "folder" / name)) == LINES
+    assert stem(archive / "folder" / name) == name.partition(".")[0]
+
+
+def test_a_folder_that_is_called_like_an_archive(tmp_path: Path) -> None:
+    (tmp_path / "folder.zip").mkdir()
+    (tmp_path / "folder.zip" / "train.txt").write_bytes(CONTENT)
+    assert list(lines(tmp_path / "folder.zip" / "train.txt")) == LINES
+
+
+@pytest.mark.parametrize("name", ["folder/trian.txt", "folder"])
+def test_what_the_archive_does_not_have(archive: Path, name: str) -> None:
+    with pytest.raises(UserError, match=rf"data\.zip: no file '{name}' in the archive\. did you mean"):
+        list(lines(archive / name))
+
+
+def test_a_member_that_is_damaged_or_locked(tmp_path: Path) -> None:
+    path = tmp_path / "data.zip"
+    with zipfile.ZipFile(path, "w") as content:
+        content.writestr("train.txt", CONTENT)
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"first", b"frist"))  # its checksum no longer fits
+    with pytest.raises(UserError, match="cannot read after line 0: Bad CRC-32"):
+        list(lines(path / "train.txt"))
+    locked = bytearray(whole)
+    locked[locked.index(b"PK\1\2") + 8] |= 1  # the flag that says that it is encrypted
+    locked[6] |= 1
+    path.write_bytes(locked)
+    with pytest.raises(UserError, match=r"cannot read after line 0: .* encrypted"):
+        list(lines(path / "train.txt"))
+
+
+def test_files_in_a_folder(tmp_path: Path) -> None:
+    for name in ("b.txt", "a/c.txt", "a.txt", ".hidden", ".git/x", "a/.DS_Store"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    assert files_in(tmp_path) == [tmp_path / name for name in ("a.txt", "a/c.txt", "b.txt")]
+    with pytest.raises(UserError, match="expected a folder"):
+        files_in(tmp_path / "a.txt")
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:

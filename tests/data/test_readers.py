@@ -10,14 +10,16 @@ import pytest
 
 from fedrel.data.columns import build
 from fedrel.data.instances import NA, Instance, Mention
-from fedrel.data.readers import READERS, mirgene, nyt10, opennre, reader
+from fedrel.data.readers import READERS, RELATIONS, mirgene, nyt10, opennre, reader
 from fedrel.data.relations import RelationMap
 from fedrel.errors import UserError
 
 
 def test_readers_are_found_by_name() -> None:
-    assert set(READERS) == {"nyt10", "opennre", "jsonl", "mirgene"}
+    own = {"gad", "i2b2", "pgr", "chemprot", "chemprot-scibert"}  # formats that fix their relations
+    assert set(READERS) == {"nyt10", "opennre", "jsonl", "mirgene"} | own
     assert reader("jsonl") is reader("opennre")
+    assert set(RELATIONS) == own and all(names[0] == NA for names in RELATIONS.values())
     with pytest.raises(UserError, match="did you mean 'nyt10'"):
         reader("nyt-10")
 
@@ -144,10 +146,12 @@ def test_opennre_tokens_have_token_positions(tmp_path: Path) -> None:
 
 
 def test_users_own_fields(tmp_path: Path) -> None:
-    record = GOOD | {"hospital": "north", "expresses": True, "h": {"name": "Ada", "pos": [0, 3]}}
+    ada = {"name": "Ada", "pos": [0, 3], "type": "PERSON"}
+    record = GOOD | {"hospital": "north", "expresses": True, "h": ada}
     path = jsonl(tmp_path, record, "", GOOD | {"hospital": 3, "expresses": None})
     first, second = opennre.read(path, source="hospital")
     assert (first.source, first.expresses, first.head.id) == ("north", True, "Ada")
+    assert (first.head.type, first.tail.type) == ("PERSON", "")
     assert (second.source, second.expresses) == ("3", None)
 
 
@@ -190,6 +194,7 @@ def test_compressed(tmp_path: Path) -> None:
         (GOOD | {"text": None, "token": ["a", "b"]}, "outside the sentence of 2 tokens"),
         (GOOD | {"relation": "lft"}, "'lft' is not in the relation map. did you mean 'left'"),
         (GOOD | {"relation": 3}, "expected a string `relation`"),
+        (GOOD | {"h": GOOD["h"] | {"type": 7}}, "expected `type` of `h` to be a string, found a number"),
         (GOOD | {"source": ["x"]}, "expected `source` to be a string, found a list"),
         (GOOD | {"expresses": 1}, "expected `expresses` to be true or false, found a number"),
     ],
@@ -203,7 +208,7 @@ def test_opennre_says_which_line_is_wrong(tmp_path: Path, record: dict[str, Any]
 # --- MIRGENE ----------------------------------------------------------------------------------------------
 
 MIR: dict[str, Any] = {"text": "MicroRNA-223 regulates FOXO1 expression", "relation": "R_MIRTAR"}
-BOTH = (Mention("MIR:223", "microRNA-223", 0, 12), Mention("GENE:2308", "FOXO1", 23, 28))
+BOTH = (Mention("MIR:223", "microRNA-223", 0, 12), Mention("GENE:2308", "FOXO1", 23, 28, "GENE"))
 
 
 def test_mirgene_with_positions_and_a_string_for_the_pair(tmp_path: Path) -> None:
@@ -218,7 +223,7 @@ def test_mirgene_with_positions_and_a_string_for_the_pair(tmp_path: Path) -> Non
 
 
 def test_mirgene_ids_of_the_pair_and_names_to_look_for(tmp_path: Path) -> None:
-    names = {"h": {"name": "microRNA-223"}, "t": {"name": "FOXO1"}}
+    names = {"h": {"name": "microRNA-223"}, "t": {"name": "FOXO1", "type": "GENE"}}
     [one] = mirgene.read(jsonl(tmp_path, MIR | names | {"entity_pair": ["MIR:223", "GENE:2308"]}))
     assert (one.head, one.tail) == BOTH
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from fedrel.data.columns import Corpus, build
 from fedrel.data.instances import Instance, Mention
-from fedrel.data.splits import split_by_pair, without_duplicates
+from fedrel.data.splits import sample, split_by_pair, without_duplicates
 from fedrel.errors import UserError
 
 RELATIONS = ("NA", "r")
@@ -58,6 +59,14 @@ def test_of_equal_rows_the_first_stays(
     assert without_duplicates(corpus, np.arange(len(corpus))).tolist() == list(seen.values())
 
 
+def test_a_pair_in_two_places_of_a_sentence_is_no_duplicate(make_corpus: Callable[..., Corpus]) -> None:
+    def one(head: int, end: int, tail: int) -> Instance:
+        return Instance("xx y x y", Mention("x", "x", head, end), Mention("y", "y", tail, tail + 1), "NA")
+
+    corpus = make_corpus([one(0, 1, 3), one(5, 6, 3), one(0, 2, 3), one(5, 6, 3), one(0, 1, 7), one(0, 1, 3)])
+    assert without_duplicates(corpus, np.arange(6)).tolist() == [0, 1, 2, 4]
+
+
 def test_parts_have_their_share_of_the_pairs(tmp_path_factory: pytest.TempPathFactory) -> None:
     corpus = corpus_of(tmp_path_factory.mktemp("c") / "corpus", [(n, n + 1, 0, 0) for n in range(0, 2000, 2)])
     sizes = [len(part) for part in split_by_pair(corpus, np.arange(1000), seed=1)]
@@ -70,3 +79,52 @@ def test_fractions_must_add_up(make_corpus: Callable[..., Corpus]) -> None:
     corpus = make_corpus([], relations=["NA"])
     with pytest.raises(UserError, match="add up to 1"):
         split_by_pair(corpus, corpus.rows(0), (0.5, 0.4), seed=1)
+
+
+@pytest.fixture
+def skewed(make_corpus: Callable[..., Corpus]) -> Corpus:
+    """60 sentences of class 1, 30 of class 2, 10 of class 3, none of NA; rows in no order."""
+    labels = np.random.default_rng(0).permutation(["a"] * 60 + ["b"] * 30 + ["c"] * 10)
+    mentions = Mention("x", "x", 0, 1), Mention("y", "y", 2, 3)
+    return make_corpus([Instance(f"x y {n}", *mentions, str(label)) for n, label in enumerate(labels)])
+
+
+def counts(corpus: Corpus, rows: NDArray[np.int64]) -> list[int]:
+    return np.bincount(corpus.relation[rows], minlength=4).tolist()
+
+
+@pytest.mark.parametrize(
+    ("n", "balanced", "expected"),
+    [
+        (30, True, [0, 10, 10, 10]),
+        (20, True, [0, 7, 7, 6]),  # what is left over goes to the lowest classes
+        (2, True, [0, 1, 1, 0]),
+        (50, False, [0, 30, 15, 5]),
+        (7, False, [0, 4, 2, 1]),  # 4.2, 2.1 and 0.7: the last has the largest remainder
+        (100, False, [0, 60, 30, 10]),
+    ],
+)
+def test_a_sample_has_its_share_of_each_class(
+    skewed: Corpus, n: int, balanced: bool, expected: list[int]
+) -> None:
+    rows = sample(skewed, np.arange(100), n, balanced=balanced, seed=1)
+    assert counts(skewed, rows) == expected
+    assert (np.diff(rows) > 0).all()  # none twice, order kept
+
+
+def test_a_sample_follows_the_seed_and_stays_within_the_rows(skewed: Corpus) -> None:
+    some = np.arange(99, 9, -1)
+    one, again, other = (sample(skewed, some, 20, balanced=False, seed=seed) for seed in (1, 1, 2))
+    assert np.array_equal(one, again) and not np.array_equal(one, other)
+    assert set(one.tolist()) <= set(some.tolist()) and (np.diff(one) < 0).all()
+
+
+@pytest.mark.parametrize("n", [0, 101])
+def test_a_sample_of_more_than_there_is(skewed: Corpus, n: int) -> None:
+    with pytest.raises(UserError, match=f"expected to draw from 1 to 100 sentences, found {n}"):
+        sample(skewed, np.arange(100), n, balanced=False, seed=1)
+
+
+def test_a_class_too_small_for_a_balanced_sample(skewed: Corpus) -> None:
+    with pytest.raises(UserError, match=r"of 60 needs 20 sentences of 'c', there are 10\. ask for fewer"):
+        sample(skewed, np.arange(100), 60, balanced=True, seed=1)

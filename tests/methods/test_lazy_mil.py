@@ -14,6 +14,7 @@ from fedrel.methods.lazy_mil import Claims, KeyedClaims, first_of_highest, poole
 from fedrel.prepare import desk, prepare
 from fedrel.seeding import numpy_generator
 from tests.conftest import NO_STATES, tiny
+from tests.methods.slow import slow_logits
 
 
 def test_winners_by_hand():
@@ -67,35 +68,6 @@ def test_winners_are_those_of_algorithm_1_keyed_or_not(table, key):
 def test_the_first_of_equal_values_stands_for_its_bag():
     values = np.array([0.1, 0.7, 0.7, 0.5, 0.2, 0.2], np.float32)
     assert first_of_highest(values, np.array([0, 3, 4, 6])).tolist() == [1, 3, 4]
-
-
-def slow_logits(weights, corpus, lookup, row, reach):
-    """Eq. 1 for one sentence, position by position, in float64."""
-    words = lookup[corpus.tokens[corpus.starts[row] : corpus.starts[row + 1]]]
-    head, tail = int(corpus.head[row]), int(corpus.tail[row])
-    tokens = []
-    for i, word in enumerate(words):
-        near = [min(max(i - at, -reach), reach) + reach for at in (head, tail)]
-        tokens.append(
-            torch.cat(
-                [
-                    weights["words.weight"][word],
-                    weights["head_positions"][near[0]],
-                    weights["tail_positions"][near[1]],
-                ]
-            )
-        )
-    gap = torch.zeros_like(tokens[0])
-    padded = [gap, *tokens, gap]
-    convolved = [
-        weights["filters"] @ torch.cat(padded[i : i + 3]) + weights["filters_bias"]
-        for i in range(len(tokens))
-    ]
-    first, second = sorted((head, tail))
-    pieces = [convolved[: first + 1], convolved[first + 1 : second + 1], convolved[second + 1 :]]
-    zero = torch.zeros_like(convolved[0])
-    vector = torch.cat([torch.stack(piece).amax(0).relu() if piece else zero for piece in pieces])
-    return weights["classifier.weight"] @ vector + weights["classifier.bias"]
 
 
 @pytest.mark.parametrize("weighting", ["examples", "uniform"])

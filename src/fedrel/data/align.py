@@ -89,7 +89,8 @@ def _mention(match: Match, entity: str, kb: KnowledgeBase) -> Mention:
 def _record(instance: Instance) -> dict[str, object]:
     record: dict[str, object] = {"text": instance.text, "relation": instance.relation}
     for key, mention in (("h", instance.head), ("t", instance.tail)):
-        record[key] = {"id": mention.id, "name": mention.name, "pos": [mention.start, mention.end]}
+        entity = {"id": mention.id, "name": mention.name, "pos": [mention.start, mention.end]}
+        record[key] = entity | ({"type": mention.type} if mention.type else {})
     record["source"] = instance.source
     if isinstance(instance, Aligned):
         record["span"] = instance.span

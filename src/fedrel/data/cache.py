@@ -16,6 +16,7 @@ from pathlib import Path
 from fedrel.data.columns import Corpus, build, open_corpus
 from fedrel.data.instances import Instance
 from fedrel.data.layout import FORMAT
+from fedrel.data.opening import UNREADABLE, files_in, stored, unreadable
 from fedrel.errors import UserError
 
 _log = logging.getLogger(__name__)
@@ -30,9 +31,10 @@ def cached(
 ) -> Corpus:
     """The corpus that `make` yields as (split, instance) pairs, from the cache if it is there.
 
-    It is known by the contents of `files`, whatever they are called, by the `options` they are read with
-    (the reader's name among them; anything that JSON can hold) and by the relations. Where those follow from
-    the files, `relations` may be a function, which is asked only when the corpus must be built.
+    It is known by the contents of `files`, whatever they are called (some may be folders, or paths through an
+    archive), by the `options` they are read with (the reader's name among them; anything that JSON can hold)
+    and by the relations. Where those follow from the files, `relations` may be a function, which is asked
+    only when the corpus must be built.
     """
     given = None if callable(relations) else list(relations)
     key = [FORMAT, options, [_digest(file) for file in files], given]
@@ -73,10 +75,19 @@ def _user_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
-def _digest(file: Path) -> str:
+def _digest(path: Path) -> str:
+    """SHA-256 of a file; of a folder, over the files below it and over what they and the folder are called.
+
+    A reader of a folder may take the names for what they say, as i2b2's does a hospital's.
+    """
+    if path.is_dir():
+        files = [(file.relative_to(path).as_posix(), _digest(file)) for file in files_in(path)]
+        return hashlib.sha256(json.dumps([str(path.resolve()), files]).encode()).hexdigest()
+    digest = hashlib.sha256()
     try:
-        with file.open("rb") as content:
-            return hashlib.file_digest(content, "sha256").hexdigest()
-    except OSError as error:
-        problem = "no such file" if isinstance(error, FileNotFoundError) else f"cannot read: {error.strerror}"
-        raise UserError(problem, file=file, remedy="check the path") from error
+        with stored(path) as content:
+            while part := content.read(1 << 20):
+                digest.update(part)
+    except UNREADABLE as error:
+        raise unreadable(path, error) from error
+    return digest.hexdigest()

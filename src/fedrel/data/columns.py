@@ -37,6 +37,8 @@ class Corpus:
     tail: NDArray[np.int32]  # [N] likewise the tail's
     head_span: NDArray[np.int32]  # [N, 2] the head's characters [start, end) in its text
     tail_span: NDArray[np.int32]  # [N, 2]
+    head_type: NDArray[np.int32]  # [N] into `types`
+    tail_type: NDArray[np.int32]  # [N]
     pair: NDArray[np.int32]  # [N] into `pairs`
     pairs: NDArray[np.int32]  # [P, 2] head and tail, into `entities`
     relation: NDArray[np.int32]  # [N] into `relations`
@@ -54,6 +56,7 @@ class Corpus:
     names: Strings  # of the entities, the first seen of each
     relations: Strings  # NA first
     sources: Strings
+    types: Strings  # of the mentions; the first is "", which says that it is not known
 
     def __len__(self) -> int:
         return len(self.relation)

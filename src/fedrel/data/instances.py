@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 NA = "NA"  # the relation of a pair that no fact relates; the field's own name for it
@@ -9,12 +10,17 @@ NA = "NA"  # the relation of a pair that no fact relates; the field's own name f
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """An entity in a sentence: its id in the knowledge base, its name, and its characters [start, end)."""
+    """An entity in a sentence: its id in the knowledge base, its name, and its characters [start, end).
+
+    `type` is the kind of thing it is (`GENE`, `problem`), where that is known: the label that entity blinding
+    puts in its place.
+    """
 
     id: str
     name: str
     start: int
     end: int
+    type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +39,13 @@ class Instance:
     source: str = ""
     expresses: bool | None = None
     tokens: tuple[tuple[int, int], ...] | None = None
+
+
+def own_ids(line: int, text: str) -> tuple[str, str]:
+    """Ids for head and tail that no other line has, for a corpus that does not say who its entities are.
+
+    Every bag is then one sentence, and a split by pair is one by sentence. They follow from what the line says
+    and where it stands, not from the file's name: the corpus is the same wherever its files are kept.
+    """
+    digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+    return f"{line}:{digest}:head", f"{line}:{digest}:tail"

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from fedrel.errors import UserError
 
-FORMAT = 1  # of the folder; part of every cache key
-TABLES = ("words", "entities", "names", "relations", "sources")
+FORMAT = 2  # of the folder; part of every cache key
+TABLES = ("words", "entities", "names", "relations", "sources", "types")
 
 _INDEX = "corpus.json"
 
@@ -32,6 +32,8 @@ COLUMNS = {
     "tail": Column("i"),
     "head_span": Column("i", 2),
     "tail_span": Column("i", 2),
+    "head_type": Column("i"),
+    "tail_type": Column("i"),
     "pair": Column("i"),
     "pairs": Column("i", 2),
     "relation": Column("i"),

@@ -1,4 +1,7 @@
-"""Text files by line, plain or compressed, with every way they can be unreadable told by file and line."""
+"""Text files by line, plain or compressed, with every way they can be unreadable told by file and line.
+
+A path may go through an archive: `REdata.zip/GAD/1/train.tsv` is that file in `REdata.zip`.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ import lzma
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import IO, Any
 
-from fedrel.errors import UserError
+from fedrel.errors import UserError, nearest
 
+_DECOMPRESSORS: dict[str, Callable[[IO[bytes]], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _PARAGRAPH = 1 << 16  # characters: a longer one ends with its line, so that no file need fit in memory
 
 
@@ -38,42 +41,76 @@ def paragraphs(path: Path) -> Iterator[tuple[int, str]]:
 
 def stem(path: Path) -> str:
     """A file's name without what says its form and compression: `notes` of `notes.txt.gz`."""
-    return Path(path.stem).stem if path.suffix in _OPENERS else path.stem
+    return Path(path.stem).stem if path.suffix in {".zip", *_DECOMPRESSORS} else path.stem
+
+
+def files_in(folder: Path) -> list[Path]:
+    """All files below a folder, hidden ones left out, in the order of their paths."""
+    if not folder.is_dir():
+        raise UserError(
+            "expected a folder", file=folder, remedy="check the path; an archive must be unpacked first"
+        )
+    found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    visible = (path for path in found if not any(part.startswith(".") for part in path.parts))
+    return [folder / path for path in sorted(visible, key=Path.as_posix)]
+
+
+def stored(path: Path) -> IO[bytes]:
+    """A file's bytes as they are kept, compressed or not; of a path through an archive, the member's."""
+    for archive in path.parents:
+        if archive.suffix == ".zip" and archive.is_file():
+            return _member(archive, path.relative_to(archive).as_posix())
+    return path.open("rb")
+
+
+def unreadable(path: Path, error: Exception, after: str = "") -> UserError:
+    """What to tell the user of an error that opening or reading the file raised."""
+    if isinstance(error, FileNotFoundError):
+        return UserError("no such file", file=path, remedy="check the path")
+    reason = getattr(error, "strerror", None) or error
+    return UserError(f"cannot read{after}: {reason}", file=path)
+
+
+# What a file, an archive and what is in it can raise; zipfile has RuntimeError for encrypted members.
+UNREADABLE = (OSError, EOFError, RuntimeError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
 
 def _whole_lines(path: Path) -> Iterator[str]:
     number = 0
     try:
-        with closing(_open(path)) as file:
+        with stored(path) as raw, _decompressed(raw, path) as file:
             for number, line in enumerate(file, 1):
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-    except FileNotFoundError as error:
-        raise UserError("no such file", file=path, remedy="check the path") from error
     except UnicodeDecodeError as error:
         problem = f"byte {error.object[error.start]:#04x} is not UTF-8 text"
         raise UserError(problem, file=path, line=number, remedy="convert the file to UTF-8") from error
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"cannot read after line {number}: {reason}", file=path) from error
+    except UNREADABLE as error:
+        raise unreadable(path, error, f" after line {number}") from error
 
 
-def _open(path: Path) -> IO[bytes]:
-    file: IO[bytes] = _OPENERS.get(path.suffix, Path.open)(path, "rb")
+def _decompressed(raw: IO[bytes], path: Path) -> IO[bytes]:
+    if path.suffix == ".zip":
+        return _only_member(raw, path)
+    file: IO[bytes] = _DECOMPRESSORS[path.suffix](raw) if path.suffix in _DECOMPRESSORS else raw
     return file
 
 
-def _open_zip(path: Path, _mode: str) -> IO[bytes]:
-    with zipfile.ZipFile(path) as archive:  # the member keeps the file open for as long as it needs it
-        members = [name for name in archive.namelist() if not name.endswith("/")]
+def _only_member(raw: IO[bytes], path: Path) -> IO[bytes]:
+    with zipfile.ZipFile(raw) as archive:  # the member can be read on after its archive is closed
+        members = _members(archive)
         if len(members) != 1:
             problem = f"expected one file in the archive, found {len(members)}"
-            raise UserError(problem, file=path, remedy="unpack it and name the file you mean")
+            raise UserError(problem, file=path, remedy=f"name the one you mean, as {path.name}/FILE")
         return archive.open(members[0])
 
 
-_OPENERS: dict[str, Callable[..., Any]] = {
-    ".gz": gzip.open,
-    ".bz2": bz2.open,
-    ".xz": lzma.open,
-    ".zip": _open_zip,
-}
+def _member(archive: Path, name: str) -> IO[bytes]:
+    with zipfile.ZipFile(archive) as content:
+        members = _members(content)
+        if name not in members:
+            raise UserError(f"no file {name!r} in the archive", file=archive, remedy=nearest(name, members))
+        return content.open(name)
+
+
+def _members(archive: zipfile.ZipFile) -> list[str]:
+    return [name for name in archive.namelist() if not name.endswith("/")]

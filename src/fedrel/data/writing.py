@@ -18,7 +18,7 @@ from fedrel.errors import UserError
 
 
 class Writer:
-    """Takes instances one at a time; keeps only the distinct words, entities, pairs, triples and sources."""
+    """Takes instances one at a time; keeps only the distinct words, entities, pairs, triples, sources and types."""
 
     def __init__(self, folder: Path, relations: Sequence[str]) -> None:
         self.rows = 0
@@ -32,6 +32,8 @@ class Writer:
         self._names: list[str] = []
         self._relations = {name: index for index, name in enumerate(relations)}
         self._sources: defaultdict[str, int] = _numbering()
+        self._types: defaultdict[str, int] = _numbering()
+        self._types[""] = 0
         # Keyed by two numbers in one (first << 32 | second): hundreds of thousands of tuples would be heavy.
         self._pairs: defaultdict[int, int] = _numbering()
         self._triples: defaultdict[int, int] = _numbering()
@@ -44,6 +46,7 @@ class Writer:
         for name, mention in (("head", instance.head), ("tail", instance.tail)):
             column[name].append(self._first_token(mention, text, ends))
             column[f"{name}_span"].extend((mention.start, mention.end))
+            column[f"{name}_type"].append(self._types[mention.type])
         relation = self._relations.get(instance.relation)
         if relation is None:
             raise UserError(f"instance {self.rows + 1}: the relation {instance.relation!r} is not in the map")
@@ -83,6 +86,7 @@ class Writer:
         self._table("names", self._names)
         self._table("relations", self._relations)
         self._table("sources", self._sources)
+        self._table("types", self._types)
         self.flush()
         write_index(self._folder)
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from fedrel.evaluation.skew import class_distances
 from fedrel.federation.journal import Entry
 from fedrel.federation.messages import Arrays, Message, Model, RefusedError, Update, payload
 from fedrel.federation.site import COORDINATOR
-from fedrel.federation.weights import NoAnswerError
+from fedrel.federation.weights import NoAnswerError, Tensors, Weights, dense
 from fedrel.seeding import numpy_generator
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from fedrel.methods.base import Method
 
 Reply = TypeVar("Reply", bound=Message)
+
+CLASSIFIER, BIAS = "classifier.weight", "classifier.bias"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,8 @@ class RoundNotes:
     examples: int = 0
     loss: float = 0.0
     journals: dict[int, Entry] = field(default_factory=dict)
+    class_distances: dict[int, npt.NDArray[np.float64]] = field(default_factory=dict)
+    """Of each update, d(k,c) of FedCMC's Definition 1; of none where the classifier has a bias."""
 
 
 class Federation:
@@ -169,6 +174,8 @@ class Federation:
             except RefusedError as refusal:
                 self.notes.refused.append({"site": site, "message": kind.__name__, "reason": str(refusal)})
             else:
+                if isinstance(reply, Update):
+                    self._note_classes(site, reply)
                 yield site, reply
 
     def work(self, phase: Callable[[Site], Reply], *given: Message) -> Reply:
@@ -180,11 +187,29 @@ class Federation:
         reply: Reply = phase.gives.unpack(answer.arrays, self._shapes)  # type: ignore[attr-defined]
         return reply
 
+    def generator(self, *purpose: int | str) -> np.random.Generator:
+        """The coordinator's own randomness for one purpose in this round."""
+        return numpy_generator(self._seed, *purpose, self.round)
+
     def learned(self, update: Update) -> None:
         """Note an update that went into the average."""
         before = self.notes.examples
         self.notes.examples += update.examples
         self.notes.loss += (update.loss - self.notes.loss) * update.examples / (before + update.examples)
+
+    def _note_classes(self, site: int, update: Update) -> None:
+        if (vectors := class_vectors(self.weights, update.weights)) is not None:
+            self.notes.class_distances[site] = class_distances(vectors)
+
+
+def class_vectors(base: Weights, tensors: Tensors) -> npt.NDArray[np.float32] | None:
+    """The rows of a classifier without a bias, [R, d]: they alone tell its classes apart. With a bias: None.
+
+    `base` are the weights that the tensors were trained from.
+    """
+    if CLASSIFIER not in tensors or BIAS in tensors:
+        return None
+    return dense({CLASSIFIER: base[CLASSIFIER]}, {CLASSIFIER: tensors[CLASSIFIER]})[CLASSIFIER]
 
 
 def _flat(messages: Mapping[str, Arrays]) -> dict[str, npt.NDArray[Any]]:

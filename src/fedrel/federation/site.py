@@ -41,7 +41,9 @@ class Site:
         self.number, self.round = number, round_
         self.extractor = desk.extractor
         self.journal = Journal(desk.materials.corpus, desk.materials.truth_known, desk.materials.watched)
+        self.memo: dict[str, Any] = {}  # what a method notes while it answers
         self._desk, self._messages = desk, messages
+        self._remembered: dict[str, npt.NDArray[np.float32]] = {}
         self._losses: list[float] = []
         self._steps = 0
 
@@ -127,8 +129,12 @@ class Site:
         return self._desk.states.read(self.number, self.round)
 
     def remember(self, tensors: Weights) -> None:
-        """Keep tensors at the site, on its disk, for the next round it takes part in."""
-        self._desk.states.write(self.number, self.round, tensors)
+        """Keep tensors at the site, on its disk, for the next round it takes part in.
+
+        Composed methods each keep their own, under names of their own.
+        """
+        self._remembered |= tensors
+        self._desk.states.write(self.number, self.round, self._remembered)
 
     # Scoring and training.
 
@@ -157,6 +163,17 @@ class Site:
                 for part in slices(bags, SCORED_AT_ONCE)
             ]
         return np.concatenate(parts)
+
+    def vectors(self, rows: Ints) -> torch.Tensor:
+        """What the model at hand makes of sentences, [S, d], in order, without dropout or gradient."""
+        import torch
+
+        with torch.no_grad():
+            parts = [
+                self.extractor.encode(self._desk.batch(part))
+                for part in slices(self.singles(rows), SCORED_AT_ONCE)
+            ]
+        return torch.cat(parts)
 
     def read(self, head: str, batch: Batch) -> Reading:
         """What a bag head makes of a batch, in training; the journal notes it."""

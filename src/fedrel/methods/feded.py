@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from fedrel.data.bags import Bags
 from fedrel.errors import UserError
 from fedrel.federation.messages import Array, Message, Model, RefusedError, Update
 from fedrel.federation.weights import NoAnswerError, dense
@@ -80,8 +81,9 @@ class BytePredictions(Message):
 
     def read(self) -> Floats:
         """The probabilities again; what was rounded to nothing is taken for half a part."""
-        parts: Floats = np.maximum(self.probabilities.astype(np.float64), 0.5)
-        return parts / parts.sum(1, keepdims=True, dtype=np.float64)
+        parts = np.maximum(self.probabilities.astype(np.float64), 0.5)
+        parts /= parts.sum(1, keepdims=True)
+        return parts
 
     def check(self) -> None:
         """Each row is a distribution."""
@@ -161,6 +163,10 @@ class FedED(FedAvg):
         return cross_entropy(logits, labels) + kl_div(logits.log_softmax(1), q, reduction="batchmean")
 
     # The site's half.
+
+    def examples(self, site: Site) -> Bags:
+        """Sentences, each on its own (Eq. 3)."""
+        return site.singles(site.rows)
 
     @at_site(takes=(Model,), gives=Predictions)
     def predict(self, site: Site) -> Predictions:

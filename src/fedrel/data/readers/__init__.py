@@ -1,11 +1,12 @@
-"""Corpora by format: each reader turns one file into a stream of instances, or says which line it cannot."""
+"""Corpora by format: each reader turns a file or folder into a stream of instances, or says what it cannot read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 from fedrel.data.instances import Instance
-from fedrel.data.readers import mirgene, nyt10, opennre
+from fedrel.data.readers import chemprot, chemprot_scibert, gad, i2b2, mirgene, nyt10, opennre, pgr
+from fedrel.data.relations import RelationMap
 from fedrel.errors import UserError, nearest
 
 Reader = Callable[..., Iterator[Instance]]  # (path, *, relations, and what the format offers to choose)
@@ -15,6 +16,22 @@ READERS: dict[str, Reader] = {
     "opennre": opennre.read,
     "jsonl": opennre.read,  # a user's own text takes the same form
     "mirgene": mirgene.read,
+    "gad": gad.read,  # EU-ADR too
+    "i2b2": i2b2.read,
+    "pgr": pgr.read,
+    "chemprot": chemprot.read,
+    "chemprot-scibert": chemprot_scibert.read,
+}
+
+SOURCED = ("opennre", "jsonl", "mirgene")  # formats in which the user names the field that holds the source
+
+# Of the formats that fix them: a class keeps its number, even where the training data have none of it.
+RELATIONS: dict[str, RelationMap] = {
+    "gad": gad.RELATIONS,
+    "i2b2": i2b2.RELATIONS,
+    "pgr": pgr.RELATIONS,
+    "chemprot": chemprot.RELATIONS,
+    "chemprot-scibert": chemprot.RELATIONS,
 }
 
 

@@ -36,7 +36,9 @@ def read(
             identity, name = record.identity(key, entity)
             place = record.position(key, entity, text, tokens) if "pos" in entity else _find(name, text)
             missing += place is None
-            mentions.append(Mention(identity, name, *(place or _first_word(text))))
+            mentions.append(
+                Mention(identity, name, *(place or _first_word(text)), record.type_of(key, entity))
+            )
         head, tail = mentions
         relation = record.relation(relations, labelled)
         yield Instance(text, head, tail, relation, record.source(source), record.expresses(), tokens)

@@ -1,8 +1,9 @@
 """OpenNRE's JSON lines, which are also the way in for a user's own text.
 
 A line has `text` (or `token`, a list), `h` and `t` with `id`, `name` and `pos`, and `relation`. A position is
-[start, end), in characters of `text` or in tokens of `token`. Two fields are ours and may be left out: one
-that names the source of the sentence, and `expresses`, whether the sentence states the relation.
+[start, end), in characters of `text` or in tokens of `token`. What is ours may be left out: a field that names
+the source of the sentence, `expresses`, whether the sentence states the relation, and a `type` in `h` and `t`,
+as `GENE`.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ class Record:
     def mention(self, key: str, text: str, tokens: tuple[Span, ...] | None) -> Mention:
         """The entity under `h` or `t`; of `id` and `name` one may stand for both."""
         entity = self.entity(key)
-        return Mention(*self.identity(key, entity), *self.position(key, entity, text, tokens))
+        place = self.position(key, entity, text, tokens)
+        return Mention(*self.identity(key, entity), *place, self.type_of(key, entity))
 
     def entity(self, key: str) -> dict[str, Any]:
         """What stands under `h` or `t`."""
@@ -115,6 +117,13 @@ class Record:
         if not text[start:end].strip():
             raise self.error(f"the position of `{key}` holds nothing but white space")
         return start, end
+
+    def type_of(self, key: str, entity: dict[str, Any]) -> str:
+        """What kind of thing an entity is, if it is said."""
+        kind = entity.get("type", "")
+        if not isinstance(kind, str):
+            raise self.error(f"expected `type` of `{key}` to be a string, found {_kind(kind)}")
+        return kind
 
     def relation(self, relations: RelationMap | None, labelled: bool = True) -> str:
         """The relation, which the map, if there is one, must have."""

@@ -1,0 +1,53 @@
+"""GAD and EU-ADR (Bravo et al. 2015) as BioBERT's ten folds and BLURB's split have them: gene and disease, or not.
+
+A line is `sentence label`, or `index sentence label` under a header of those names. The two entities are masked
+as `@GENE$` and `@DISEASE$`; label 1 says that the sentence associates them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedrel.data.instances import NA, Instance, Mention, own_ids
+from fedrel.data.opening import lines
+from fedrel.data.relations import RelationMap
+from fedrel.errors import UserError
+
+RELATIONS = RelationMap(["association"])
+
+_HEADER = ["index", "sentence", "label"]
+_LABELS = {"0": NA, "1": "association"}
+
+
+def read(path: Path, *, relations: RelationMap | None = None) -> Iterator[Instance]:
+    """The instances of a file: the gene is the head, the disease the tail; each line is a pair of its own."""
+    expected = _HEADER[1:]
+    for number, line in lines(path):
+        columns = line.split("\t")
+        if number == 1 and columns == _HEADER:
+            expected = _HEADER
+            continue
+        if not line.strip():
+            continue
+        if len(columns) != len(expected):
+            problem = f"expected {len(expected)} columns ({', '.join(expected)}), found {len(columns)}"
+            raise UserError(problem, file=path, line=number, remedy="separate the columns by tabs")
+        text, label = columns[-2], columns[-1].strip()
+        if label not in _LABELS:
+            raise UserError(f"expected the label 0 or 1, found {label!r}", file=path, line=number)
+        head_id, tail_id = own_ids(number, text)
+        head = _masked(text, "GENE", head_id, path, number)
+        tail = _masked(text, "DISEASE", tail_id, path, number)
+        if relations is not None:
+            relations.check(_LABELS[label], path, number)
+        yield Instance(text, head, tail, _LABELS[label])
+
+
+def _masked(text: str, kind: str, identity: str, path: Path, number: int) -> Mention:
+    mask = f"@{kind}$"
+    start = text.find(mask)
+    if start < 0:
+        remedy = "write @GENE$ and @DISEASE$ in place of the two entities that the label is about"
+        raise UserError(f"the sentence has no {mask}", file=path, line=number, remedy=remedy)
+    return Mention(identity, mask, start, start + len(mask), kind)

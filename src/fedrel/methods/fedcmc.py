@@ -1,0 +1,125 @@
+"""FedCMC: federated medical relation extraction, local training Contrasted with Major Classifier vectors.
+
+The more sentences of a class a site has, the further apart that class's vector (its row of the classifier) stands
+from the site's other ones. So the coordinator can tell, without knowing any site's labels, which site has the
+best vector of each class (Eq. 12). It sends these major vectors with the next round's weights, and sites train
+their encoders to be read by them too (Eq. 14 to 17).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from fedrel.errors import UserError
+from fedrel.evaluation.skew import class_distances
+from fedrel.federation.coordinator import class_vectors
+from fedrel.federation.messages import LARGEST, Array, Message, RefusedError, Update
+from fedrel.federation.weights import Weights
+from fedrel.methods.fedavg import FedAvg
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedrel.extractors.bags import Reading
+    from fedrel.extractors.batch import Batch
+    from fedrel.federation.coordinator import Federation
+    from fedrel.federation.site import Site
+
+Vectors = npt.NDArray[np.float32]
+Scores = npt.NDArray[np.float64]
+
+CHOSEN = "fedcmc.vectors"  # in the coordinator's state: what the last round's updates led to
+
+
+@dataclass(frozen=True, slots=True)
+class ClassVectors(Message):
+    """Down: one vector for each class, each from some site's classifier."""
+
+    vectors: Annotated[Vectors, Array("float32", ("relations", "dimension"), low=-LARGEST, high=LARGEST)]
+
+
+class FedCMC(FedAvg):
+    """FedAvg in which the best class vectors of all sites teach every site's encoder."""
+
+    name: ClassVar[str] = "fedcmc"
+    carries: ClassVar[tuple[type[Message], ...]] = (ClassVectors,)
+
+    mu: float = Field(1.0, ge=0)
+    """µ of Eq. 15, how much the sites' vectors count beside the own classifier. The paper does not give its value;
+    1 is our choice, 0 is FedAvg."""
+    vectors: Literal["major", "minor", "random"] = "major"
+    """Of each class, the vector of the site where it stands furthest apart, least so, or of a random site."""
+
+    # The coordinator's half.
+
+    def prepare(self, fed: Federation) -> list[Message | Mapping[int, Message]]:
+        """Send the vectors that the last round led to; in the first round, the global classifier's own."""
+        own = class_vectors(fed.weights, fed.weights)
+        if own is None:
+            raise UserError(
+                f"{self.name} takes the classifier's rows for class vectors, which they are only without a bias",
+                remedy="set extractor.bias = false",
+            )
+        return [*super().prepare(fed), ClassVectors(fed.state.get(CHOSEN, own))]
+
+    def learn(self, fed: Federation, site: int, update: Update) -> None:
+        """Keep of each class the better vector: this site's, or the best so far."""
+        super().learn(fed, site, update)
+        vectors = class_vectors(fed.weights, update.weights)
+        assert vectors is not None  # `prepare` has seen to it
+        scores = self.scores(fed, site, vectors)
+        fed.memo.setdefault(CHOSEN, Choice(vectors, scores)).offer(vectors, scores)
+
+    def scores(self, fed: Federation, site: int, vectors: Vectors) -> Scores:
+        """What a class's vector is chosen for, lowest first: d(k,c) of Eq. 10, or what an ablation has instead."""
+        match self.vectors:
+            case "major":
+                return class_distances(vectors)
+            case "minor":
+                return -class_distances(vectors)
+            case "random":
+                return fed.generator("class vectors", site).random(len(vectors))
+
+    def conclude(self, fed: Federation, mean: Weights) -> Weights:
+        """Remember the choice until the next round."""
+        if CHOSEN not in fed.memo:
+            raise UserError(
+                f"{self.name}: no site sends its classifier, so there are no class vectors to choose"
+            )
+        fed.state[CHOSEN] = fed.memo[CHOSEN].vectors
+        return super().conclude(fed, mean)
+
+    # The site's half.
+
+    def loss(self, site: Site, batch: Batch, reading: Reading) -> Tensor:
+        """Eq. 15: L_ce + mu * L_con."""
+        return super().loss(site, batch, reading) + self.mu * self.contrast(site, reading)
+
+    def contrast(self, site: Site, reading: Reading) -> Tensor:
+        """Eq. 14: the cross-entropy of h . major vectors; these are constants, so it trains the encoder only."""
+        import torch
+        from torch.nn.functional import cross_entropy
+
+        vectors = torch.from_numpy(site.received(ClassVectors).vectors).to(reading.entering)
+        expected = site.extractor.classifier.weight.shape
+        if vectors.shape != expected:
+            raise RefusedError(f"class vectors are {tuple(vectors.shape)}, expected {tuple(expected)}")
+        return cross_entropy(reading.entering @ vectors.T, reading.labels)
+
+
+class Choice:
+    """Of each class the vector with the lowest score so far; among equals the first: sites come in their order."""
+
+    def __init__(self, vectors: Vectors, scores: Scores) -> None:
+        self.vectors, self.scores = vectors.copy(), scores.copy()
+
+    def offer(self, vectors: Vectors, scores: Scores) -> None:
+        """Take what is better."""
+        better = scores < self.scores
+        self.vectors[better], self.scores[better] = vectors[better], scores[better]

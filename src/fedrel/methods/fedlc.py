@@ -1,0 +1,45 @@
+"""FedLC: Zhang et al. 2022, Federated Learning with Label Distribution Skew via Logits Calibration.
+
+The rarer a class is at a site, the more its logit is lowered in training, so that its sentences must be told
+from those of frequent classes by a wider margin.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from fedrel.methods.fedavg import FedAvg
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedrel.extractors.bags import Reading
+    from fedrel.federation.site import Site
+
+
+class FedLC(FedAvg):
+    """FedAvg with calibrated logits; `tau` 0 is FedAvg itself."""
+
+    name: ClassVar[str] = "fedlc"
+
+    tau: float = Field(1.0, ge=0)
+    """How much the logits are lowered."""
+
+    # The site's half.
+
+    def logits(self, site: Site, reading: Reading) -> Tensor:
+        """logit_c - tau * n_c^(-1/4), n_c the site's sentences of class c.
+
+        The margin grows without bound as n_c goes to 0: a class absent at the site leaves the softmax.
+        """
+        import torch
+
+        logits = super().logits(site, reading)
+        if not self.tau:
+            return logits
+        with np.errstate(divide="ignore"):
+            margins = self.tau * site.label_counts.astype(np.float64) ** -0.25
+        return logits - torch.from_numpy(margins).to(logits)
