@@ -73,6 +73,8 @@ class FileData(_Section):
     dev_fraction: float = Field(0.1, gt=0, lt=1)
     """Where no dev file is given: the share of the training pairs kept apart for model selection."""
     split_seed: int = 0
+    keep_na: bool = True
+    """False: leave out the sentences whose relation is `NA`."""
     sample: int | None = Field(None, ge=1)
     """Train on so many sentences only, drawn at random from the training part."""
     balanced: bool = False
@@ -303,12 +305,7 @@ class Config(_Section):
 
 def load_config(path: Path, settings: Sequence[str] = ()) -> Config:
     """Read a config file; paths in it become absolute."""
-    try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read: {error.strerror}", file=path) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"is not TOML: {error}", file=path) from error
+    tree = _read(path, seen=())
     for setting in settings:
         apply_setting(tree, setting)
     return resolve_paths(parse(tree, str(path)), path.parent)
@@ -369,6 +366,34 @@ def resolve_paths(config: Config, folder: Path) -> Config:
             update={"encoder": str((folder / extractor.encoder).absolute())}
         )
     return config.model_copy(update=changes)
+
+
+def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+    """A file's tree, laid over that of the file it `extends`, if any."""
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read: {error.strerror}", file=path) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"is not TOML: {error}", file=path) from error
+    base = tree.pop("extends", None)
+    if base is None:
+        return tree
+    if not isinstance(base, str) or path.resolve() in seen:
+        raise UserError("`extends` must name another config file, in a chain that ends", file=path)
+    return _overlaid(_read(path.parent / base, (*seen, path.resolve())), tree)
+
+
+def _overlaid(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Key by key what stands above; a section of another kind stands alone."""
+    merged = dict(below)
+    for key, value in above.items():
+        under = merged.get(key)
+        same = isinstance(value, dict) and isinstance(under, dict)
+        if same and all(value.get(tag, under.get(tag)) == under.get(tag) for tag in ("kind", "corpus")):
+            value = _overlaid(under, value)  # noqa: PLW2901
+        merged[key] = value
+    return merged
 
 
 def _fields_at(tree: Mapping[str, Any], where: Sequence[str]) -> list[str]:

@@ -253,6 +253,8 @@ def _files(section: FileData, progress: Progress | None) -> Dataset:
         shares = (1 - section.dev_fraction, section.dev_fraction)
         train, dev = split_by_pair(corpus, train, shares, seed=section.split_seed)
         test = corpus.rows(TEST)
+    if not section.keep_na:
+        train, dev, test = (rows[np.asarray(corpus.relation[rows]) > 0] for rows in (train, dev, test))
     if section.sample is not None:
         train = sample(corpus, train, section.sample, balanced=section.balanced, seed=section.split_seed)
     return Dataset(corpus, train, dev, test)
