@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,12 @@ import numpy as np
 from fedrel.casestudy import case_study
 from fedrel.config import Config
 from fedrel.data.bags import by_pair, singles
+from fedrel.data.mirror import mirrored
+from fedrel.data.partition import Partition
 from fedrel.environment import environment
 from fedrel.errors import UserError
 from fedrel.evaluation.classification import Classification
+from fedrel.evaluation.fairness import AtSites, at_sites
 from fedrel.evaluation.ranking import Ranking, rank
 from fedrel.evaluation.rounds import to_target
 from fedrel.federation.checkpoint import Checkpoint, Checkpoints
@@ -29,7 +32,7 @@ from fedrel.federation.local import LocalEngine
 from fedrel.federation.weights import NoAnswerError, Weights
 from fedrel.files import append_line, write_text
 from fedrel.methods.base import method
-from fedrel.prepare import Ints, Preparation, desk, extractor, prepare
+from fedrel.prepare import Ints, Preparation, desk, extractor, held_back, partition, prepare
 
 if TYPE_CHECKING:
     from fedrel.federation.workers import WorkerEngine
@@ -195,6 +198,7 @@ class Session:
             "bytes": {way: sum(line["bytes"][way] for line in lines) for way in ("up", "down")},
             "seconds": round(self._at.seconds, 3),
             "selection_precision": float(np.mean(selected)) if selected else None,
+            "sites": by_site(self._config, self._ready, outcome),
         }
 
     def _train(self, number: int) -> None:
@@ -250,6 +254,35 @@ def metrics_line(
     }
 
 
+def by_site(config: Config, ready: Preparation, outcome: Outcome) -> AtSites | None:
+    """How good the model is at each site, on a share of the test set that is labelled as its own data are."""
+    parts = described(config, ready)
+    if isinstance(outcome, Ranking) or parts is None or parts.sites == 1:
+        return None
+    rows = ready.dataset.test
+    shares = mirrored(parts, ready.dataset.corpus, rows, config.seed)
+    order = np.argsort(rows)
+    places = {
+        name: order[np.searchsorted(rows, shares.rows(site), sorter=order)]
+        for site, name in enumerate(shares.names)
+    }
+    return at_sites(outcome, places, config.evaluation.measure)
+
+
+def described(config: Config, ready: Preparation) -> Partition | None:
+    """Who holds what as the config says, even if the method pools it: so it is compared at the same sites.
+
+    None where pooled data cannot be divided so: then nobody needs them to be.
+    """
+    if not method(config.method, config.methods).pools_data:
+        return ready.materials.partition
+    rows, _ = held_back(ready.dataset.train, config.partition.coordinator, config.seed)
+    try:
+        return partition(config.partition, replace(ready.dataset, train=rows), config.seed)
+    except UserError:
+        return None
+
+
 class MetricsFile:
     """metrics.jsonl: a line a round, flushed as it is written."""
 
@@ -293,10 +326,21 @@ def finish(
     else:
         classes = {"per_class": outcome.per_class(), "confusion": outcome.confusion()}
         write_text(out / "classes.json", json.dumps(classes, ensure_ascii=False, indent=1))
+    write_text(out / "label_counts.json", json.dumps(label_counts(ready), ensure_ascii=False))
     cases = case_study(ready.dataset.corpus, ready.materials.partition, ready.materials.watched, lines)
     write_text(out / "case_study.json", json.dumps(cases, ensure_ascii=False, indent=1))
     write_text(out / "result.json", json.dumps(result, indent=2))
     write_run_report(out)
+
+
+def label_counts(ready: Preparation) -> dict[str, Any]:
+    """n(k,c): how many training sentences of each relation each site holds."""
+    corpus, parts = ready.dataset.corpus, ready.materials.partition
+    return {
+        "sites": list(parts.names),
+        "relations": list(corpus.relations),
+        "counts": parts.label_counts(corpus).tolist(),
+    }
 
 
 def to_toml(config: Config) -> str:

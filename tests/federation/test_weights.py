@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.federation.weights import NoAnswerError, Rows, WeightedMean
+from fedrel.federation.weights import NoAnswerError, Rows, WeightedMean, moved, plus
 
 
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 1000), min_size=1, max_size=6))
@@ -53,3 +53,43 @@ def test_sums_are_the_plain_formulas_to_the_bit():
     result = mean.result()
     np.testing.assert_array_equal(result["table"], (table / 25.5).astype(np.float32))
     np.testing.assert_array_equal(result["bias"], (bias / 25.5).astype(np.float32))
+
+
+ROWS = st.lists(st.integers(0, 8), unique=True).map(sorted)
+
+
+def sparse(index: list[int], seed: int, rest: float = 0.0) -> Rows:
+    values = np.random.default_rng(seed).normal(size=(len(index), 2)).astype(np.float32)
+    return Rows(np.array(index, np.int32), values, rest)
+
+
+def whole(rows: Rows) -> np.ndarray:
+    full = np.zeros((9, 2), np.float32)
+    full[rows.index] = rows.values
+    return full
+
+
+@given(ROWS, ROWS)
+@settings(deadline=None)
+def test_sums_of_rows_are_those_of_whole_tables(one, other):
+    left, right = sparse(one, 1), sparse(other, 2)
+    total = plus({"table": left}, {"table": right}, -0.5)["table"]
+    assert total.index.tolist() == sorted({*one, *other}) and total.rest == 0
+    np.testing.assert_array_equal(whole(total), whole(left) + np.float32(-0.5) * whole(right))
+    np.testing.assert_array_equal(left.at(np.arange(9)), whole(left))
+
+
+def test_a_tensor_on_one_side_only_counts_as_zero_on_the_other():
+    ones, rows = np.ones(2, np.float32), sparse([1, 3], 1)
+    total = plus({"bias": ones}, {"table": rows}, 2.0)
+    np.testing.assert_array_equal(total["bias"], ones)
+    np.testing.assert_array_equal(total["table"].values, 2 * rows.values)
+
+
+def test_moves_of_a_table_leave_out_what_decay_did():
+    start = {"table": np.full((9, 2), 2, np.float32), "bias": np.ones(2, np.float32)}
+    rows = sparse([4, 6], 5, rest=0.5)
+    moves = moved(start, {"table": rows, "bias": np.array([3, 0], np.float32)})
+    assert moves["bias"].tolist() == [2, -1]
+    assert moves["table"].index.tolist() == [4, 6] and moves["table"].rest == 0
+    np.testing.assert_array_equal(moves["table"].values, rows.values - 1)

@@ -8,9 +8,15 @@ import pytest
 from fedrel.errors import UserError
 from fedrel.experiment import Session
 from fedrel.federation.local import LocalEngine
+from fedrel.federation.site import Site
 from fedrel.methods.base import method, methods
 from fedrel.prepare import desk, prepare
 from tests.conftest import NO_STATES, tiny
+from tests.methods.slow_rounds import fast, same, with_sites
+
+LOSSES = sorted(
+    {"fedprox", "fedrs", "fedlc", "moon", "fedcmc"} & set(methods())
+)  # each adds to what is learned
 
 
 def session(config) -> Session:
@@ -65,6 +71,48 @@ def test_with_one_site_lazy_mil_and_one_train_on_as_many_sentences_as_there_are_
     line = lazy.next_round()
     data = prepare(config).dataset
     assert line["examples"] == len(np.unique(data.corpus.triple[data.train]))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_lazy_mil_chooses_the_sentences_and_another_method_the_loss(loss, tmp_path):
+    """Where every triple has one sentence at one site there is nothing to choose: only the loss is left."""
+    config = tiny(training__fraction=1.0, extractor__bias=False)
+    ready = prepare(config)
+    corpus, train = ready.dataset.corpus, ready.dataset.train
+    _, first = np.unique(corpus.triple[train], return_index=True)
+    single = with_sites(ready, np.array_split(train[first], 3))
+    alone = fast(config.with_settings([f"method={loss}"]), single, 3, tmp_path / "alone").checkpoint().weights
+    for name in (f"lazy-mil+{loss}", f"{loss}+lazy-mil"):
+        composed = config.with_settings([f"method={name}"])
+        same(fast(composed, single, 3, tmp_path / name), alone)
+        line = fast(
+            composed, ready, 0, tmp_path / f"{name} all"
+        ).next_round()  # all sentences: it does choose
+        assert line["examples"] == len(np.unique(corpus.triple[train]))
+
+
+def test_a_loss_that_adds_nothing_changes_nothing_in_whatever_company(tmp_path):
+    config = tiny(training__fraction=1.0, extractor__bias=False, partition__kind="dirichlet")
+    off = ["methods.fedrs.alpha=1", "methods.fedlc.tau=0", "methods.fedcmc.mu=0"]
+    ready = prepare(config)
+    expected = fast(config.with_settings(["method=moon"]), ready, 3, tmp_path / "moon").checkpoint().weights
+    for name in ("moon+fedrs", "fedrs+moon"):
+        same(fast(config.with_settings([f"method={name}", *off]), ready, 3, tmp_path / name), expected)
+    average = fast(config.with_settings(["method=fedavg"]), ready, 3).checkpoint().weights
+    same(fast(config.with_settings(["method=fedcmc+fedrs+fedlc", *off]), ready, 3), average)
+
+
+def test_composed_methods_each_keep_their_own_memories(tmp_path):
+    config = tiny()
+    at = desk(config, prepare(config).materials, tmp_path)
+    first, second = Site(at, 2, 1, {}), Site(at, 2, 2, {})
+    first.remember({"one": np.ones(3, np.float32)})
+    first.remember({"other": np.zeros(2, np.float32)})
+    assert {name: array.tolist() for name, array in second.recall().items()} == {
+        "one": [1, 1, 1],
+        "other": [0, 0],
+    }
+    assert first.recall() is None
 
 
 def test_sites_are_drawn_by_the_papers_rule_and_empty_ones_never():

@@ -25,7 +25,10 @@ def test_a_tensor_moves_by_attention_to_its_distances():
 @settings(deadline=None)
 def test_the_running_sum_equals_all_models_at_once(seed, sites):
     draw = np.random.default_rng(seed)
-    base = {"table": draw.normal(size=(7, 3)).astype(np.float32), "bias": draw.normal(size=4).astype(np.float32)}
+    base = {
+        "table": draw.normal(size=(7, 3)).astype(np.float32),
+        "bias": draw.normal(size=4).astype(np.float32),
+    }
     updates = []
     for _ in range(sites):
         index = np.sort(draw.choice(7, size=draw.integers(0, 8), replace=False)).astype(np.int32)

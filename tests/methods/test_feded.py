@@ -129,7 +129,10 @@ distributions = st.integers(1, 6).flatmap(
 @settings(deadline=None)
 def test_what_travels_is_near_what_was_predicted(scores):
     probabilities = scores / scores.sum(1, keepdims=True)
-    for message, near in ((Predictions.of(probabilities), 2**-11), (BytePredictions.of(probabilities), 1 / 255)):
+    for message, near in (
+        (Predictions.of(probabilities), 2**-11),
+        (BytePredictions.of(probabilities), 1 / 255),
+    ):
         arrived = type(message).unpack(message.pack(), {})
         arrived.check()
         assert abs(arrived.read() - probabilities).max() <= near * (1 + scores.shape[1] / 2)

@@ -65,7 +65,7 @@ class PCNN(Extractor):
             if bias:
                 self.classifier.bias.zero_()
 
-    def encode(self, batch: Batch) -> Tensor:
+    def encode(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
         """The vector of each sentence, [S, 3 * filters]."""
         words, inverse = self.words.distinct(batch.words)
         entities = torch.stack([batch.head, batch.tail])

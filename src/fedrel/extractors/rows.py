@@ -6,7 +6,13 @@ them. The table therefore keeps its rows divided by one running factor,
 
     true row = scale * stored row,
 
-and a step costs what its own rows cost: decay multiplies `scale`, the gradient is added to its rows.
+and a step costs what its own rows cost: decay multiplies `scale`, the gradient is added to its rows. Where a
+method corrects gradients (`Correction`), every row is also pulled to where it started, `base`, and pushed by a
+constant force. Both are the same for all rows, too, and take two running numbers more, those of `Course`:
+
+    true row = scale * stored row + (rest - scale) * base row + drift * force row.
+
+A row without a gradient is stored as `base` has it, which makes this rest * base + drift * force.
 """
 
 from __future__ import annotations
@@ -16,27 +22,36 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from fedrel.extractors.correction import Course
 from fedrel.federation.weights import Rows
 
 GAP = 0  # the row between sentences: zero, and never trained
 _SMALLEST_SCALE = 1e-6  # below it the stored rows would drift towards the end of float32: fold it in
 
+Floats = npt.NDArray[np.float32]
+
 
 class RowEmbedding(nn.Module):
     """An embedding table trained by rows. It takes `weight` over, and sets the gap's row to zero.
 
-    `SGD` calls `descend`; an `Extractor` calls `dense`, `changed` and `restart`.
+    `SGD` calls `correct` and `descend`; an `Extractor` calls `dense`, `changed` and `restart`.
     """
 
     touched: Tensor  # [n] bool, the rows that training has changed since `restart`
+    scale: float
+    _course: Course | None  # none: `rest` is `scale`, and there is no force
+    _pull: float
+    _own: Rows | None
+    _common: Floats | None
+    _pending: list[tuple[Tensor, Tensor]]  # the rows of forward passes since the last step, with their values
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
         weight[GAP] = 0
         self.weight = nn.Parameter(weight, requires_grad=False)  # stored rows: read them through `dense`
-        self.scale = 1.0
         self.register_buffer("touched", torch.zeros(len(weight), dtype=torch.bool), persistent=False)
-        self._pending: list[tuple[Tensor, Tensor]] = []
+        self._base: Floats | None = None
+        self._begin()
 
     def forward(self, ids: Tensor) -> Tensor:
         """The vectors of `ids`, with gradients for the rows they use."""
@@ -49,18 +64,25 @@ class RowEmbedding(nn.Module):
         With gradients on, the rows are a leaf of the graph, and the next `descend` trains them.
         """
         rows, inverse = torch.unique(ids, return_inverse=True)
-        values = self.weight.index_select(0, rows)
-        if self.scale != 1.0:
-            values *= self.scale
+        values = self._now(rows)
         if torch.is_grad_enabled():
             values.requires_grad_()
             self._pending.append((rows, values))
         return values, inverse
 
+    def correct(self, pull: float, own: Rows | None, common: Floats | None) -> None:
+        """From here on every gradient gets `pull * (row - base) + own + common`; `restart` ends it."""
+        self._course = Course()
+        self._pull, self._own, self._common = pull, own, common
+        if own is not None:
+            self.touched[torch.from_numpy(own.index).long()] = True  # `changed` must list them
+
     @torch.no_grad()
     def descend(self, rate: float, decay: float) -> None:
         """A step of SGD on the whole table, `p -= rate * (gradient + decay * p)`, at the cost of the rows used."""
-        self.scale *= 1 - rate * decay
+        if self._course:
+            self._course.step(rate, decay, self._pull)
+        self.scale *= 1 - rate * (decay + self._pull)
         if abs(self.scale) < _SMALLEST_SCALE:
             self._fold()
         for rows, values in self._pending:
@@ -78,17 +100,20 @@ class RowEmbedding(nn.Module):
             values.grad = None
 
     def dense(self) -> Tensor:
-        """The whole table with its decay applied: a copy."""
-        return self.weight.detach() * self.scale
+        """The whole table as it is now: a copy."""
+        return self._now(torch.arange(len(self.weight), device=self.weight.device))
 
     def changed(self) -> Rows:
-        """What training did since `restart`: the rows it changed and the factor of all others."""
+        """What training did since `restart`: the rows it changed and the factor of all others.
+
+        A common force moves the others too, by `drift` times itself; who knows the force can add that.
+        """
         index = self._touched_rows()
-        values = self.weight.index_select(0, index) * self.scale
-        return Rows(index.to(torch.int32).cpu().numpy(), values.cpu().numpy(), self.scale)
+        values = self._now(index)
+        return Rows(index.to(torch.int32).cpu().numpy(), values.cpu().numpy(), self._rest)
 
     @torch.no_grad()
-    def restart(self, base: npt.NDArray[np.float32], *, only_touched: bool) -> None:
+    def restart(self, base: Floats, *, only_touched: bool) -> None:
         """Start again from `base`. `only_touched`: all rows but the touched ones are `base`'s already."""
         if only_touched:
             index = self._touched_rows()
@@ -96,9 +121,40 @@ class RowEmbedding(nn.Module):
         else:
             self.weight.copy_(torch.tensor(base))
         self.weight[GAP] = 0
-        self.scale = 1.0
         self.touched.zero_()
-        self._pending.clear()
+        self._base = base
+        self._begin()
+
+    def _begin(self) -> None:
+        self.scale = 1.0
+        self._course, self._pull, self._own, self._common = None, 0.0, None, None
+        self._pending = []
+
+    @torch.no_grad()
+    def _now(self, rows: Tensor) -> Tensor:
+        """The true values of rows: a copy."""
+        values = self.weight.index_select(0, rows)
+        if self.scale != 1.0:
+            values *= self.scale
+        if self._rest != self.scale:
+            values.add_(self._look_up(self._base, rows), alpha=self._rest - self.scale)
+        for force in (self._own, self._common):
+            if self._course and force is not None:
+                values.add_(self._look_up(force, rows), alpha=self._course.drift)
+        return values
+
+    @property
+    def _rest(self) -> float:
+        """What a row without a gradient is by now, in parts of what it was."""
+        return self._course.rest if self._course else self.scale
+
+    def _look_up(self, table: Floats | Rows | None, rows: Tensor) -> Tensor:
+        """Rows of one of the round's constant tables; the gap stays zero, whatever was sent."""
+        assert table is not None, "a table is trained from `restart` on"
+        numbers = rows.cpu().numpy()
+        found = table.at(numbers) if isinstance(table, Rows) else table[numbers]
+        found[numbers == GAP] = 0
+        return torch.from_numpy(found).to(self.weight)
 
     def _touched_rows(self) -> Tensor:
         """The rows that training has changed, ascending."""
@@ -107,10 +163,9 @@ class RowEmbedding(nn.Module):
         return self.touched.nonzero().squeeze(1)
 
     def _fold(self) -> None:
-        """Apply the running factor to every stored row: a full pass, so rare.
-
-        `restart` must then restore every row, and does, because all count as touched.
-        """
-        self.weight.mul_(self.scale)
+        """Apply the running factor to what training added to its rows: the others are `base`'s and stay so."""
+        self._course = self._course or Course(rest=self.scale)
+        index = self._touched_rows()
+        base = self._look_up(self._base, index)
+        self.weight[index] = torch.lerp(base, self.weight[index], self.scale)
         self.scale = 1.0
-        self.touched.fill_(True)

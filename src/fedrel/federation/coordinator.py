@@ -14,6 +14,7 @@ from fedrel.federation.journal import Entry
 from fedrel.federation.messages import Arrays, Message, Model, RefusedError, Update, payload
 from fedrel.federation.site import COORDINATOR
 from fedrel.federation.weights import NoAnswerError, Tensors, Weights, dense
+from fedrel.federation.wire import framing
 from fedrel.seeding import numpy_generator
 
 if TYPE_CHECKING:
@@ -46,15 +47,20 @@ class Engine(Protocol):
 
 @dataclass
 class Traffic:
-    """Bytes that crossed the boundary, by direction and kind of message: payloads, as `payload` counts them."""
+    """Bytes that crossed the boundary, by direction and kind of message: payloads, as `payload` counts them.
+
+    What encoding adds to them is counted beside: it is the same for every engine too.
+    """
 
     up: dict[str, int] = field(default_factory=dict)
     down: dict[str, int] = field(default_factory=dict)
+    framing: dict[str, int] = field(default_factory=lambda: {"up": 0, "down": 0})
 
-    def record(self, direction: str, kind: str, size: int) -> None:
-        """Add one message."""
+    def record(self, direction: str, kind: str, arrays: Arrays, times: int = 1) -> None:
+        """Add a message, or the same one to several sites."""
         counts: dict[str, int] = getattr(self, direction)
-        counts[kind] = counts.get(kind, 0) + size
+        counts[kind] = counts.get(kind, 0) + times * payload(arrays)
+        self.framing[direction] += times * framing(arrays)
 
     def summary(self) -> dict[str, Any]:
         """Totals, and the split by kind."""
@@ -62,6 +68,7 @@ class Traffic:
         return {
             "up": sum(self.up.values()),
             "down": sum(self.down.values()),
+            "framing": self.framing,
             "by_kind": {k: {"up": self.up.get(k, 0), "down": self.down.get(k, 0)} for k in kinds},
         }
 
@@ -156,10 +163,10 @@ class Federation:
             if fresh:
                 name = type(message).__name__
                 common[name] = message.pack()
-                self.notes.traffic.record("down", name, len(fresh) * payload(common[name]))
+                self.notes.traffic.record("down", name, common[name], len(fresh))
         for parts in own.values():
             for name, part in parts.items():
-                self.notes.traffic.record("down", name, payload(part))
+                self.notes.traffic.record("down", name, part)
         requests = {site: _flat(parts) for site, parts in own.items()}
         kind = phase.gives  # type: ignore[attr-defined]
         for site, answer in self._engine.ask(phase.__name__, self.round, _flat(common), requests):
@@ -168,7 +175,7 @@ class Federation:
             try:
                 if answer.arrays is None:
                     raise RefusedError(answer.failure)
-                self.notes.traffic.record("up", kind.__name__, payload(answer.arrays))
+                self.notes.traffic.record("up", kind.__name__, answer.arrays)
                 reply = kind.unpack(answer.arrays, self._shapes)
                 self._method.check(self, site, reply)
             except RefusedError as refusal:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Self, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.federation.weights import Rows, Shapes, Tensors
+from fedrel.federation.weights import Rows, Shapes, Tensors, Weights
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -158,7 +158,7 @@ def payload(arrays: Arrays) -> int:
 class Model(Message):
     """Down: the global weights."""
 
-    weights: Annotated[Tensors, ModelTensors()]
+    weights: Annotated[Weights, ModelTensors()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from fedrel.data.bags import SCORED_AT_ONCE, Bags, by_triple, singles, slices
 from fedrel.extractors.batching import shuffled
+from fedrel.extractors.correction import Correction
 from fedrel.federation.journal import Journal
-from fedrel.federation.messages import Message, RefusedError, Update
+from fedrel.federation.messages import Message, ModelTensors, RefusedError, Update
 from fedrel.privacy.keyed import digests
 from fedrel.seeding import numpy_generator, torch_generator
 
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
     from fedrel.extractors.batch import Batch
     from fedrel.extractors.optimisers import Optimiser
     from fedrel.federation.desk import Desk
-    from fedrel.federation.weights import Weights
+    from fedrel.federation.weights import Tensors, Weights
 
 COORDINATOR = -1  # the number under which the coordinator works with its own labelled sentences
+_MEMORY = ModelTensors(rows=True)  # how a site keeps something of the model's shape
 
 Ints = npt.NDArray[np.int64]
 Kind = TypeVar("Kind", bound=Message)
@@ -45,6 +47,7 @@ class Site:
         self._desk, self._messages = desk, messages
         self._remembered: dict[str, npt.NDArray[np.float32]] = {}
         self._losses: list[float] = []
+        self._correction = Correction()
         self._steps = 0
 
     # What it holds.
@@ -136,11 +139,33 @@ class Site:
         self._remembered |= tensors
         self._desk.states.write(self.number, self.round, self._remembered)
 
+    def recall_model(self, owner: str) -> Tensors:
+        """What this site kept under `remember_model`; nothing before that."""
+        own = f"{owner}."
+        kept = {key.removeprefix(own): a for key, a in (self.recall() or {}).items() if key.startswith(own)}
+        return _MEMORY.unpack(kept, self.extractor.shapes()) if kept else {}
+
+    def remember_model(self, owner: str, tensors: Tensors) -> None:
+        """Keep something of the model's shape for a method: of word tables, only the rows it lists."""
+        self.remember({f"{owner}.{key}": array for key, array in _MEMORY.pack(tensors).items()})
+
     # Scoring and training.
 
     def begin(self, weights: Any) -> None:
         """Start from these weights."""
         self.extractor.begin(weights)
+
+    def correct(self, correction: Correction) -> None:
+        """Add this to the gradients of all steps; to be called before the first."""
+        training = self._desk.training
+        rate = training.learning_rate_in(self.round)
+        if training.optimiser == "sgd" and correction.pull and rate * correction.pull >= 2:
+            raise RefusedError(
+                f"a pull of {correction.pull:g} overshoots at a learning rate of {rate:g}: lower one of them"
+            )
+        if training.optimiser != "sgd" and correction.common:
+            raise RefusedError('control variates are defined for training.optimiser = "sgd" only')
+        self._correction = correction
 
     def label_probabilities(self, bags: Bags) -> npt.NDArray[np.float32]:
         """p(r|s) of Eq. 1 for every sentence, with r its bag's relation."""
@@ -204,7 +229,7 @@ class Site:
     def _optimiser(self) -> Optimiser:
         from fedrel.extractors.optimisers import optimiser
 
-        return optimiser(self.extractor, self._desk.training, self.round, self._steps)
+        return optimiser(self.extractor, self._desk.training, self.round, self._steps, self._correction)
 
     def _lengths(self, bags: Bags) -> Ints:
         """Of each bag, its longest sentence."""
@@ -216,6 +241,14 @@ class Site:
         self._optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimiser.step()
+
+    @property
+    def path(self) -> float:
+        """How far this round's steps of SGD take a weight for each unit of a constant force."""
+        from fedrel.extractors.sgd import SGD
+
+        assert isinstance(self._optimiser, SGD)
+        return self._optimiser.path
 
     def update(self, examples: int) -> Update:
         """What the site sends back: its weights, how many examples made them, its mean loss."""

@@ -26,6 +26,15 @@ class Rows:
     values: npt.NDArray[np.float32]  # [m, d]
     rest: float
 
+    def at(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:
+        """The values of any rows, zero for one that is not listed."""
+        found = np.zeros((len(rows), *self.values.shape[1:]), np.float32)
+        places = np.searchsorted(self.index, rows)
+        places[places == len(self.index)] = 0
+        listed = self.index[places] == rows if len(self.index) else np.zeros(len(rows), bool)
+        found[listed] = self.values[places[listed]]
+        return found
+
 
 class NoAnswerError(Exception):
     """A round from which no site's answer could be used."""
@@ -89,3 +98,35 @@ def dense(base: Weights, tensors: Tensors) -> dict[str, npt.NDArray[np.float32]]
     alone = WeightedMean(base)
     alone.add(tensors, 1.0)
     return alone.result()
+
+
+def moved(start: Weights, tensors: Tensors) -> dict[str, npt.NDArray[np.float32] | Rows]:
+    """How far training took a site's weights from `start`; zero in the rows that its text does not have.
+
+    Weight decay acts on every row of a table. It is left out there, so that what a site remembers of its moves
+    stays as small as its text.
+    """
+    return {
+        name: Rows(tensor.index, tensor.values - np.float32(tensor.rest) * start[name][tensor.index], 0.0)
+        if isinstance(tensor, Rows)
+        else tensor - start[name]
+        for name, tensor in tensors.items()
+    }
+
+
+def plus(left: Tensors, right: Tensors, factor: float = 1.0) -> dict[str, npt.NDArray[np.float32] | Rows]:
+    """`left + factor * right`; a tensor or row that one of them lacks is zero there."""
+    total = dict(left)
+    for name, tensor in right.items():
+        before = total.get(name)
+        if isinstance(tensor, Rows):
+            if before is None:
+                before = Rows(tensor.index[:0], tensor.values[:0], 0.0)
+            assert isinstance(before, Rows), f"{name} is rows on one side only"
+            index = np.union1d(before.index, tensor.index)
+            total[name] = Rows(index, before.at(index) + np.float32(factor) * tensor.at(index), 0.0)
+        else:
+            assert not isinstance(before, Rows), f"{name} is rows on one side only"
+            change = np.float32(factor) * tensor
+            total[name] = change if before is None else before + change
+    return total

@@ -12,27 +12,19 @@ from typing import IO
 
 from fedrel.data.bags import Bags
 from fedrel.federation.desk import Desk
+from fedrel.federation.handover import take_over
 from fedrel.federation.local import answered
-from fedrel.federation.materials import Materials
 from fedrel.federation.messages import Arrays
 from fedrel.federation.wire import encode, read_block, write_block
 
 
 def main(folder: Path) -> None:
     """Sit down at a desk and serve it through standard input and output."""
-    import torch
-
-    from fedrel.config import Config
-    from fedrel.prepare import desk
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    torch.set_num_threads(1)  # more would change the order of sums, and two workers are faster
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not get between the answers
-    config = Config.model_validate_json((folder / "config.json").read_bytes())
     with suppress(EOFError, BrokenPipeError):
-        states = Path((folder / "states.txt").read_text(encoding="utf-8"))
-        serve(desk(config, Materials.load(folder), states), sys.stdin.buffer, answers)
+        serve(take_over(folder), sys.stdin.buffer, answers)
 
 
 def serve(desk: Desk, questions: IO[bytes], answers: IO[bytes]) -> None:

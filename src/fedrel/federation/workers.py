@@ -24,6 +24,7 @@ import numpy.typing as npt
 from fedrel.data.bags import SCORED_AT_ONCE, Bags, slices
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer
+from fedrel.federation.handover import hand_over
 from fedrel.federation.journal import Entry
 from fedrel.federation.messages import Arrays, RefusedError
 from fedrel.federation.wire import encode, read_block, write_block
@@ -50,9 +51,7 @@ class WorkerEngine:
     def __init__(self, config: Config, materials: Materials, states: Path, workers: int) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="fedrel-")
         folder = Path(self._folder.name)
-        materials.save(folder)
-        (folder / "config.json").write_text(config.model_dump_json())
-        (folder / "states.txt").write_text(str(states), encoding="utf-8")
+        hand_over(folder, config, materials, states)
         command = [sys.executable, "-m", "fedrel.federation.worker", str(folder)]
         self._workers = [
             subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pipesize=PIPE)

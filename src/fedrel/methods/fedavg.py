@@ -3,7 +3,7 @@
 Sites train the global weights on their own data, the coordinator averages what comes back. Every method that
 trains locally and averages is this one with a joint replaced. At the coordinator: `prepare` (what it does and
 sends before training), `sum` and `weight` (how updates become one model), `learn` (what else it takes from
-them), `conclude` (what it makes of the result). At a site: `examples`, `loss`, `logits`.
+them), `conclude` (what it makes of the result). At a site: `examples`, `loss`, `logits`, `correction`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedrel.data.bags import Bags
+from fedrel.extractors.correction import Correction
 from fedrel.federation.messages import Message, Model, RefusedError, Update
 from fedrel.federation.weights import Sum, WeightedMean, Weights
 from fedrel.methods.base import Method, at_site
@@ -82,6 +83,7 @@ class FedAvg(Method):
     def fit(self, site: Site) -> int:
         """E epochs from the global weights on the site's own examples; returns how many these are."""
         site.begin(site.received(Model).weights)
+        site.correct(self.correction(site))
         examples = self.examples(site)
         for batch in site.batches(examples):
             site.step(self.loss(site, batch, site.read(self.train_head, batch)))
@@ -100,3 +102,11 @@ class FedAvg(Method):
     def logits(self, site: Site, reading: Reading) -> Tensor:
         """What the cross-entropy is of: the classifier's logits."""
         return reading.logits
+
+    def correction(self, site: Site) -> Correction:
+        """What is added to every gradient beside the loss's, for terms that hold all weights; nothing by default.
+
+        The optimiser applies it exactly and at no cost for a vocabulary's unused words, which a term of the loss
+        could not. The loss that a site reports is without it.
+        """
+        return Correction()

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from fedrel.studio.runs import Case, Sentence
+from fedrel.studio.runs import Case, Run, Sentence
 
+ALL = 0.995  # a mean weight that is 1 but for rounding
 TRAINED, IGNORED = 0.5, 0.05  # mean weights from which a sentence counts as used, and below which as left out
 
 
@@ -77,6 +78,12 @@ def case_tables(cases: Mapping[str, Sequence[Case]]) -> list[CaseTable]:
         CaseTable(*triple, lines=sorted((_line(list(cases), by) for by in rows.values()), key=_place))
         for triple, rows in found.items()
     ]
+
+
+def told(run: Run) -> list[Case]:
+    """The cases that a page should tell: none of a classification that trained on every sentence alike."""
+    chosen = any(one.seen and one.weight < ALL for case in run.cases for one in case.sentences)
+    return run.cases if chosen or run.classes is None else []
 
 
 def pieces(text: str, head: tuple[int, int], tail: tuple[int, int]) -> list[Piece]:

@@ -1,56 +1,58 @@
-"""What the page that compares methods says: who is best, by how much, at what cost, and why."""
+"""What the page that compares methods says: who is best, by how much, for whom, at what cost, and why."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from fedrel.studio import figures, notes, words
-from fedrel.studio.case_study import case_tables
+from fedrel.studio.case_study import case_tables, told
+from fedrel.studio.classes import class_comparison
 from fedrel.studio.figures import Series
 from fedrel.studio.page import Plot, flatten
+from fedrel.studio.rows import row
 from fedrel.studio.runs import Run
-from fedrel.studio.tables import Column, Summary, row, summarise
+from fedrel.studio.sites import site_strips
+from fedrel.studio.summary import CHOSEN, Column, Summary, summarise
 
 Runs = Mapping[str, Sequence[Run]]
 
-_CHOSEN = "selection_precision"
+_FAR_CHEAPER = 5  # uploads that differ so many times are worth a plot over bytes
 
 
 def comparison_page(folder: Path, runs: Runs) -> dict[str, Any]:
     """The values of `comparison.html`."""
     runs = {method: own for method, own in runs.items() if own}
     every = [(method, run) for method, own in runs.items() for run in own]
-    rows = [row(method, run.result) for method, run in every]
+    rows = [row(method, run) for method, run in every]
     summary = summarise(rows)
     first = next((run for _, run in every), None)
-    metrics = [column for column in summary.columns if column.quality and column.name != _CHOSEN]
-    primary = metrics[0].name if metrics else ""
+    primary = first.result.primary if first else ""
     winner = _winner(summary, primary)
     return {
         "title": f"{len(runs)} methods compared" if len(runs) != 1 else f"{summary.methods[0]}, compared",
         "summary": summary,
         "verdict": _verdict(summary, primary),
         "curves": _curves(runs, winner),
+        "relations": class_comparison(runs),
+        "sites": site_strips(runs),
         "convergence": _convergence(runs, primary, winner),
+        "by_bytes": _by_bytes(runs, primary, winner),
         "selection": _selection(runs, winner),
         "traffic": _traffic(summary),
         "methods": list(runs),
-        "cases": case_tables({method: own[0].cases for method, own in runs.items()}),
+        "cases": case_tables({method: told(own[0]) for method, own in runs.items()}),
         "case_seed": first.result.seed if first else None,
         "rows": [(one, _link(folder, run)) for one, (_, run) in zip(rows, every, strict=True)],
-        "metrics": metrics,
         "methods_argument": shlex.quote(",".join(runs)),
         "config": first.config if first else "",
         "environment": flatten(first.environment) if first else {},
     }
-
-
-def _column(summary: Summary, name: str) -> Column | None:
-    return next((column for column in summary.columns if column.name == name), None)
 
 
 def _order(column: Column) -> list[tuple[str, words.Spread]]:
@@ -59,13 +61,13 @@ def _order(column: Column) -> list[tuple[str, words.Spread]]:
 
 
 def _winner(summary: Summary, primary: str) -> str:
-    column = _column(summary, primary)
+    column = summary.column(primary)
     return _order(column)[0][0] if column else ""
 
 
 def _verdict(summary: Summary, primary: str) -> list[str]:
     """The table in a few sentences, with what the seeds allow one to believe."""
-    column = _column(summary, primary)
+    column = summary.column(primary)
     if column is None or len(ordered := _order(column)) < 2:
         return []
     (best, top), (second, next_) = ordered[:2]
@@ -82,7 +84,13 @@ def _verdict(summary: Summary, primary: str) -> list[str]:
         else:
             more = "more" if top.mean - next_.mean > spread else "no more"
             said.append(f"That is {more} than the seeds differ (standard deviation {words.share(spread)}).")
-    chosen = _column(summary, _CHOSEN)
+    fairest = summary.column("worst_site")
+    if fairest is not None and len(fairest.best) == 1:
+        name, cell = _order(fairest)[0]
+        said.append(
+            f"{'It' if name == best else name} does best at the worst site: {words.share(cell.mean)}."
+        )
+    chosen = summary.column(CHOSEN)
     if chosen is not None and len(cleanest := _order(chosen)) > 1 and len(chosen.best) == 1:
         name, cell = cleanest[0]
         who = "It also" if name == best else name
@@ -120,7 +128,41 @@ def _convergence(runs: Runs, primary: str, winner: str) -> Plot | None:
         values,
         winner,
         notes.DEVELOPMENT,
+        target=_target(runs),
     )
+
+
+def _by_bytes(runs: Runs, primary: str, winner: str) -> Plot | None:
+    """The development metric over what the sites have sent, where methods differ so much that it is the point."""
+    lines = []
+    for place, (method, own) in enumerate(runs.items()):
+        metric = [{one.round: (one.dev or {}).get(primary) for one in run.rounds} for run in own]
+        sent = figures.mean_series(method, place, [_sent(run) for run in own])
+        so_far = dict(zip(sent.x, sent.y, strict=True))
+        mean = figures.mean_series(method, place, metric, strong=method == winner)
+        lines.append(replace(mean, x=[so_far[number] or 0.0 for number in mean.x]))
+    lines = [line for line in lines if line.y and line.x[0] > 0]
+    first = [line.x[0] for line in lines]
+    if len(lines) < 2 or max(first) < _FAR_CHEAPER * min(first):
+        return None
+    label = words.label(primary)
+    figure = figures.lines(lines, "Sent by the sites", label, target=_target(runs))
+    figure["layout"]["xaxis"].update(type="log", dtick=1, tickformat="~s", ticksuffix="B")
+    figure["layout"]["hovermode"] = "closest"
+    ends = [f"{line.name} {words.share(line.y[-1])} after {words.size(line.x[-1])}" for line in lines]
+    return Plot(f"{label} over bytes", figure, f"{label} over bytes: {words.several(ends)}.", notes.BY_BYTES)
+
+
+def _target(runs: Runs) -> float | None:
+    """The target that all runs share."""
+    targets = {run.target for own in runs.values() for run in own}
+    return targets.pop() if len(targets) == 1 else None
+
+
+def _sent(run: Run) -> dict[int, float | None]:
+    """All that the sites have sent by the end of each round."""
+    totals = accumulate(float(one.bytes.up) for one in run.rounds)
+    return {one.round: total for one, total in zip(run.rounds, totals, strict=True)}
 
 
 def _selection(runs: Runs, winner: str) -> Plot | None:
@@ -146,6 +188,7 @@ def _over_rounds(
     note: str,
     *,
     unit: bool = False,
+    target: float | None = None,
 ) -> Plot | None:
     """A line a method over the rounds, the mean of its seeds with a band of one standard deviation."""
     lines = [
@@ -156,14 +199,14 @@ def _over_rounds(
     if not lines:
         return None
     last = int(max(line.x[-1] for line in lines))
-    figure = figures.by_round(figures.lines(lines, "Round", label, unit=unit), last)
+    figure = figures.by_round(figures.lines(lines, "Round", label, unit=unit, target=target), last)
     ends = [f"{line.name} {words.share(line.y[-1])}" for line in lines]
     bands = notes.BANDS if any(line.std for line in lines) else ""
     return Plot(title, figure, f"{title} by round; at the end {words.several(ends)}.", note + bands)
 
 
 def _traffic(summary: Summary) -> Plot | None:
-    up, down = _column(summary, "up"), _column(summary, "down")
+    up, down = summary.column("up"), summary.column("down")
     if up is None or down is None:
         return None
     groups = {

@@ -1,27 +1,18 @@
-"""The plots of the report pages, as plotly figures in plain data.
-
-A figure is the dictionary that plotly.js draws. Colours are names of the page's style (`var(--series-1)`),
-resolved in the browser, so one figure serves light, dark and printed pages. The seven series colours are
-Okabe and Ito's without yellow, which white paper swallows; further series repeat them in other dashes.
-"""
+"""The lines and bars of the report pages, as plotly figures."""
 
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
+from fedrel.studio.frame import COLOURS, Figure, colour, finite, framed, rule
 from fedrel.studio.runs import Curve
 from fedrel.studio.words import Spread
 
-Figure = dict[str, Any]
-
-_COLOURS = 7
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
@@ -38,32 +29,29 @@ class Series:
 
 
 def lines(
-    series: Sequence[Series], x: str, y: str, *, unit: bool = False, marked: int | None = None
+    series: Sequence[Series],
+    x: str,
+    y: str,
+    *,
+    unit: bool = False,
+    marked: int | None = None,
+    target: float | None = None,
 ) -> Figure:
-    """Lines over x, with a band where seeds differ; `unit` fixes y to [0, 1]; `marked` points out an x."""
+    """Lines over x, with a band where seeds differ; `unit` fixes y to [0, 1].
+
+    `marked` points out an x, the best one, and `target` a y that is to be reached.
+    """
     traces = chain.from_iterable(_line(one, alone=len(series) == 1) for one in series)
-    figure = _figure(list(traces), x, y)
+    figure = framed(list(traces), x, y)
     layout = figure["layout"]
     layout["showlegend"] = len(series) > 1
     if unit:
         layout["yaxis"].update(range=[0, 1.02], tickformat=".1f")
     if marked is not None:
-        edge = {"color": "var(--muted)", "width": 1, "dash": "dot"}
-        layout["shapes"] = [
-            {"type": "line", "x0": marked, "x1": marked, "y0": 0, "y1": 1, "yref": "paper", "line": edge}
-        ]
-        layout["annotations"] = [
-            {
-                "text": f"&nbsp;best: {marked}&nbsp;",
-                "x": marked,
-                "xanchor": "right" if 2 * marked > max(max(one.x) for one in series) else "left",
-                "y": 0,
-                "yref": "paper",
-                "yanchor": "bottom",
-                "showarrow": False,
-                "font": {"color": "var(--muted)", "size": 12},
-            }
-        ]
+        right = 2 * marked > max(max(one.x) for one in series)
+        rule(figure, "x", marked, f"best: {marked}", anchor="right" if right else "left")
+    if target is not None:
+        rule(figure, "y", target, f"target: {target:g}")
     return figure
 
 
@@ -92,12 +80,12 @@ def stacked_bytes(x: Sequence[int], kinds: Mapping[str, Sequence[int]], top: flo
             "showlegend": any(values),
             "x": list(x),
             "y": list(values),
-            "marker": {"color": _colour(place)},
+            "marker": {"color": colour(place)},
             "hovertemplate": "%{y:.3s}B",
         }
         for place, (kind, values) in enumerate(kinds.items())
     ]
-    figure = _figure(traces, "Round", "Bytes")
+    figure = framed(traces, "Round", "Bytes")
     figure["layout"].update(barmode="stack", bargap=0.25, showlegend=True)
     figure["layout"]["yaxis"].update(range=[0, top * 1.05 or 1], tickformat="~s", ticksuffix="B")
     return figure
@@ -113,12 +101,12 @@ def grouped_bytes(methods: Sequence[str], groups: Mapping[str, Sequence[float]])
             "name": html.escape(group),
             "x": list(values),
             "y": names,
-            "marker": {"color": _colour(place)},
+            "marker": {"color": colour(place)},
             "hovertemplate": "%{x:.3s}B",
         }
         for place, (group, values) in enumerate(groups.items())
     ]
-    figure = _figure(traces, "Bytes in a run", "")
+    figure = framed(traces, "Bytes in a run", "")
     figure["layout"].update(showlegend=True, hovermode="y unified")
     figure["layout"]["xaxis"].update(rangemode="tozero", tickformat="~s", ticksuffix="B", showgrid=True)
     figure["layout"]["yaxis"].update(autorange="reversed", showgrid=False, type="category")
@@ -148,19 +136,19 @@ def mean_series(
 
 def _line(series: Series, *, alone: bool) -> list[Figure]:
     """A series' traces: its band first, so that no band covers a line of its own."""
-    name, colour = html.escape(series.name), _colour(series.place)
+    name, tint = html.escape(series.name), colour(series.place)
     shared = {"type": "scatter", "legendgroup": name, "name": name}
     traces: list[Figure] = []
     if series.std:
-        upper = [_finite(y, std) for y, std in zip(series.y, series.std, strict=True)]
-        lower = [_finite(y, -std) for y, std in zip(series.y, series.std, strict=True)]
+        upper = [finite(y, std) for y, std in zip(series.y, series.std, strict=True)]
+        lower = [finite(y, -std) for y, std in zip(series.y, series.std, strict=True)]
         traces.append(
             {
                 **shared,
                 "x": [*series.x, *reversed(series.x)],
                 "y": [*upper, *reversed(lower)],
                 "fill": "toself",
-                "fillcolor": f"var(--band-{series.place % _COLOURS + 1})",
+                "fillcolor": f"var(--band-{series.place % COLOURS + 1})",
                 "line": {"width": 0},
                 "mode": "lines",
                 "hoverinfo": "skip",
@@ -172,55 +160,15 @@ def _line(series: Series, *, alone: bool) -> list[Figure]:
         {
             **shared,
             "x": list(series.x),
-            "y": [_finite(y) for y in series.y],
+            "y": [finite(y) for y in series.y],
             "mode": "lines+markers" if few else "lines",
             "line": {
-                "color": colour,
+                "color": tint,
                 "width": 3 if series.strong or alone else 1.75,
-                "dash": _DASHES[series.place // _COLOURS % len(_DASHES)],
+                "dash": _DASHES[series.place // COLOURS % len(_DASHES)],
             },
             "marker": {"size": 6 if series.strong or alone else 5},
             "hovertemplate": "%{y:.3f}",
         }
     )
     return traces
-
-
-def _figure(traces: list[Figure], x: str, y: str) -> Figure:
-    axis = {
-        "gridcolor": "var(--rule)",
-        "linecolor": "var(--muted)",
-        "tickcolor": "var(--rule)",
-        "zeroline": False,
-        "automargin": True,
-        "fixedrange": False,
-    }
-    title = {"font": {"size": 13, "color": "var(--muted)"}}
-    layout = {
-        "font": {"family": "var(--sans)", "size": 13, "color": "var(--ink)"},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 8, "r": 12, "t": 28, "b": 8},
-        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "var(--muted)", "activecolor": "var(--ink)"},
-        "hovermode": "x unified",
-        "hoverlabel": {"bgcolor": "var(--card)", "bordercolor": "var(--rule)"},
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-        "xaxis": {
-            **axis,
-            "title": {**title, "text": x},
-            "showgrid": False,
-            "showline": True,
-            "ticks": "outside",
-        },
-        "yaxis": {**axis, "title": {**title, "text": y}},
-    }
-    return {"data": traces, "layout": layout}
-
-
-def _colour(place: int) -> str:
-    return f"var(--series-{place % _COLOURS + 1})"
-
-
-def _finite(value: float | None, more: float = 0.0) -> float | None:
-    """The value for JSON, which has no infinity: a gap in the line instead."""
-    return value + more if value is not None and math.isfinite(value) else None

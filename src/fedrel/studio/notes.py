@@ -28,3 +28,33 @@ KEPT = " The dotted line marks the round whose weights were kept."
 MEAN_CURVES = " Lines are means over seeds."
 BANDS = " Lines are means over seeds, bands one standard deviation."
 LEGEND = " Select a name in the legend to hide or show its line."
+CONFUSION = (
+    "Each row is a relation, and what its test sentences were found to be. Blue on the diagonal is right,"
+    " orange beside it is confused; the stronger, the larger the share of the row. Numbers are sentences."
+)
+RARE = " The rarest relations share the last row and column, whose corner holds confusions among them too."
+BY_RELATION = "How well each method finds each relation, the most frequent first; the stronger, the better."
+AT_SITES = (
+    "Each site is tested on a share of the test set that is labelled as its own data are. The dotted line is"
+    " the mean of the sites, all counted alike; the worst site stands out."
+)
+STRIPS = (
+    "Each dot is a site of a run, tested on a share of the test set that is labelled as its own data are; the"
+    " upright stroke is the sites' mean. The further left the leftmost dots, the less a method does for some."
+)
+BY_BYTES = (
+    "The same development metric over all bytes that the sites had sent by then, on a logarithmic scale:"
+    " further left is cheaper."
+)
+LABELS = "How many training sentences of each relation each site holds; a gap is none. Colour goes by powers."
+SIMILARITIES = {
+    "first": "The mean cosine similarity of each class vector to the site's other ones, after the first round"
+    " in which the site was active. The smaller, the stronger the colour: a vector that stands further apart."
+    " Where this map looks like that of the labels, class vectors tell what a site has.",
+    "last": "The same after the last round in which the site was active. Where the rows have become alike, the"
+    " labels of all sites together shape the vectors.",
+}
+OBSERVATIONS = (
+    "Rank correlations of how much there is of a class with its d, round by round: -1 is what the paper's"
+    " authors saw, 0 is no connection."
+)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedrel.studio import words
-from fedrel.studio.figures import Figure
+from fedrel.studio.frame import Figure
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -22,12 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A figure with its heading, what it shows in words (for who cannot see it) and how to read it."""
+    """A figure with its heading, what it shows in words (for who cannot see it) and how to read it.
+
+    A figure whose size depends on what is in it says how high and at most how wide it is, in the page's rem.
+    """
 
     title: str
     figure: Figure
     alt: str
     note: str
+    height: float | None = None
+    width: float | None = None
 
 
 def render(template: str, values: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedrel.evaluation.skew import label_distances
 from fedrel.files import atomic_file
+from fedrel.studio.words import short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -105,7 +106,7 @@ def _columns(sites: int) -> Columns:
 def _frequent(by_relation: Floats, relations: Sequence[str]) -> tuple[list[str], Floats]:
     """The rows from the most frequent relation down, the rarest of too many summed into a last one."""
     order = np.argsort(-by_relation.sum(axis=1), kind="stable")
-    names, rows = [_short(relations[r]) for r in order], by_relation[order]
+    names, rows = [short(relations[r], _LONGEST_NAME) for r in order], by_relation[order]
     if len(names) <= _MOST_RELATIONS:
         return names, rows
     kept = _MOST_RELATIONS - 1
@@ -184,7 +185,7 @@ def _name_sites(axes: Axes, sites: Sequence[str]) -> None:
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.set_xlabel("site")
         return
-    names = [_short(name) for name in sites]
+    names = [short(name, _LONGEST_NAME) for name in sites]
     axes.set_xticks(np.arange(len(names)), names, fontsize=9, parse_math=False)
     if max(map(len, names)) > 8:
         for label in axes.get_xticklabels():
@@ -206,8 +207,3 @@ def _draw_totals(axes: Axes, totals: Floats) -> None:
 def _number(value: float) -> str:
     """Short enough for a small scale: 0.2, 50, 3k."""
     return f"{value / 1000:,.0f}k" if value >= 1000 else f"{value:.2g}" if value < 1 else f"{value:.0f}"
-
-
-def _short(name: str) -> str:
-    half = (_LONGEST_NAME - 1) // 2
-    return name if len(name) <= _LONGEST_NAME else f"{name[:half]}…{name[-half:]}"

@@ -1,51 +1,83 @@
-"""What the page of one run says: its numbers, how it got there, what it cost and what it trained on."""
+"""What the page of one run says: its numbers, for whom, how it got there, what it cost and what it trained on."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fedrel.studio import figures, notes, words
-from fedrel.studio.case_study import case_tables
+from fedrel.studio.case_study import case_tables, told
+from fedrel.studio.class_vectors import vector_view
+from fedrel.studio.classes import class_view
 from fedrel.studio.figures import Series
+from fedrel.studio.frame import Figure
 from fedrel.studio.page import Plot, flatten
-from fedrel.studio.runs import Result, Round, Run
+from fedrel.studio.runs import Round, Run
+from fedrel.studio.sites import site_plot
+
+_HEADLINES = ("auc", "p_mean", "max_f1", "f1", "precision", "recall")
 
 
 def run_page(run: Run) -> dict[str, Any]:
     """The values of `run.html`."""
     result = run.result
-    primary = next(iter(result.metrics), "")
+    primary = result.primary
     return {
         "title": f"{result.method}, seed {result.seed}",
         "run": run,
         "result": result,
         "primary": primary,
-        "tiles": _tiles(result),
+        "tiles": _tiles(run),
         "curve": _curve(run, primary),
+        "classes": class_view(run.classes),
+        "sites": site_plot(result.sites),
         "convergence": _convergence(run, primary),
+        "target": _target(run, primary),
         "traffic": _traffic(run.rounds),
         "kinds": _totals(run.rounds),
+        "each": _each(run),
+        "vectors": vector_view(run),
         "selection": _selection(run),
         "refused": [(one.round, refusal) for one in run.rounds for refusal in one.refused],
         "methods": [result.method],
-        "cases": case_tables({result.method: run.cases}),
+        "cases": case_tables({result.method: told(run)}),
         "environment": flatten(run.environment),
     }
 
 
-def _tiles(result: Result) -> list[tuple[str, str]]:
+def _tiles(run: Run) -> list[tuple[str, str]]:
     """The headline numbers: name and value."""
-    shown = [name for name in ("auc", "p_mean", "max_f1") if name in result.metrics]
+    result = run.result
+    shown = [name for name in _HEADLINES if name in result.metrics]
     tiles = [(words.label(name), words.share(result.metrics[name])) for name in shown or result.metrics]
+    if result.sites is not None and result.sites.fairness is not None:
+        tiles.append(("Worst site", words.share(result.sites.fairness.worst)))
     if result.selection_precision is not None:
         tiles.append(("Selection precision", words.share(result.selection_precision)))
+    tiles.append(("Rounds", words.count(result.rounds)))
+    if run.target is not None:
+        reached = result.to_target
+        name = f"Rounds to {words.label(result.primary)} {run.target:g}"
+        tiles.append((name, words.count(reached.round) if reached else words.NOTHING))
     return [
         *tiles,
-        ("Rounds", words.count(result.rounds)),
         ("Sent by sites", words.size(result.bytes.up)),
         ("Sent to sites", words.size(result.bytes.down)),
         ("Time", words.duration(result.seconds)),
     ]
+
+
+def _target(run: Run, primary: str) -> str:
+    """When the run was good enough, in a sentence; nothing where nobody asked."""
+    if run.target is None:
+        return ""
+    aim = f"{words.label(primary)} {run.target:g} on the development set"
+    reached = run.result.to_target
+    if reached is None:
+        return f"{aim}, the target, was not reached in {words.count(run.result.rounds)} rounds."
+    return (
+        f"{aim}, the target, was reached in round {reached.round}, after {words.size(reached.up)} from the"
+        f" sites and {words.size(reached.down)} to them."
+    )
 
 
 def _curve(run: Run, primary: str) -> Plot | None:
@@ -71,7 +103,9 @@ def _convergence(run: Run, primary: str) -> list[Plot]:
         plots.append(
             Plot(
                 f"{name} on the development set",
-                _rounds(run, figures.lines([dev], "Round", name, marked=run.result.best_round)),
+                _rounds(
+                    run, figures.lines([dev], "Round", name, marked=run.result.best_round, target=run.target)
+                ),
                 f"{name} on the development set from {words.share(dev.y[0])} in round {dev.x[0]}"
                 f" to {words.share(dev.y[-1])} in round {dev.x[-1]}.",
                 notes.DEVELOPMENT + (notes.KEPT if run.result.best_round else ""),
@@ -114,6 +148,17 @@ def _traffic(rounds: list[Round]) -> list[Plot]:
     return plots
 
 
+def _each(run: Run) -> str:
+    """What one site has to send and to receive, in a sentence."""
+    each = run.per_site_and_round
+    if each is None:
+        return ""
+    return (
+        f"In a round, one site sends {words.size(each.up)} and is sent {words.size(each.down)} on average;"
+        f" encoding adds {words.size(each.framing)} to what it sends."
+    )
+
+
 def _totals(rounds: list[Round]) -> dict[str, tuple[int, int]]:
     """Bytes up and down of each kind of message over the whole run, the heaviest first."""
     totals: dict[str, tuple[int, int]] = {}
@@ -139,5 +184,5 @@ def _selection(run: Run) -> Plot | None:
     )
 
 
-def _rounds(run: Run, figure: figures.Figure) -> figures.Figure:
+def _rounds(run: Run, figure: Figure) -> Figure:
     return figures.by_round(figure, max(run.result.rounds, run.rounds[-1].round))

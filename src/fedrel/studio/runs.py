@@ -7,9 +7,10 @@ Fields that a record does not name are ignored, so a newer run still opens.
 from __future__ import annotations
 
 import json
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
@@ -32,8 +33,9 @@ class Traffic(Record):
 
 
 class RoundTraffic(Traffic):
-    """The bytes of one round, in all and for each kind of message."""
+    """The bytes of one round, in all and for each kind of message, and what encoding added to them."""
 
+    framing: Traffic = Traffic()
     by_kind: dict[str, Traffic] = {}
 
 
@@ -56,6 +58,30 @@ class Round(Record):
     active: list[int] = []
     examples: int = 0
     refused: list[Refusal] = []
+    class_distances: dict[int, list[float]] | None = None
+
+
+class Reached(Traffic):
+    """The first round at the target, and the bytes until then."""
+
+    round: int
+
+
+class Fairness(Record):
+    """A metric over the sites that it could be measured at."""
+
+    mean: float
+    spread: float
+    worst: float
+    worst_site: str
+
+
+class AtSites(Record):
+    """A metric at each site, on its share of the test set; None where there was nothing to measure."""
+
+    metric: str
+    values: dict[str, float | None]
+    fairness: Fairness | None = None
 
 
 class Result(Record):
@@ -67,8 +93,16 @@ class Result(Record):
     rounds: int
     bytes: Traffic
     seconds: float
+    dev_metric: dict[str, float] = {}
     best_round: int | None = None
+    to_target: Reached | None = None
     selection_precision: float | None = None
+    sites: AtSites | None = None
+
+    @property
+    def primary(self) -> str:
+        """The metric that chose the round, or else the first; empty where there is none."""
+        return next(iter({**self.dev_metric, **self.metrics}), "")
 
 
 class Curve(Record):
@@ -76,6 +110,38 @@ class Curve(Record):
 
     precision: list[float]
     recall: list[float]
+
+
+class ClassScores(Record):
+    """How well one relation was told from the others; `support` test sentences have it."""
+
+    relation: str
+    precision: float
+    recall: float
+    f1: float
+    support: int
+
+
+class Confusion(Record):
+    """`counts[i][j]` test sentences of relation i were given relation j."""
+
+    relations: list[str]
+    counts: list[list[int]]
+
+
+class Classes(Record):
+    """`classes.json`: the relations of a classification, one by one and against each other."""
+
+    per_class: list[ClassScores]
+    confusion: Confusion
+
+
+class LabelCounts(Record):
+    """`label_counts.json`: how many training sentences of each relation each site holds, [sites][relations]."""
+
+    sites: list[str]
+    relations: list[str]
+    counts: list[list[int]]
 
 
 class Sentence(Record):
@@ -104,6 +170,14 @@ class Case(Record):
     sentences: list[Sentence]
 
 
+class SiteTraffic(NamedTuple):
+    """Bytes of one site in one round, and what encoding added to those it sent."""
+
+    up: float
+    down: float
+    framing: float
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """Everything that the pages show of one run."""
@@ -112,9 +186,21 @@ class Run:
     result: Result
     rounds: list[Round]
     curve: Curve | None
+    classes: Classes | None
+    label_counts: LabelCounts | None
     cases: list[Case]
     config: str
+    target: float | None  # the dev metric that counts as good enough
     environment: dict[str, Any]
+
+    @property
+    def per_site_and_round(self) -> SiteTraffic | None:
+        """What one active site sends and is sent in a round, on average (FedED, Table 7)."""
+        asked = sum(len(one.active) for one in self.rounds)
+        if not asked:
+            return None
+        up, down = (sum(getattr(one.bytes, way) for one in self.rounds) / asked for way in ("up", "down"))
+        return SiteTraffic(up, down, sum(one.bytes.framing.up for one in self.rounds) / asked)
 
 
 def read_run(folder: Path) -> Run:
@@ -122,16 +208,28 @@ def read_run(folder: Path) -> Run:
     result = folder / "result.json"
     if not result.exists():
         raise UserError("no such file", file=result, remedy="the run has not finished: add --resume to go on")
-    config = folder / "config.toml"
+    path = folder / "config.toml"
+    config = path.read_text(encoding="utf-8") if path.exists() else ""
     return Run(
         folder=folder,
         result=_parse(Result, result),
         rounds=_lines(folder / "metrics.jsonl"),
         curve=_optional(Curve, folder / "pr_curve.json", None),
+        classes=_optional(Classes, folder / "classes.json", None),
+        label_counts=_optional(LabelCounts, folder / "label_counts.json", None),
         cases=_optional(list[Case], folder / "case_study.json", []),
-        config=config.read_text(encoding="utf-8") if config.exists() else "",
+        config=config,
+        target=_target(path, config),
         environment=_optional(dict[str, Any], folder / "environment.json", {}),
     )
+
+
+def _target(path: Path, config: str) -> float | None:
+    try:
+        target = tomllib.loads(config).get("evaluation", {}).get("target")
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"is not TOML: {error}", file=path) from error
+    return None if target is None else float(target)
 
 
 def _lines(path: Path) -> list[Round]:

@@ -16,6 +16,11 @@ _LABELS = {
     "p_at_300": "P@300",
     "p_mean": "P@N mean",
     "max_f1": "Max F1",
+    "f1": "F1",
+    "precision": "Precision",
+    "recall": "Recall",
+    "macro_f1": "Macro F1",
+    "accuracy": "Accuracy",
 }
 
 
@@ -84,6 +89,16 @@ def several(values: Sequence[object], *, last: str = "and") -> str:
     """
     *first, final = map(str, values)
     return f"{', '.join(first)} {last} {final}" if first else final
+
+
+def short(name: str, longest: int) -> str:
+    """A name that fits beside a plot: of a long one, the beginning and the end.
+
+    >>> short("/people/person/place_of_birth", 15)
+    '/people…f_birth'
+    """
+    half = (longest - 1) // 2
+    return name if len(name) <= longest else f"{name[:half]}…{name[-half:]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,180 @@
+"""Optimisers against torch's own on dense weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fedrel.config import Training
+from fedrel.extractors.adamw import AdamW
+from fedrel.extractors.batch import Batch
+from fedrel.extractors.correction import Correction
+from fedrel.extractors.optimisers import Optimiser, optimiser
+from fedrel.extractors.pcnn import PCNN
+from fedrel.extractors.sgd import SGD
+from fedrel.federation.weights import Rows
+from fedrel.seeding import numpy_generator, torch_generator
+
+from . import slow
+
+VOCABULARY, RELATIONS = 40, 4
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def pcnn() -> PCNN:
+    generator = torch_generator(1, "model")
+    return PCNN(VOCABULARY, RELATIONS, word_dimension=6, filters=8, max_length=5, generator=generator)
+
+
+def random_batch(number: int) -> Batch:
+    random = numpy_generator(3, "batch", number)
+    drawn = []
+    for length in random.integers(1, 9, 4):
+        words = random.integers(1, VOCABULARY // 2, length).tolist()  # the upper half is never used
+        drawn.append((words, int(random.integers(length)), int(random.integers(length))))
+    return slow.make_batch(drawn, [1] * 4, random.integers(RELATIONS, size=4).tolist())
+
+
+class Dense:
+    """A PCNN whose word table is an ordinary parameter, for torch's optimisers."""
+
+    def __init__(self) -> None:
+        self.model = pcnn()
+        self.table = nn.Parameter(self.model.words.dense())
+        self.parameters = {
+            "words.weight": self.table,
+            **{name: weight for name, weight in self.model.named_parameters() if weight.requires_grad},
+        }
+
+    def loss(self, batch: Batch) -> Tensor:
+        return cross_entropy(self.model.classifier(slow.encode(self.model, batch, self.table)), batch.labels)
+
+
+def train(model: PCNN, chosen: Optimiser, steps: Iterable[int], passes: int = 1) -> None:
+    for step in steps:
+        losses = [
+            slow.loss_of("none", model, random_batch(step + 100 * one), None)[0] for one in range(passes)
+        ]
+        chosen.zero_grad()
+        sum(losses).backward()
+        chosen.step()
+
+
+def training(**choices: object) -> Training:
+    return Training.model_validate(
+        {"learning_rate": 0.02, "learning_rate_decay": 0.0, "weight_decay": 0.0, **choices}
+    )
+
+
+def assert_equal(model: PCNN, reference: Dense) -> None:
+    state = model.state()
+    assert state.keys() == reference.parameters.keys()
+    for name, weight in reference.parameters.items():
+        np.testing.assert_allclose(state[name], weight.detach().numpy(), atol=2e-5, err_msg=name)
+
+
+def test_without_extras_it_is_plain_sgd_or_adamw() -> None:
+    plain = optimiser(pcnn(), training(learning_rate_decay=0.5), 3, 10)
+    assert type(plain) is SGD and plain.lr == pytest.approx(0.02 * 0.25)
+    assert type(optimiser(pcnn(), training(optimiser="adamw"), 1, 10)) is AdamW
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_adamw_by_rows_equals_torchs_on_the_whole_table(decay: float, passes: int) -> None:
+    model, reference = pcnn(), Dense()
+    model.begin(model.state())
+    train(model, optimiser(model, training(optimiser="adamw", weight_decay=decay), 1, 20), range(20), passes)
+    theirs = torch.optim.AdamW(reference.parameters.values(), lr=0.02, weight_decay=decay)
+    for step in range(20):
+        theirs.zero_grad()
+        sum(reference.loss(random_batch(step + 100 * one)) for one in range(passes)).backward()
+        theirs.step()
+    assert_equal(model, reference)
+    rows = model.update()["words.weight"]
+    assert isinstance(rows, Rows)
+    assert len(rows.index) < VOCABULARY // 2 and rows.rest == pytest.approx((1 - 0.02 * decay) ** 20)
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adamw"])
+@pytest.mark.parametrize("passes", [1, 2])
+def test_the_norm_that_is_clipped_is_that_of_all_gradients(kind: str, passes: int) -> None:
+    model, reference = pcnn(), Dense()
+    model.begin(model.state())
+    train(model, optimiser(model, training(optimiser=kind, clip=0.4), 1, 10), range(10), passes)
+    weights = list(reference.parameters.values())
+    theirs = (
+        torch.optim.SGD(weights, lr=0.02)
+        if kind == "sgd"
+        else torch.optim.AdamW(weights, lr=0.02, weight_decay=0)
+    )
+    clipped = 0
+    for step in range(10):
+        theirs.zero_grad()
+        sum(reference.loss(random_batch(step + 100 * one)) for one in range(passes)).backward()
+        norm = torch.cat([weight.grad.flatten() for weight in weights]).norm()
+        clipped += bool(norm > 0.4)
+        for weight in weights:
+            weight.grad *= min(1.0, 0.4 / float(norm))
+        theirs.step()
+    assert clipped
+    assert_equal(model, reference)
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adamw"])
+def test_the_learning_rate_rises_over_a_share_of_the_steps(kind: str) -> None:
+    model = pcnn()
+    chosen = optimiser(model, training(optimiser=kind, warmup=0.4, learning_rate=1.0), 1, 10)
+    rates = []
+    for step in range(10):
+        train(model, chosen, [step])
+        rates.append(chosen.lr)
+    assert rates == pytest.approx([0.25, 0.5, 0.75, 1, 1, 1, 1, 1, 1, 1])
+
+
+def test_a_guided_sgd_is_still_one_and_follows_its_path() -> None:
+    model = pcnn()
+    chosen = optimiser(model, training(warmup=0.5, learning_rate=1.0), 1, 4)
+    train(model, chosen, range(4))
+    assert isinstance(chosen, SGD) and chosen.path == pytest.approx(0.5 + 1 + 1 + 1)
+
+
+def test_adamw_adds_a_correction_to_the_gradients() -> None:
+    model, reference = pcnn(), Dense()
+    start = model.state()
+    model.begin(start)
+    index = np.array([3, 35], np.int32)  # the second has no gradient of its own
+    force = np.full((2, 6), 0.05, np.float32)
+    own = {"words.weight": Rows(index, force, 0.0), "filters_bias": np.full(8, 0.1, np.float32)}
+    correction = Correction(pull=0.3, own=own)
+    train(model, optimiser(model, training(optimiser="adamw"), 1, 10, correction), range(10))
+    theirs = torch.optim.AdamW(reference.parameters.values(), lr=0.02, weight_decay=0)
+    for step in range(10):
+        theirs.zero_grad()
+        reference.loss(random_batch(step)).backward()
+        with torch.no_grad():
+            for name, weight in reference.parameters.items():
+                weight.grad += 0.3 * (weight - torch.from_numpy(start[name]))
+            reference.table.grad[index] += torch.from_numpy(force)
+            reference.parameters["filters_bias"].grad += 0.1
+        theirs.step()
+    assert_equal(model, reference)
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adamw"])
+def test_dropped_gradients_do_not_count(kind: str) -> None:
+    model = pcnn()
+    before = model.state()
+    model.begin(before)
+    chosen = optimiser(model, training(optimiser=kind, clip=1.0), 1, 10)
+    slow.loss_of("none", model, random_batch(0), None)[0].backward()
+    chosen.zero_grad()
+    chosen.step()
+    for name, array in model.state().items():
+        np.testing.assert_array_equal(array, before[name])
