@@ -163,7 +163,9 @@ def measure(folder: Path, sentences: int, rounds: int, batch_size: int) -> dict[
         for sites in (FEW, MANY):
             config = experiment(folder, sites, batch_size)
             ready = prepare(config)
-            sessions[sites] = Session(config, ready, engines.enter_context(engine(config, ready)), None)
+            sessions[sites] = Session(
+                config, ready, engines.enter_context(engine(config, ready, folder / "sites")), None
+            )
         seconds: dict[int, list[float]] = {FEW: [], MANY: []}
         print(f"\n{'':8}{'K=100':>34}{'K=10,000':>34}{'ratio':>8}")
         print(f"{'round':8}" + 2 * f"{'sites':>8}{'examples':>12}{'seconds':>14}")

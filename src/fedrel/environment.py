@@ -9,7 +9,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("fedrel", "torch", "numpy", "safetensors", "pydantic")
+PACKAGES = (
+    "fedrel",
+    "torch",
+    "numpy",
+    "numba",
+    "transformers",
+    "tokenizers",
+    "peft",
+    "safetensors",
+    "pydantic",
+)
 
 
 def environment(data_fingerprint: str) -> dict[str, Any]:

@@ -134,3 +134,9 @@ def test_the_journal_knows_what_each_method_trained_on():
     line = session(config).next_round()
     assert line["selection_precision"] == pytest.approx((data.corpus.expresses[facts] == 1).mean())
     assert set(line["watched"].values()) == {1.0}
+
+
+@pytest.mark.parametrize(("name", "option"), [("moon+fedcmc", "mu"), ("moon+fedlc", "tau")])
+def test_methods_that_mean_different_things_by_an_option_do_not_compose(name, option):
+    with pytest.raises(UserError, match=f"both have an option '{option}'"):
+        method(name, {})

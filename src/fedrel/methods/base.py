@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -97,6 +97,7 @@ def method(name: str, options: Mapping[str, Mapping[str, Any]]) -> Method:
         part for part in parts if not any(issubclass(other, part) for other in parts if other is not part)
     ]
     composed: type[Method] = bases[0] if len(bases) == 1 else type(name, tuple(bases), {"name": name})
+    _check_options(bases)
     given: dict[str, Any] = {}
     for part in parts:
         for option, value in options.get(part.name, {}).items():
@@ -109,3 +110,19 @@ def method(name: str, options: Mapping[str, Mapping[str, Any]]) -> Method:
     except ValidationError as error:
         first = error.errors()[0]
         raise UserError(f"methods.{name}.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def _check_options(parts: Sequence[type[Method]]) -> None:
+    """Refuse to compose methods that each have an option of the same name, but mean their own by it."""
+    owner: dict[str, type[Method]] = {}
+    for part in parts:
+        for option in part.model_fields:
+            first = owner.setdefault(option, _defining(part, option))
+            if _defining(part, option) is not first:
+                problem = f"{first.name} and {part.name} cannot be composed: both have an option {option!r}"
+                raise UserError(problem, remedy="choose one of them")
+
+
+def _defining(part: type[Method], option: str) -> type[Method]:
+    """The class that an option comes from."""
+    return next(one for one in reversed(part.__mro__) if option in getattr(one, "model_fields", {}))
