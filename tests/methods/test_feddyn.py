@@ -116,3 +116,9 @@ def test_workers_and_a_resumed_run_give_the_same_weights(tmp_path):
 def test_alpha_0_is_refused():
     with pytest.raises(UserError, match=r"methods\.feddyn\.alpha"):
         method("feddyn", {"feddyn": {"alpha": 0}})
+
+
+def test_a_method_that_sends_no_weights_is_refused_as_company(tmp_path):
+    config = tiny(method="feddyn+feded", partition__coordinator=0.2)
+    with pytest.raises(UserError, match="no site sends its weights"):
+        fast(config, prepare(config), 1, tmp_path)

@@ -198,3 +198,9 @@ def test_another_optimiser_than_sgd_is_refused(tmp_path):
 def test_wrong_options_are_refused():
     with pytest.raises(UserError, match=r"methods\.scaffold\.global_rate"):
         method("scaffold", {"scaffold": {"global_rate": 0}})
+
+
+def test_a_method_that_sends_no_weights_is_refused_as_company(tmp_path):
+    config = tiny(method="scaffold+feded", partition__coordinator=0.2)
+    with pytest.raises(UserError, match="no site sends its weights"):
+        fast(config, prepare(config), 1, tmp_path)

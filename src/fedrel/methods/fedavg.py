@@ -95,9 +95,7 @@ class FedAvg(Method):
 
     def loss(self, site: Site, batch: Batch, reading: Reading) -> Tensor:
         """The cross-entropy of a batch as this method's bag head reads it."""
-        from torch.nn.functional import cross_entropy
-
-        return cross_entropy(self.logits(site, reading), reading.labels)
+        return site.extractor.criterion(self.logits(site, reading), reading.labels)
 
     def logits(self, site: Site, reading: Reading) -> Tensor:
         """What the cross-entropy is of: the classifier's logits."""

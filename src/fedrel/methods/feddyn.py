@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from pydantic import Field
 
+from fedrel.errors import UserError
 from fedrel.extractors.correction import Correction
 from fedrel.federation.messages import Model, Update
 from fedrel.federation.weights import WeightedMean, Weights, moved, plus
-from fedrel.methods.base import at_site
 from fedrel.methods.fedavg import FedAvg
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ class FedDyn(FedAvg):
     def conclude(self, fed: Federation, mean: Weights) -> Weights:
         """h -= alpha / K * sum_k (w_k - w); w = mean - h / alpha. K counts all sites that hold text."""
         mean = super().conclude(fed, mean)
+        if KEPT not in fed.memo:
+            raise UserError(f"{self.name}: no site sends its weights, so there are no moves to regularise")
         moves: WeightedMean = fed.memo[KEPT]
         share = moves.total / np.count_nonzero(fed.sizes)
         concluded = {}
@@ -69,10 +71,9 @@ class FedDyn(FedAvg):
         own = plus({}, site.memo[KEPT], -1.0)
         return super().correction(site) + Correction(pull=self.alpha, own=own)
 
-    @at_site(takes=(Model,), gives=Update)
-    def train(self, site: Site) -> Update:
+    def fit(self, site: Site) -> int:
         """Local training, and h_k -= alpha (w_k - w_global)."""
-        update = super().train(site)
-        moves = moved(site.received(Model).weights, update.weights)
+        examples = super().fit(site)
+        moves = moved(site.received(Model).weights, site.extractor.update())
         site.remember_model(KEPT, plus(site.memo[KEPT], moves, -self.alpha))
-        return update
+        return examples

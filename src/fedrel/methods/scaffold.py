@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
+from fedrel.errors import UserError
 from fedrel.extractors.correction import Correction
 from fedrel.federation.messages import LARGEST, Array, Message, Model, ModelTensors, RefusedError, Update
 from fedrel.federation.weights import Rows, Tensors, WeightedMean, Weights, moved, plus
@@ -94,6 +95,8 @@ class Scaffold(FedAvg):
 
     def conclude(self, fed: Federation, mean: Weights) -> Weights:
         """w += global_rate * mean_k (w_k - w); c += 1/K sum_k (c_k's change). K counts all sites that hold text."""
+        if DRIFTS not in fed.memo:
+            raise UserError(f"{self.name}: no site sends its weights, so there is nothing to control")
         drifts = fed.memo[DRIFTS].result()
         mean = super().conclude(fed, {name: tensor + drifts[name] for name, tensor in mean.items()})
         changes: WeightedMean = fed.memo[CHANGES]
@@ -125,9 +128,10 @@ class Scaffold(FedAvg):
 
 def variate(fed: Federation) -> Weights:
     """c, zero before the first round."""
-    return {
-        name: fed.state.get(f"{KEPT}.{name}", np.zeros_like(weight)) for name, weight in fed.weights.items()
-    }
+    for name, weight in fed.weights.items():
+        if f"{KEPT}.{name}" not in fed.state:
+            fed.state[f"{KEPT}.{name}"] = np.zeros_like(weight)
+    return {name: fed.state[f"{KEPT}.{name}"] for name in fed.weights}
 
 
 def change(start: Weights, trained: Tensors, path: float, c: Weights) -> Tensors:
