@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedrel.config import load_config
     from fedrel.experiment import run
-    from fedrel.model import load_model
+    from fedrel.model import load_document_model, load_model
 
-__all__ = ["load_config", "load_model", "run"]
+__all__ = ["load_config", "load_document_model", "load_model", "run"]
 
-_HOME = {"load_config": "fedrel.config", "load_model": "fedrel.model", "run": "fedrel.experiment"}
+_HOME = {
+    "load_config": "fedrel.config",
+    "load_document_model": "fedrel.model",
+    "load_model": "fedrel.model",
+    "run": "fedrel.experiment",
+}
 
 
 def __getattr__(name: str) -> Any:

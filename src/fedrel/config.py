@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
@@ -21,11 +20,9 @@ from pydantic import (
     model_validator,
 )
 
+from fedrel.document_config import DocumentData, DocumentSection
 from fedrel.errors import UserError, nearest
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+from fedrel.section import Section as _Section
 
 
 class WorldData(_Section):
@@ -92,11 +89,12 @@ class FileData(_Section):
 
 
 class PartitionSection(_Section):
-    """Who holds which training sentences."""
+    """Who holds which training sentences, or documents."""
 
-    kind: Literal["iid", "dirichlet", "quantity", "shards", "source", "file"] = "iid"
+    kind: Literal["iid", "dirichlet", "quantity", "shards", "source", "file", "entropy"] = "iid"
     """`iid`: equal parts at random; `dirichlet`: skewed labels; `quantity`: skewed sizes; `shards`: a few labels
-    a site; `source` and `file`: as the data say."""
+    a site; `source` and `file`: as the data say; `entropy`: documents alike in structural entropy. Documents:
+    `iid`, `quantity` or `entropy`."""
     sites: int = Field(100, ge=1)
     """K; `source` and `file` find it in the data."""
     alpha: float = Field(0.5, gt=0, allow_inf_nan=False)
@@ -109,6 +107,8 @@ class PartitionSection(_Section):
     """The share of the training sentences that the coordinator holds, labelled (FedED's D_v)."""
     file: Path | None = None
     """For `file`: a line for each training sentence with the site that holds it."""
+    sentence_edges: Literal["clique", "adjacent"] = "clique"
+    """For `entropy`: which sentences of a document's graph are linked, all or neighbours."""
 
 
 class PCNNSection(_Section):
@@ -210,19 +210,27 @@ class Training(_Section):
 _METRICS = {
     "ranking": ("auc", "auc_2000", "p_mean", "max_f1"),
     "classification": ("f1", "macro_f1", "accuracy"),
+    "documents": ("f1", "ign_f1", "intra_f1", "inter_f1"),
 }
 
 
 class Evaluation(_Section):
     """What is measured, and how the best round is chosen: always on dev."""
 
-    task: Literal["ranking", "classification"] = "ranking"
+    task: Literal["ranking", "classification", "documents"] = "ranking"
     """`ranking`: facts about entity pairs by probability (distant supervision); `classification`: each sentence's
-    likeliest relation."""
+    likeliest relation; `documents`: the relations of each document's pairs."""
     every: int = Field(1, ge=1)
-    metric: Literal["auc", "auc_2000", "p_mean", "max_f1", "f1", "macro_f1", "accuracy"] | None = None
+    metric: (
+        Literal["auc", "auc_2000", "p_mean", "max_f1"]
+        | Literal["f1", "macro_f1", "accuracy"]
+        | Literal["ign_f1", "intra_f1", "inter_f1"]
+        | None
+    ) = None
     """What chooses the best round. Of a ranking: auc (where none is named), auc_2000, p_mean or max_f1; of a
-    classification: f1 (micro-F1 without `NA`; where none is named), macro_f1 or accuracy."""
+    classification: f1 (micro-F1 without `NA`; where none is named), macro_f1 or accuracy; of documents: f1 (micro-F1;
+    where none is named), ign_f1 (without what training gave away), intra_f1 or inter_f1 (pairs that one sentence
+    mentions, or none does)."""
     target: float | None = Field(None, gt=0, le=1)
     """Report the rounds and bytes needed until the dev metric reaches this."""
     patience: int | None = Field(None, ge=1)
@@ -242,11 +250,20 @@ class Evaluation(_Section):
 
 
 class EngineSection(_Section):
-    """How questions travel. Changes no result."""
+    """How questions travel. Changes no result as long as every site answers."""
 
-    kind: Literal["local", "workers"] = "workers"
+    kind: Literal["local", "workers", "flower-simulation", "flower"] = "workers"
+    """`local`: one process; `workers`: several; `flower-simulation`: Flower's virtual nodes on this machine;
+    `flower`: real sites."""
     workers: int | None = Field(None, ge=1)
     """Processes; none means one for each core."""
+    deadline: float = Field(3600.0, gt=0)
+    """Of `flower`: seconds that sites have for a question. Who is later is left out of the round."""
+    min_sites: int | None = Field(None, ge=1)
+    """The fewest answers that make a round; none means one. Of `flower`, also how many sites must be there before
+    the first round; none means all."""
+    extra_sites: int = Field(0, ge=0)
+    """Sites that are asked beyond those drawn, and used only in place of ones that fail."""
 
 
 def _extractor_kind(section: Any) -> str:
@@ -254,7 +271,14 @@ def _extractor_kind(section: Any) -> str:
     return str(section.get("kind", "pcnn") if isinstance(section, dict) else section.kind)
 
 
-_TAGS = {"data": ("corpus", "'world' or 'files'"), "extractor": ("kind", "'pcnn' or 'transformer'")}
+_TAGS = {
+    "data": ("corpus", "'world', 'files' or 'documents'"),
+    "extractor": ("kind", "'pcnn', 'transformer' or 'document'"),
+}
+_KINDS: dict[str, dict[str, type[BaseModel]]] = {
+    "data": {"world": WorldData, "files": FileData, "documents": DocumentData},
+    "extractor": {"pcnn": PCNNSection, "transformer": TransformerSection, "document": DocumentSection},
+}
 
 
 class Config(_Section):
@@ -265,10 +289,12 @@ class Config(_Section):
     """A method's name, or several joined by `+`."""
     methods: dict[str, dict[str, Any]] = {}
     """Options by method, used when it is chosen."""
-    data: Annotated[WorldData | FileData, Field(discriminator="corpus")] = WorldData()
+    data: Annotated[WorldData | FileData | DocumentData, Field(discriminator="corpus")] = WorldData()
     partition: PartitionSection = PartitionSection()
     extractor: Annotated[
-        Annotated[PCNNSection, Tag("pcnn")] | Annotated[TransformerSection, Tag("transformer")],
+        Annotated[PCNNSection, Tag("pcnn")]
+        | Annotated[TransformerSection, Tag("transformer")]
+        | Annotated[DocumentSection, Tag("document")],
         Discriminator(_extractor_kind),
     ] = PCNNSection()
     training: Training = Training()
@@ -284,6 +310,23 @@ class Config(_Section):
     def _extractor_by_name(cls, extractor: Any) -> Any:
         """`extractor = "pcnn"` is that extractor with its defaults."""
         return {"kind": extractor} if isinstance(extractor, str) else extractor
+
+    @model_validator(mode="after")
+    def _documents_go_together(self) -> Config:
+        chosen = {
+            'data.corpus = "documents"': self.data.corpus == "documents",
+            'extractor.kind = "document"': self.extractor.kind == "document",
+            'evaluation.task = "documents"': self.evaluation.task == "documents",
+        }
+        if any(chosen.values()) and not all(chosen.values()):
+            missing = ", ".join(choice for choice, made in chosen.items() if not made)
+            raise ValueError(f"documents need their own data, extractor and task: set {missing}")
+        kind = self.partition.kind
+        if all(chosen.values()) and kind not in ("iid", "quantity", "entropy"):
+            raise ValueError(f"partition.kind {kind!r} is about sentences: choose 'iid', 'quantity' or 'entropy'")
+        if kind == "entropy" and not all(chosen.values()):
+            raise ValueError("partition.kind 'entropy' is about documents: choose another")
+        return self
 
     def with_settings(self, settings: Sequence[str]) -> Config:
         """The config with `key.path=value` settings applied."""
@@ -318,7 +361,8 @@ def parse(tree: Mapping[str, Any], origin: str) -> Config:
     except ValidationError as error:
         first = error.errors()[0]
         # The discriminator of a union stands in the location, but not in the file.
-        where = [str(part) for part in first["loc"] if part not in ("world", "files", "pcnn", "transformer")]
+        tags = {tag for kinds in _KINDS.values() for tag in kinds}
+        where = [str(part) for part in first["loc"] if part not in tags]
         key = ".".join(where)
         if first["type"] in ("union_tag_not_found", "union_tag_invalid"):
             tag, known = _TAGS[where[0]]
@@ -326,7 +370,8 @@ def parse(tree: Mapping[str, Any], origin: str) -> Config:
             problem = f"{where[0]}.{tag} is {'missing' if found is None else f'{found!r}'}"
             raise UserError(problem, file=origin, remedy=f"say {known}") from error
         if first["type"] != "extra_forbidden":
-            raise UserError(f"{key}: {first['msg'].removeprefix('Value error, ')}", file=origin) from error
+            about = f"{key}: " if key else ""
+            raise UserError(about + first["msg"].removeprefix("Value error, "), file=origin) from error
         known = _fields_at(tree, where[:-1])
         raise UserError(f"unknown key {key!r}", file=origin, remedy=nearest(where[-1], known)) from error
 
@@ -352,7 +397,7 @@ def resolve_paths(config: Config, folder: Path) -> Config:
     """Make the config's paths absolute: relative to FEDREL_DATA where that is set, else to its own folder."""
     base = Path(os.environ.get("FEDREL_DATA") or folder).absolute()
     changes: dict[str, Any] = {}
-    if isinstance(config.data, FileData):
+    if isinstance(config.data, FileData | DocumentData):
         changes["data"] = config.data.model_copy(update={"root": base / config.data.root})
     if config.partition.file is not None:
         changes["partition"] = config.partition.model_copy(
@@ -361,7 +406,7 @@ def resolve_paths(config: Config, folder: Path) -> Config:
     extractor = config.extractor
     if isinstance(extractor, PCNNSection) and extractor.vectors not in ("corpus", "glove"):
         changes["extractor"] = extractor.model_copy(update={"vectors": str(base / extractor.vectors)})
-    if isinstance(extractor, TransformerSection) and (folder / extractor.encoder / "config.json").is_file():
+    if not isinstance(extractor, PCNNSection) and (folder / extractor.encoder / "config.json").is_file():
         changes["extractor"] = extractor.model_copy(
             update={"encoder": str((folder / extractor.encoder).absolute())}
         )
@@ -400,11 +445,9 @@ def _fields_at(tree: Mapping[str, Any], where: Sequence[str]) -> list[str]:
     """The names that may stand in a section."""
     model: type[BaseModel] = Config
     for part in where:
-        if part == "data":
-            model = FileData if tree.get("data", {}).get("corpus") == "files" else WorldData
-        elif part == "extractor":
-            transformer = tree.get("extractor", {}).get("kind") == "transformer"
-            model = TransformerSection if transformer else PCNNSection
+        if part in _KINDS:
+            kinds = list(_KINDS[part].values())
+            model = _KINDS[part].get(tree.get(part, {}).get(_TAGS[part][0]), kinds[0])
         else:
             annotation = model.model_fields[part].annotation
             assert isinstance(annotation, type) and issubclass(annotation, BaseModel)

@@ -10,34 +10,44 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedrel.casestudy import case_study
-from fedrel.config import Config
-from fedrel.data.bags import by_pair, singles
+from fedrel.config import Config, DocumentData
+from fedrel.data.columns import Corpus
+from fedrel.data.documents.columns import DocumentCorpus
 from fedrel.data.mirror import mirrored
 from fedrel.data.partition import Partition
+from fedrel.document_model import pair_options
 from fedrel.environment import environment
 from fedrel.errors import UserError
 from fedrel.evaluation.classification import Classification
 from fedrel.evaluation.fairness import AtSites, at_sites
-from fedrel.evaluation.ranking import Ranking, rank
+from fedrel.evaluation.findings import Findings
+from fedrel.evaluation.ranking import Ranking
 from fedrel.evaluation.rounds import to_target
 from fedrel.federation.checkpoint import Checkpoint, Checkpoints
-from fedrel.federation.coordinator import Federation, RoundNotes
+from fedrel.federation.coordinator import RoundNotes
+from fedrel.federation.flower.sturdy import SturdyFederation
 from fedrel.federation.local import LocalEngine
 from fedrel.federation.weights import NoAnswerError, Weights
 from fedrel.files import append_line, write_text
 from fedrel.methods.base import method
 from fedrel.prepare import Ints, Preparation, desk, extractor, held_back, partition, prepare
+from fedrel.prepare import label_counts as counted
+from fedrel.prepare_documents import mirrored_documents
+from fedrel.tasks import Outcome, task
 
 if TYPE_CHECKING:
+    from fedrel.federation.flower.engine import FlowerEngine
+    from fedrel.federation.flower.venue import Venue
     from fedrel.federation.workers import WorkerEngine
 
-Outcome = Ranking | Classification
+    AnyEngine = LocalEngine | WorkerEngine | FlowerEngine
 
 ATTEMPTS = 2  # how often a round is tried with newly drawn sites before the run stops
 
@@ -51,8 +61,18 @@ class Watcher:
     round_done: Callable[[dict[str, Any]], None] = lambda _: None
 
 
-def run(config: Config, out: Path, *, resume: bool = False, watcher: Watcher | None = None) -> dict[str, Any]:
-    """Train as the config says and leave everything in `out`; returns what `result.json` holds."""
+def run(
+    config: Config,
+    out: Path,
+    *,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+    venue: Venue | None = None,
+) -> dict[str, Any]:
+    """Train as the config says and leave everything in `out`; returns what `result.json` holds.
+
+    A venue brings the coordinator's own data and the sites behind Flower; without one, all is on this machine.
+    """
     watcher = watcher or Watcher()
     checkpoints = Checkpoints(out / "checkpoint", config.shapes_result())
     checkpoint = checkpoints.latest()
@@ -65,18 +85,19 @@ def run(config: Config, out: Path, *, resume: bool = False, watcher: Watcher | N
     if checkpoint is not None and checkpoint.round > config.training.rounds:
         problem = f"has {checkpoint.round} rounds already, but training.rounds is {config.training.rounds}"
         raise UserError(problem, file=out, remedy="ask for at least as many rounds, or choose another --out")
-    ready = prepare(config, watcher.reading)
+    ready = venue.ready if venue else prepare(config, watcher.reading)
     if checkpoint is not None:
-        same_data(out, ready.dataset.corpus.fingerprint)
+        same_data(out, ready.dataset.text.fingerprint)
     watcher.prepared(ready)
     write_text(out / "config.toml", to_toml(config))
-    write_text(out / "environment.json", json.dumps(environment(ready.dataset.corpus.fingerprint), indent=2))
+    write_text(out / "environment.json", json.dumps(environment(ready.dataset.text.fingerprint), indent=2))
     metrics = MetricsFile(out / "metrics.jsonl")
     metrics.keep(checkpoint.round if checkpoint else 0)
     states = out / "sites"
     if checkpoint is None:
         shutil.rmtree(states, ignore_errors=True)  # of a run that was killed in its first round
-    with engine(config, ready, states) as carrier:
+    carried = venue.engine(config, out, fresh=checkpoint is None) if venue else engine(config, ready, states)
+    with carried as carrier:
         session = Session(config, ready, carrier, checkpoint)
         while not session.finished():
             line = session.next_round()
@@ -106,28 +127,31 @@ class Session:
         self,
         config: Config,
         ready: Preparation,
-        carrier: LocalEngine | WorkerEngine,
+        carrier: AnyEngine,
         checkpoint: Checkpoint | None,
     ) -> None:
         self._config, self._ready, self._engine = config, ready, carrier
         self._method = method(config.method, config.methods)
-        relations = len(ready.dataset.corpus.relations)
+        self._task = task(config.evaluation, ready.dataset)
+        text, relations = ready.dataset.text, len(ready.dataset.text.relations)
         if checkpoint is None:
             model = extractor(
                 config.extractor, ready.materials.vocabulary_size, relations, config.seed, ready.vectors
             )
             checkpoint = Checkpoint(0, model.state(), {}, 0, -1.0, 0, 0.0)
-        self._fed = Federation(
+        self._fed = SturdyFederation(
             carrier,
             self._method,
             checkpoint.weights,
             sizes=ready.materials.partition.sizes,
-            triples=len(ready.dataset.corpus.triples),
+            triples=len(text.triples) if isinstance(text, Corpus) else 0,
             relations=relations,
             validation=len(ready.materials.validation),
             state=checkpoint.state,
             fraction=config.training.fraction,
             seed=config.seed,
+            min_sites=config.engine.min_sites or 1,
+            extra_sites=config.engine.extra_sites,
         )
         self._at = checkpoint
 
@@ -172,15 +196,7 @@ class Session:
 
     def evaluate(self, weights: Weights, rows: Ints) -> Outcome:
         """How good these weights are on the given rows."""
-        corpus = self._ready.dataset.corpus
-        if self._config.evaluation.task == "classification":
-            gold = np.asarray(corpus.relation[rows], dtype=np.int64)
-            scores = self._engine.score(weights, "none", singles(rows, gold, rows))
-            return Classification(scores.argmax(1), gold, list(corpus.relations))
-        bags = by_pair(corpus, rows)
-        scores = self._engine.score(weights, self._method.test_head, bags)
-        pair = np.searchsorted(bags.keys, corpus.pair[rows])
-        return rank(scores, np.stack([pair, corpus.relation[rows]], axis=1))
+        return self._task.evaluate(rows, self._method.test_head, partial(self._engine.score, weights))
 
     def result(self, lines: list[dict[str, Any]], outcome: Outcome) -> dict[str, Any]:
         """The run in numbers."""
@@ -216,11 +232,21 @@ class Session:
 
 
 @contextmanager
-def engine(config: Config, ready: Preparation, states: Path) -> Iterator[LocalEngine | WorkerEngine]:
+def engine(config: Config, ready: Preparation, states: Path) -> Iterator[AnyEngine]:
     """The engine that the config asks for, ended whatever happens; sites keep what they remember in `states`."""
     active = max(int(config.training.fraction * ready.materials.partition.sites), 1)
     workers = min(config.engine.workers or os.cpu_count() or 1, max(active, 1))
-    if config.engine.kind == "local" or workers == 1:
+    if config.engine.kind == "flower":
+        raise UserError(
+            "between real sites, a run is started from the coordinator's folder",
+            remedy="use `fedrel federation run`, or --engine flower-simulation for this machine",
+        )
+    if config.engine.kind == "flower-simulation":
+        from fedrel.federation.flower.simulation import simulation
+
+        with simulation(config, ready, states, workers) as simulated:
+            yield simulated
+    elif config.engine.kind == "local" or workers == 1:
         with LocalEngine(desk(config, ready.materials, states)) as local:
             yield local
     else:
@@ -257,9 +283,15 @@ def metrics_line(
 def by_site(config: Config, ready: Preparation, outcome: Outcome) -> AtSites | None:
     """How good the model is at each site, on a share of the test set that is labelled as its own data are."""
     parts = described(config, ready)
-    if isinstance(outcome, Ranking) or parts is None or parts.sites == 1:
+    if isinstance(outcome, Ranking) or parts is None or parts.sites == 1 or not len(parts.order):
         return None
     rows = ready.dataset.test
+    if isinstance(ready.dataset.text, DocumentCorpus):
+        assert isinstance(outcome, Findings)
+        held = mirrored_documents(config.partition, parts, ready.dataset.text, rows, config.seed)
+        documents = {name: held.rows(site) for site, name in enumerate(held.names)}
+        return outcome.at_sites(documents, config.evaluation.measure)
+    assert isinstance(outcome, Classification)
     shares = mirrored(parts, ready.dataset.corpus, rows, config.seed)
     order = np.argsort(rows)
     places = {
@@ -320,26 +352,32 @@ def finish(
     from fedrel.model import save_model
     from fedrel.studio.report import write_run_report
 
-    save_model(out / "model", config, best, ready.vocabulary, list(ready.dataset.corpus.relations))
+    text, pairs = ready.dataset.text, None
+    if isinstance(text, DocumentCorpus):
+        assert isinstance(config.data, DocumentData)
+        pairs = pair_options(config.data, text)
+    save_model(out / "model", config, best, ready.vocabulary, list(text.relations), pairs)
     if isinstance(outcome, Ranking):
         write_text(out / "pr_curve.json", json.dumps(outcome.curve()))
     else:
         classes = {"per_class": outcome.per_class(), "confusion": outcome.confusion()}
         write_text(out / "classes.json", json.dumps(classes, ensure_ascii=False, indent=1))
-    write_text(out / "label_counts.json", json.dumps(label_counts(ready), ensure_ascii=False))
-    cases = case_study(ready.dataset.corpus, ready.materials.partition, ready.materials.watched, lines)
+    if len(ready.materials.partition.order):  # real sites do not tell
+        write_text(out / "label_counts.json", json.dumps(label_counts(ready), ensure_ascii=False))
+    watched = ready.materials.watched
+    cases = case_study(text, ready.materials.partition, watched, lines) if isinstance(text, Corpus) else []
     write_text(out / "case_study.json", json.dumps(cases, ensure_ascii=False, indent=1))
     write_text(out / "result.json", json.dumps(result, indent=2))
     write_run_report(out)
 
 
 def label_counts(ready: Preparation) -> dict[str, Any]:
-    """n(k,c): how many training sentences of each relation each site holds."""
-    corpus, parts = ready.dataset.corpus, ready.materials.partition
+    """n(k,c): how many training sentences, or pairs, of each relation each site holds."""
+    text, parts = ready.dataset.text, ready.materials.partition
     return {
         "sites": list(parts.names),
-        "relations": list(corpus.relations),
-        "counts": parts.label_counts(corpus).tolist(),
+        "relations": list(text.relations),
+        "counts": counted(parts, text).tolist(),
     }
 
 

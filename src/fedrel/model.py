@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from fedrel.config import Config, PCNNSection, TransformerSection
+from fedrel.config import Config, DocumentSection, PCNNSection, TransformerSection
 from fedrel.data.columns import Corpus
 from fedrel.data.instances import Instance
 from fedrel.data.vectors import Vocabulary
+from fedrel.document_model import DocumentModel
 from fedrel.errors import UserError
 from fedrel.extractors.inputs import Inputs, WordInputs
 from fedrel.files import write_tensors, write_text
 
 if TYPE_CHECKING:
     from fedrel.extractors.base import Extractor
+    from fedrel.extractors.document import DocumentTransformer
     from fedrel.federation.weights import Weights
 
 FORMAT = 2
@@ -56,9 +58,17 @@ class Prediction:
 
 
 def save_model(
-    folder: Path, config: Config, weights: Weights, vocabulary: Vocabulary | None, relations: Sequence[str]
+    folder: Path,
+    config: Config,
+    weights: Weights,
+    vocabulary: Vocabulary | None,
+    relations: Sequence[str],
+    pairs: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the model: weights as safetensors, everything else as text; an encoder as Hugging Face has it."""
+    """Write the model: weights as safetensors, everything else as text; an encoder as Hugging Face has it.
+
+    `pairs` says how documents' pairs are chosen, for a model of documents.
+    """
     from fedrel.methods.base import method
 
     about = {
@@ -70,6 +80,8 @@ def save_model(
         ),
         "relations": list(relations),
     }
+    if pairs is not None:
+        about["pairs"] = pairs
     if vocabulary is not None:
         write_text(folder / "vocabulary.txt", "".join(f"{word}\n" for word in vocabulary.words))
     else:
@@ -79,10 +91,29 @@ def save_model(
 
 
 def load_model(folder: str | Path) -> Model:
-    """Open a model folder.
+    """Open the folder of a model that reads sentences.
 
     model = fedrel.load_model("runs/demo/lazy-mil/seed-1/model")
     """
+    model = open_model(folder)
+    if not isinstance(model, Model):
+        raise UserError("is a model of documents", file=folder, remedy="open it by load_document_model")
+    return model
+
+
+def load_document_model(folder: str | Path) -> DocumentModel:
+    """Open the folder of a model that reads documents.
+
+    model = fedrel.load_document_model("runs/cdr/fedlcc/seed-1/model")
+    """
+    model = open_model(folder)
+    if not isinstance(model, DocumentModel):
+        raise UserError("is a model of sentences", file=folder, remedy="open it by load_model")
+    return model
+
+
+def open_model(folder: str | Path) -> Model | DocumentModel:
+    """Open a model folder, whichever it is."""
     from fedrel.extractors.bags import HEADS
 
     folder = Path(folder)
@@ -92,10 +123,12 @@ def load_model(folder: str | Path) -> Model:
             raise UserError(f"has format {about['format']}, this version reads {FORMAT}", file=folder)
         relations, head = list(about["relations"]), HEADS[about["head"]].name
         weights = load_file(folder / "weights.safetensors")
-        if about["extractor"]["kind"] == "transformer":
-            section = TransformerSection.model_validate(
-                {**about["extractor"], "encoder": str(folder / ENCODER)}
-            )
+        kind, settings = about["extractor"]["kind"], {**about["extractor"], "encoder": str(folder / ENCODER)}
+        if kind == "document":
+            own = DocumentSection.model_validate(settings)
+            return DocumentModel(_document(own, weights, len(relations)), own, relations, about["pairs"])
+        if kind == "transformer":
+            section = TransformerSection.model_validate(settings)
             return Model(*_transformer(section, weights, len(relations)), relations, head)
         words = (folder / "vocabulary.txt").read_text(encoding="utf-8").split("\n")[:-1]
         section, vocabulary = PCNNSection.model_validate(about["extractor"]), Vocabulary(tuple(words))
@@ -128,16 +161,32 @@ def _transformer(
     return network, lambda corpus: tokenise(corpus, section, folder=corpus.folder.parent / "pieces")
 
 
+def _document(section: DocumentSection, weights: Weights, relations: int) -> DocumentTransformer:
+    """The exported encoder under the saved layers."""
+    import torch
+
+    from fedrel.extractors.document import document_transformer
+
+    network = document_transformer(section, relations, torch.Generator())
+    above = {name: torch.from_numpy(tensor) for name, tensor in weights.items()}
+    _, unexpected = network.load_state_dict(above, strict=False)
+    if unexpected:
+        raise ValueError(f"it has no layer for {unexpected[0]!r}")
+    return network
+
+
 def _export(folder: Path, config: Config, weights: Weights, relations: int) -> Weights:
-    """Write the encoder; what is left of the weights is the classifier's."""
-    from fedrel.extractors.transformer import SentenceTransformer
+    """Write the encoder; what is left of the weights is what stands above it."""
+    from fedrel.extractors.pretrained import Pretrained
     from fedrel.prepare import extractor
 
     network = extractor(config.extractor, 0, relations, seed=config.seed)
-    assert isinstance(network, SentenceTransformer)
+    assert isinstance(network, Pretrained)
     network.load(weights)
     network.export(folder)
-    return {name: tensor for name, tensor in weights.items() if name.startswith("classifier.")}
+    return {
+        name: tensor for name, tensor in weights.items() if not name.startswith(("encoder.", "words."))
+    }
 
 
 class Model:

@@ -1,31 +1,31 @@
-"""`fedrel predict`: relations out of new text, as JSON lines with their probability and their sentences."""
+"""`fedrel predict`: relations out of new text, as JSON lines with their probability and what they rest on."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedrel.console import counting
 from fedrel.data.instances import Instance
+from fedrel.document_model import DocumentModel, Finding, Found
+from fedrel.errors import UserError
 from fedrel.files import atomic_file
-from fedrel.model import Prediction, load_model
+from fedrel.model import Model, Prediction, open_model
 
 
 def write_predictions(
     folder: Path, texts: Sequence[Path], kb: Path | None, threshold: float, out: Path | None
 ) -> None:
     """Predict and write; with a knowledge base, each fact says whether that had it already."""
-    from fedrel.data.kb import read_kb
-
-    model = load_model(folder)
-    base = read_kb(kb) if kb else None
-    with counting("reading") as count:
-        found = model.predict(count(_instances(texts, base)), threshold=threshold)
-    known = base.triples if base else None
-    lines = (json.dumps(as_json(one, known), ensure_ascii=False) + "\n" for one in found)
+    model = open_model(folder)
+    if isinstance(model, DocumentModel):
+        found = _in_documents(model, texts, kb, threshold)
+    else:
+        found = _in_sentences(model, texts, kb, threshold)
+    lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in found)
     if out is None:
         sys.stdout.writelines(lines)
     else:
@@ -54,6 +54,54 @@ def as_json(found: Prediction, known: Any = None) -> dict[str, Any]:
         for one in found.sentences
     ]
     return line
+
+
+def finding_as_json(found: Finding) -> dict[str, Any]:
+    """A relation found in a document as it is written."""
+    return {
+        "document": found.document,
+        "h": _entity(found.head),
+        "relation": found.relation,
+        "t": _entity(found.tail),
+        "probability": round(found.probability, 6),
+        "evidence": [
+            {"text": one.text, "start": one.start, "end": one.end, "share": round(one.share, 6)}
+            for one in found.evidence
+        ],
+    }
+
+
+def _entity(entity: Found) -> dict[str, Any]:
+    return {
+        "id": entity.id,
+        "name": entity.name,
+        "type": entity.type,
+        "mentions": [list(mention) for mention in entity.mentions],
+    }
+
+
+def _in_sentences(
+    model: Model, texts: Sequence[Path], kb: Path | None, threshold: float
+) -> Iterable[dict[str, Any]]:
+    from fedrel.data.kb import read_kb
+
+    base = read_kb(kb) if kb else None
+    with counting("reading") as count:
+        found = model.predict(count(_instances(texts, base)), threshold=threshold)
+    known = base.triples if base else None
+    return (as_json(one, known) for one in found)
+
+
+def _in_documents(
+    model: DocumentModel, files: Sequence[Path], kb: Path | None, threshold: float
+) -> Iterable[dict[str, Any]]:
+    if kb is not None:
+        problem = "a model of documents reads entities from its input, not from a knowledge base"
+        raise UserError(problem, remedy="leave --kb out")
+    documents = (document for path in files for document in model.read(path))
+    with counting("reading") as count:
+        found = model.predict(count(documents), threshold=threshold)
+    return map(finding_as_json, found)
 
 
 def _instances(texts: Sequence[Path], kb: Any) -> Iterator[Instance]:

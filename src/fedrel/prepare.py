@@ -12,11 +12,21 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.casestudy import watched_rows
-from fedrel.config import Config, FileData, PartitionSection, PCNNSection, TransformerSection, WorldData
+from fedrel.config import (
+    Config,
+    DocumentData,
+    DocumentSection,
+    FileData,
+    PartitionSection,
+    PCNNSection,
+    TransformerSection,
+    WorldData,
+)
 from fedrel.data import partition as partitions
 from fedrel.data import skew
 from fedrel.data.cache import cached
 from fedrel.data.columns import DEV, TEST, TRAIN, Corpus
+from fedrel.data.documents.columns import DocumentCorpus
 from fedrel.data.instances import Instance
 from fedrel.data.readers import RELATIONS, SOURCED, reader
 from fedrel.data.relations import RelationMap, read_relations, relations_of
@@ -29,6 +39,7 @@ from fedrel.federation.desk import Desk
 from fedrel.federation.materials import Materials
 from fedrel.federation.states import SiteStates
 from fedrel.methods.base import method
+from fedrel.prepare_documents import pair_counts, partition_documents, read_documents
 from fedrel.seeding import numpy_generator, torch_generator
 
 if TYPE_CHECKING:
@@ -46,10 +57,16 @@ WORLD_VERSION = (
 class Dataset:
     """A corpus and which of its rows are for training, for choosing a model, and for testing."""
 
-    corpus: Corpus
+    text: Corpus | DocumentCorpus
     train: Ints
     dev: Ints
     test: Ints
+
+    @property
+    def corpus(self) -> Corpus:
+        """The text as sentences, where it is."""
+        assert isinstance(self.text, Corpus)
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -68,10 +85,12 @@ def prepare(config: Config, progress: Progress | None = None) -> Preparation:
     data = dataset(config.data, progress)
     for name, rows in (("training", data.train), ("dev", data.dev), ("test", data.test)):
         if not len(rows):
-            raise UserError(
-                f"the {name} part has no sentences", remedy="check the files and fractions in [data]"
-            )
+            what = "documents" if isinstance(data.text, DocumentCorpus) else "sentences"
+            raise UserError(f"the {name} part has no {what}", remedy="check the files and fractions in [data]")
     chosen = method(config.method, config.methods)
+    if isinstance(data.text, DocumentCorpus) and chosen.test_head != "none":
+        problem = f"{config.method} chooses among the sentences of a bag, but the data are documents"
+        raise UserError(problem, remedy="choose fedavg, fedatt, fedlcc or another method without bags")
     sites, validation = held_back(data.train, config.partition.coordinator, config.seed)
     if chosen.pools_data:
         parts = partitions.single(data.train)
@@ -79,28 +98,39 @@ def prepare(config: Config, progress: Progress | None = None) -> Preparation:
         parts = partition(config.partition, replace(data, train=sites), config.seed)
     words, vectors = None, None
     inputs: Inputs
-    if isinstance(config.extractor, TransformerSection):
+    if isinstance(data.text, DocumentCorpus):
+        from fedrel.extractors.document_pieces import tokenise as tokenise_documents
+
+        assert isinstance(config.extractor, DocumentSection)
+        inputs = tokenise_documents(data.text, config.extractor, progress)
+    elif isinstance(config.extractor, TransformerSection):
         from fedrel.extractors.pieces import tokenise
 
         inputs = tokenise(data.corpus, config.extractor, progress)
     else:
+        assert isinstance(config.extractor, PCNNSection)
         words, vectors = vocabulary(config.extractor, data)
         inputs = WordInputs(data.corpus, words.lookup(data.corpus.words))
-    truth_known = bool((data.corpus.expresses[data.train[:1]] >= 0).all())
+    truth_known, watched = False, np.zeros(0, dtype=np.int64)
+    if isinstance(data.text, Corpus):
+        truth_known = bool((data.text.expresses[data.train[:1]] >= 0).all())
+        watched = watched_rows(data.text, data.train, truth_known, config.case_study)
     materials = Materials(
-        corpus=data.corpus,
+        text=data.text,
         inputs=inputs,
         vocabulary_size=len(words) if words else 0,
         partition=parts,
         validation=validation,
-        watched=watched_rows(data.corpus, data.train, truth_known, config.case_study),
+        watched=watched,
         truth_known=truth_known,
     )
     return Preparation(data, materials, words, vectors)
 
 
-def dataset(section: WorldData | FileData, progress: Progress | None = None) -> Dataset:
+def dataset(section: WorldData | FileData | DocumentData, progress: Progress | None = None) -> Dataset:
     """The corpus that a config's data section describes, built once and cached."""
+    if isinstance(section, DocumentData):
+        return Dataset(*read_documents(section, progress))
     if isinstance(section, WorldData):
         return _world(section, progress)
     return _files(section, progress)
@@ -108,6 +138,8 @@ def dataset(section: WorldData | FileData, progress: Progress | None = None) -> 
 
 def partition(section: PartitionSection, data: Dataset, seed: int) -> partitions.Partition:
     """Who holds which training rows."""
+    if isinstance(data.text, DocumentCorpus):
+        return partition_documents(section, data.text, data.train, seed)
     if section.kind == "source":
         return partitions.by_source(data.corpus, data.train)
     if section.kind == "file":
@@ -122,6 +154,11 @@ def partition(section: PartitionSection, data: Dataset, seed: int) -> partitions
     if section.kind == "shards":
         return skew.shards(data.train, labels, section.sites, section.shards_per_site, seed)
     return skew.dirichlet(data.train, labels, section.sites, section.alpha, seed, min_size=section.min_size)
+
+
+def label_counts(parts: partitions.Partition, text: Corpus | DocumentCorpus) -> Ints:
+    """n(k,c): how many sentences, or pairs, of each relation each site holds, [sites, relations]."""
+    return pair_counts(parts, text) if isinstance(text, DocumentCorpus) else parts.label_counts(text)
 
 
 def vocabulary(section: PCNNSection, data: Dataset) -> tuple[Vocabulary, Vectors | None]:
@@ -146,7 +183,7 @@ def held_back(rows: Ints, share: float, seed: int) -> tuple[Ints, Ints]:
 
 
 def extractor(
-    section: PCNNSection | TransformerSection,
+    section: PCNNSection | TransformerSection | DocumentSection,
     vocabulary_size: int,
     relations: int,
     seed: int,
@@ -156,6 +193,10 @@ def extractor(
     import torch
 
     generator = torch_generator(seed, "initial weights")
+    if isinstance(section, DocumentSection):
+        from fedrel.extractors.document import document_transformer
+
+        return document_transformer(section, relations, generator)
     if isinstance(section, TransformerSection):
         from fedrel.extractors.transformer import sentence_transformer
 
@@ -184,7 +225,7 @@ def desk(config: Config, materials: Materials, states: Path) -> Desk:
     """
 
     def model() -> Extractor:
-        relations = len(materials.corpus.relations)
+        relations = len(materials.text.relations)
         new = extractor(config.extractor, materials.vocabulary_size, relations, config.seed)
         return new.to(config.training.device)
 

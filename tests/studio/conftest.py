@@ -134,6 +134,73 @@ def write_run(folder: Path, method: str = "lazy-mil", seed: int = 1, rounds: int
     return folder
 
 
+RELATIONS = ["NA", "treats", "causes"]
+CONFUSION = [[80, 15, 5], [10, 28, 2], [4, 6, 0]]  # `causes` is never found
+SITES = {"north": 0.5, "south": 0.25, "west": None, "east": 0.75}
+COUNTS = [[40, 9, 1], [12, 30, 0], [3, 0, 0], [20, 4, 16]]
+
+
+def write_classification(
+    folder: Path, method: str = "fedcmc", seed: int = 1, rounds: int = 4, **result: Any
+) -> Path:
+    """A run folder of a classification at four sites, of which the third is never active."""
+    write_run(folder, method, seed, rounds)
+    (folder / "pr_curve.json").unlink()
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+    for line in lines:
+        fading = 0.5 ** line["round"]
+        line |= {"dev": {"f1": 0.1 * line["round"]}, "active": [0, 1] if line["round"] % 2 else [1, 3]}
+        line["bytes"]["framing"] = {"up": 400, "down": 300}
+        line["class_distances"] = {
+            str(site): [
+                0.1 - 0.01 * count * fading - 0.001 * place for place, count in enumerate(COUNTS[site])
+            ]
+            for site in line["active"]
+        }
+    (folder / "metrics.jsonl").write_text(
+        "".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8"
+    )
+    known = [value for value in SITES.values() if value is not None]
+    written = json.loads((folder / "result.json").read_text("utf-8"))
+    written |= {
+        "metrics": {
+            "f1": 0.6 + seed / 100,
+            "precision": 0.5,
+            "recall": 0.7,
+            "macro_f1": 0.4,
+            "accuracy": 0.72,
+        },
+        "dev_metric": {"f1": 0.1 * rounds},
+        "to_target": {"round": 3, "up": 3000, "down": 6000},
+        "sites": {
+            "metric": "f1",
+            "values": SITES,
+            "fairness": {
+                **{"mean": float(np.mean(known)), "spread": float(np.std(known)), "measured": len(known)},
+                **{"worst": 0.25, "worst_site": "south", "best": 0.75, "best_site": "east"},
+            },
+        },
+    }
+    write_json(folder / "result.json", written | result)
+    table = np.array(CONFUSION)
+    scores = [
+        {
+            "relation": name,
+            "f1": float(2 * table[c, c] / (table[c].sum() + table[:, c].sum())),
+            "precision": float(table[c, c] / table[:, c].sum()),
+            "recall": float(table[c, c] / table[c].sum()),
+            "support": int(table[c].sum()),
+        }
+        for c, name in enumerate(RELATIONS)
+    ]
+    confusion = {"relations": RELATIONS, "counts": CONFUSION}
+    write_json(folder / "classes.json", {"per_class": scores, "confusion": confusion})
+    counts = {"sites": list(SITES), "relations": RELATIONS, "counts": COUNTS}
+    write_json(folder / "label_counts.json", counts)
+    (folder / "config.toml").write_text('[evaluation]\ntask = "classification"\ntarget = 0.3\n', "utf-8")
+    return folder
+
+
 def write_comparison(folder: Path, seeds: int = 3) -> dict[str, list[Path]]:
     """A comparison's run folders, by method."""
     return {
@@ -152,3 +219,9 @@ def make_run(tmp_path: Path) -> Callable[..., Path]:
 def comparison(tmp_path: Path) -> dict[str, list[Path]]:
     """Six methods with two seeds each, below `tmp_path`."""
     return write_comparison(tmp_path, seeds=2)
+
+
+@pytest.fixture
+def classification(tmp_path: Path) -> Path:
+    """A made-up run folder of a classification."""
+    return write_classification(tmp_path / "run")

@@ -13,9 +13,10 @@ import plotly.graph_objects as go
 import pytest
 
 from fedrel.studio import words
+from fedrel.studio.class_vectors import vector_view
 from fedrel.studio.report import write_comparison_report, write_run_report
 from fedrel.studio.runs import read_run
-from tests.studio.conftest import SENTENCES, case, write_json
+from tests.studio.conftest import RELATIONS, SENTENCES, SITES, case, write_classification, write_json
 from tests.studio.html_page import Page
 
 Make = Callable[..., Path]
@@ -251,3 +252,112 @@ def test_methods_that_draw_share_the_headline(make_run: Make, tmp_path: Path) ->
 def test_nothing_to_compare_is_still_a_page(tmp_path: Path) -> None:
     page = read(write_comparison_report(tmp_path, {"one": []}))
     assert "0 methods compared" in page.words
+
+
+def test_page_of_a_classification(classification: Path) -> None:
+    page = read(write_run_report(classification))
+    assert_loads_nothing(page)
+    assert_accessible(page)
+    for figure in page.figures:
+        go.Figure(figure)
+    # confusion, sites, two of convergence, two of traffic, four of class vectors, selection
+    assert len(page.figures) == 11
+    assert "reaches F1 0.610" in page.words
+    assert "F1 0.3 on the development set, the target, was reached in round 3, after 3.0 kB" in page.words
+    assert "The worst is south, 0.250" in page.words
+    assert "encoding adds 200 B to what it sends" in page.words
+    at = page.cells.index("treats")
+    assert page.cells[at : at + 5] == ["treats", "0.629", "0.571", "0.700", "40"]
+    assert [cell for cell in page.cells if cell in RELATIONS] == RELATIONS  # the most frequent first
+    view = vector_view(read_run(classification))
+    assert view is not None
+    verdicts = {check.verdict for check in view.checks}
+    assert [cell for cell in page.cells if cell in verdicts] == [check.verdict for check in view.checks]
+
+
+def test_a_target_out_of_reach_is_said_so(classification: Path) -> None:
+    edit(classification / "result.json", lambda result: result | {"to_target": None})
+    page = read(write_run_report(classification))
+    assert "the target, was not reached in 4 rounds." in page.words
+
+
+@pytest.mark.parametrize("missing", ["classes.json", "label_counts.json", "config.toml", "metrics.jsonl"])
+def test_a_classification_without_a_file_leaves_its_part_out(missing: str, classification: Path) -> None:
+    (classification / missing).unlink()
+    page = read(write_run_report(classification))
+    assert_loads_nothing(page)
+    assert_accessible(page)
+
+
+@pytest.mark.parametrize("hostile", HOSTILE[:3])
+def test_relations_and_sites_stay_text(hostile: str, classification: Path, tmp_path: Path) -> None:
+    def renamed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {renamed(key): renamed(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [renamed(inner) for inner in value]
+        return hostile if value in ("treats", "south") else value
+
+    for name in ("classes.json", "label_counts.json", "result.json"):
+        edit(classification / name, renamed)
+    for page in (
+        read(write_run_report(classification)),
+        read(write_comparison_report(tmp_path, {"a": [classification], "b": [classification]})),
+    ):
+        assert_loads_nothing(page)
+        assert not {"img", "svg"} & {tag for tag, _ in page.elements}
+        for figure in page.figures:
+            go.Figure(figure)
+    assert hostile in read(classification / "report.html").cells
+
+
+def test_comparison_of_classifications(tmp_path: Path) -> None:
+    runs = {
+        method: [
+            write_classification(tmp_path / method / f"seed-{seed}", method, seed, **about) for seed in (1, 2)
+        ]
+        for method, about in {"fedavg": {}, "fedcmc": {"to_target": None}}.items()
+    }
+    page = read(write_comparison_report(tmp_path, runs))
+    assert_loads_nothing(page)
+    assert_accessible(page)
+    for figure in page.figures:
+        go.Figure(figure)
+    titles = re.findall(r"F1 by relation|F1 at each site|F1 on the development set", page.words)
+    assert titles == ["F1 by relation", "F1 at each site", "F1 on the development set"]
+    assert "fedavg and fedcmc share the highest F1, 0.615." in page.words
+    dev = page.figures[2]
+    assert dev["layout"]["shapes"][0]["y0"] == 0.3  # the target
+    row = page.cells[len(page.cells) - 1 - page.cells[::-1].index("fedcmc") :]
+    assert row[6:9] == ["—", "—", "—"]
+    assert "Worst site" in page.cells
+    sites = [trace for trace in page.figures[1]["data"] if trace["mode"] == "markers"]
+    assert len(sites[0]["x"]) == 2 * (len(SITES) - 1)
+
+
+def test_uploads_far_apart_are_drawn_over_bytes(tmp_path: Path) -> None:
+    runs = {m: [write_classification(tmp_path / m, m)] for m in ("fedavg", "feded")}
+    lines = (runs["feded"][0] / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    small = [json.loads(line) for line in lines]
+    for line in small:
+        line["bytes"] |= {"up": 5000}
+    (runs["feded"][0] / "metrics.jsonl").write_text("\n".join(map(json.dumps, small)), encoding="utf-8")
+    page = read(write_comparison_report(tmp_path, runs))
+    figure = next(one for one in page.figures if one["layout"]["xaxis"].get("type") == "log")
+    assert [trace["name"] for trace in figure["data"]] == ["fedavg", "feded"]
+    assert figure["data"][1]["x"] == [5000, 10_000, 15_000, 20_000]
+    assert figure["data"][1]["y"] == pytest.approx([0.1, 0.2, 0.3, 0.4])
+
+
+def test_a_classification_tells_no_case_that_is_none(classification: Path) -> None:
+    """Where all sentences are trained on alike, there is no choice to show."""
+    assert "Tessa Quill" in read(write_run_report(classification)).words
+
+    def alike(cases: Any) -> Any:
+        for one in cases:
+            for sentence in one["sentences"]:
+                sentence["weight"] = 1.0 if sentence["seen"] else 0.0
+        return cases
+
+    edit(classification / "case_study.json", alike)
+    assert "Tessa Quill" not in read(write_run_report(classification)).words

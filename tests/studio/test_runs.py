@@ -42,6 +42,13 @@ def test_an_unfinished_run_says_what_to_do(make_run: Callable[..., Path]) -> Non
         ("metrics.jsonl", "[]", r"metrics\.jsonl:1: "),
         ("result.json", '{"method": "one"}', r"result\.json: seed: Field required"),
         ("case_study.json", '[\n{"head": "a"\n', r"case_study\.json:3: broken JSON"),
+        (
+            "classes.json",
+            '{"per_class": [], "confusion": {"relations": []}}',
+            r"classes\.json: confusion\.counts",
+        ),
+        ("label_counts.json", "[", r"label_counts\.json:1: broken JSON"),
+        ("config.toml", "seed = \n", r"config\.toml: is not TOML"),
         ("pr_curve.json", '{"precision": [0.5, null], "recall": []}', r"pr_curve\.json: precision\.1"),
     ],
 )
@@ -50,3 +57,20 @@ def test_broken_files_are_named(make_run: Callable[..., Path], file: str, text: 
     (folder / file).write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=message):
         read_run(folder)
+
+
+def test_reads_a_classification(classification: Path) -> None:
+    run = read_run(classification)
+    assert (run.target, run.result.primary, run.curve) == (0.3, "f1", None)
+    assert run.result.to_target is not None
+    assert (run.result.to_target.round, run.result.to_target.up) == (3, 3000)
+    assert run.rounds[0].class_distances is not None
+    assert list(run.rounds[0].class_distances) == [0, 1]
+    assert run.per_site_and_round is not None
+    assert run.per_site_and_round.framing == 200
+
+
+def test_what_chose_the_round_is_what_the_page_is_about(make_run: Callable[..., Path]) -> None:
+    assert read_run(make_run()).result.primary == "auc"  # the first, where nothing is said
+    assert read_run(make_run("other", dev_metric={"p_mean": 0.3})).result.primary == "p_mean"
+    assert read_run(make_run("bare", metrics={})).result.primary == ""

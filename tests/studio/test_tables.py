@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from fedrel.studio.rows import Row, ToTarget
 from fedrel.studio.runs import read_run
-from fedrel.studio.tables import Row, comparison_markdown, comparison_rows, comparison_table, summarise
+from fedrel.studio.summary import summarise
+from fedrel.studio.tables import comparison_markdown, comparison_rows, comparison_table
+from tests.studio.conftest import write_classification
 
 
 def made(method: str, seed: int, auc: float, chosen: float | None = None, up: int = 2_000_000) -> Row:
+    """A ranking."""
     return {
         "method": method,
         "seed": seed,
@@ -20,6 +24,21 @@ def made(method: str, seed: int, auc: float, chosen: float | None = None, up: in
         "bytes": {"up": up, "down": 1500},
         "seconds": 75.0,
         "selection_precision": chosen,
+        "per_site_and_round": None,
+        "target": None,
+        "to_target": None,
+        "sites": None,
+    }
+
+
+def classified(method: str, seed: int, f1: float, reached: ToTarget | None, worst: float = 0.2) -> Row:
+    return {
+        **made(method, seed, 0.0),
+        "metrics": {"f1": f1, "precision": f1, "recall": f1},
+        "per_site_and_round": {"up": 5000.0, "down": 400_000.0, "framing": 80.0},
+        "target": {"f1": 0.72},
+        "to_target": reached,
+        "sites": {"metric": "f1", "worst": worst, "spread": 0.05},
     }
 
 
@@ -32,6 +51,22 @@ def test_rows_are_the_results(comparison: dict[str, list[Path]]) -> None:
         assert row["bytes"] == {"up": result.bytes.up, "down": result.bytes.down}
         assert (row["rounds"], row["seconds"]) == (result.rounds, result.seconds)
         assert row["selection_precision"] == result.selection_precision
+        assert (row["target"], row["to_target"], row["sites"]) == (None, None, None)
+
+
+def test_rows_of_a_classification(tmp_path: Path) -> None:
+    """Four rounds with two active sites each; each round's framing is 400 B up."""
+    folder = write_classification(tmp_path / "run")
+    run = read_run(folder)
+    (row,) = comparison_rows({"fedcmc": [folder]})
+    assert row["per_site_and_round"] == {
+        "up": run.result.bytes.up / 8,
+        "down": run.result.bytes.down / 8,
+        "framing": 200.0,
+    }
+    assert row["target"] == {"f1": 0.3}
+    assert row["to_target"] == {"round": 3, "up": 3000, "down": 6000}
+    assert row["sites"] == {"metric": "f1", "worst": 0.25, "spread": pytest.approx((1 / 24) ** 0.5)}
 
 
 def test_markdown_by_hand() -> None:
@@ -41,8 +76,48 @@ def test_markdown_by_hand() -> None:
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
         "| a\\|b | **0.420 ± 0.028** | **0.210 ± 0.014** | 0.600 ± 0.141 | 10 | 2.0 MB | 1.5 kB | 1 min 15 s |\n"
         "| c | 0.300 ± 0.000 | 0.150 ± 0.000 | — | 10 | 2.0 MB | 1.5 kB | 1 min 15 s |\n"
+        "\n"
+        "| method | Sent by sites a round | Sent to sites a round |\n"
+        "| --- | ---: | ---: |\n"
+        "| a\\|b | 200 kB | 150 B |\n"
+        "| c | 200 kB | 150 B |\n"
         "\nMean ± standard deviation over seeds 1 and 2.\n"
     )
+
+
+def test_markdown_of_classifications() -> None:
+    rows = [
+        classified("feded", 1, 0.7, {"round": 9, "up": 45_000, "down": 1_000_000}, worst=0.4),
+        classified("feded", 2, 0.8, {"round": 7, "up": 35_000, "down": 1_000_000}, worst=0.3),
+        classified("moon", 1, 0.75, {"round": 12, "up": 9_000_000, "down": 9_000_000}),
+        classified("moon", 2, 0.65, None),
+        classified("fedavg", 1, 0.5, None),
+        classified("fedavg", 2, 0.5, None),
+    ]
+    quality, traffic, _ = comparison_markdown(rows).split("\n\n")
+    assert quality.splitlines()[0] == (
+        "| method | F1 | Precision | Recall | Worst site | Spread over sites | Rounds | Sent by sites"
+        " | Sent to sites | Time |"
+    )
+    assert quality.splitlines()[2].startswith(
+        "| feded | **0.750 ± 0.071** | **0.750 ± 0.071** | **0.750 ± 0.071** | **0.350 ± 0.071** | 0.050 | 10 |"
+    )
+    assert traffic == (
+        "| method | Sent by sites a round | Sent to sites a round | Sent by one site a round | Its framing"
+        " | Sent to one site a round | Rounds to F1 0.72 | Sent by sites until then | Sent to sites until then |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+        "| feded | 200 kB | 150 B | 5.0 kB | 80 B | 400 kB | 8 ± 1.4 | 40.0 kB ± 7.1 kB | 1.0 MB |\n"
+        "| moon | 200 kB | 150 B | 5.0 kB | 80 B | 400 kB | 12 (1 of 2) | 9.0 MB (1 of 2) | 9.0 MB (1 of 2) |\n"
+        "| fedavg | 200 kB | 150 B | 5.0 kB | 80 B | 400 kB | — | — | — |"
+    )
+
+
+def test_a_target_that_nobody_reached_is_still_shown() -> None:
+    summary = summarise([classified("a", 1, 0.5, None)])
+    column = summary.column("target_round")
+    assert column is not None
+    assert column.text("a") == "—"
+    assert summarise([made("a", 1, 0.5)]).column("target_round") is None
 
 
 def test_costs_that_differ_show_their_spread_and_are_never_bold() -> None:
@@ -65,8 +140,8 @@ def test_a_single_method_is_not_the_best_of_anything() -> None:
 
 
 def test_unknown_metrics_are_shown_under_their_names() -> None:
-    row = made("a", 1, 0.4) | {"metrics": {"ign_f1": 0.5}}
-    assert "| ign_f1 |" in comparison_markdown([row])
+    row = made("a", 1, 0.4) | {"metrics": {"kappa": 0.5}}
+    assert "| kappa |" in comparison_markdown([row])
 
 
 def test_nothing_to_compare() -> None:
@@ -85,3 +160,12 @@ def test_terminal_table(width: int) -> None:
     assert "0.415 ± 0.007" in text
     assert "Sent to sites" not in text
     assert all(len(line) <= width for line in text.splitlines())
+
+
+def test_terminal_table_of_classifications_fits() -> None:
+    rows = [classified(m, s, 0.6 + s / 100, None) for m in ("feded", "validation-only") for s in (1, 2)]
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(comparison_table(rows))
+    text = console.export_text()
+    assert all(name in text for name in ("F1", "Precision", "Recall", "0.615 ± 0.007"))
+    assert all(len(line) <= 80 for line in text.splitlines())

@@ -32,6 +32,7 @@ def test_duration(seconds: float, text: str) -> None:
 def test_numbers() -> None:
     assert [words.share(v) for v in (0.41249, 1, None, math.inf)] == ["0.412", "1.000", "—", "—"]
     assert [words.count(v) for v in (12000, 11.666, None)] == ["12,000", "11.7", "—"]
+    assert [words.short(v, 9) for v in ("nine_char", "rather_long_name")] == ["nine_char", "rath…name"]
     assert [words.several(v) for v in ([1], [1, 2], "abc")] == ["1", "1 and 2", "a, b and c"]
 
 

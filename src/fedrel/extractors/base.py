@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,9 @@ from fedrel.errors import UserError
 from fedrel.extractors.batch import Batch
 from fedrel.extractors.rows import RowEmbedding
 from fedrel.federation.weights import Rows, Weights
+
+if TYPE_CHECKING:
+    from fedrel.extractors.bags import Reading
 
 
 class Extractor(nn.Module, ABC):
@@ -40,6 +43,22 @@ class Extractor(nn.Module, ABC):
 
         A generator means training: an encoder with dropout of its own draws it from there.
         """
+
+    def read(self, head: str, batch: Batch, generator: torch.Generator | None) -> Reading:
+        """What a bag head makes of a batch in training; the generator draws the dropout, without one there is none."""
+        from fedrel.extractors.bags import HEADS
+
+        return HEADS[head].read(self, batch, generator)
+
+    def probabilities(self, head: str, batch: Batch) -> Tensor:
+        """p(r | bag) as a bag head reads it, [B, R]."""
+        from fedrel.extractors.bags import HEADS
+
+        return HEADS[head].probabilities(self, batch)
+
+    def criterion(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """What training makes small: the cross-entropy, where an example has one relation."""
+        return nn.functional.cross_entropy(logits, labels)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each weight, by name: what a message of weights must look like."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.data.bags import Bags, ragged
+from fedrel.data.bags import SCORED_AT_ONCE, Bags, ragged
 from fedrel.data.columns import Corpus
+from fedrel.data.documents.columns import DocumentCorpus
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +24,9 @@ Ints = npt.NDArray[np.int64]
 
 class Inputs(ABC):
     """Gathers bags of a corpus's rows into batches."""
+
+    at_once: ClassVar[int] = SCORED_AT_ONCE
+    """How many rows are best read together where nothing is trained."""
 
     @abstractmethod
     def lengths(self, rows: Ints) -> Ints:
@@ -77,8 +81,12 @@ def tensor(array: npt.NDArray[np.integer[Any]], device: str) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64)).to(device)
 
 
-def open_inputs(folder: Path, corpus: Corpus) -> Inputs:
+def open_inputs(folder: Path, corpus: Corpus | DocumentCorpus) -> Inputs:
     """What an `Inputs` saved in this folder."""
+    if isinstance(corpus, DocumentCorpus):
+        from fedrel.extractors.document_pieces import DocumentInputs
+
+        return DocumentInputs.open(folder, corpus)
     if (folder / "lookup.npy").exists():
         return WordInputs(corpus, np.load(folder / "lookup.npy", mmap_mode="r"))
     from fedrel.extractors.pieces import PieceInputs

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedrel.extractors.batch import PieceBatch
 
 PASS_PIECES = 2048  # read in one pass: enough for full speed, little enough to stay in the cache
-PASS_PADDING = 24  # padding pieces that cost less than one more pass
+PASS_PADDING = 48  # padding pieces that cost less than one more pass, in training
 
 
 @dataclass(frozen=True, slots=True)

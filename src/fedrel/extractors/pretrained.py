@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fedrel.extractors.base import Extractor
 from fedrel.extractors.batch import Batch
+from fedrel.extractors.encoders import quiet
 from fedrel.extractors.encoding import Encoder
 from fedrel.extractors.lora import without_lora
 from fedrel.extractors.piecewords import FrozenWords, TrainedWords
@@ -54,8 +55,9 @@ class Pretrained(Extractor):
         model.set_input_embeddings(nn.Embedding(len(table), table.shape[1], _weight=table))
         model.config.vocab_size = len(table)
         try:
-            model.save_pretrained(folder)
-            self._tokeniser.save_pretrained(folder)
+            with quiet():
+                model.save_pretrained(folder)
+                self._tokeniser.save_pretrained(folder)
         finally:
             model.set_input_embeddings(nn.Identity())
 

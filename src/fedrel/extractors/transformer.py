@@ -7,32 +7,26 @@ each entity in every dimension (Lazy MIL, appendix A).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from fedrel.config import TransformerSection
-from fedrel.extractors.base import Extractor
 from fedrel.extractors.batch import Batch, PieceBatch
 from fedrel.extractors.encoder_dropout import DrawnDropout
 from fedrel.extractors.encoders import add_markers, load_encoder, load_tokeniser, marker_ids, quiet
 from fedrel.extractors.encoding import encoder
-from fedrel.extractors.lora import add_lora, without_lora
+from fedrel.extractors.lora import add_lora
 from fedrel.extractors.padding import Group, groups
 from fedrel.extractors.piecewords import FrozenWords, TrainedWords, with_markers
-from fedrel.extractors.states import States
+from fedrel.extractors.pretrained import Pretrained
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
-
-KEPT_BYTES = 1 << 30  # of frozen layers' outputs
 
 
 def sentence_transformer(
@@ -44,15 +38,13 @@ def sentence_transformer(
     return SentenceTransformer(load_encoder(section.encoder), tokeniser, fresh, section, relations, generator)
 
 
-class SentenceTransformer(Extractor):
+class SentenceTransformer(Pretrained):
     """Sentences to vectors of two or three times the encoder's width, and those to relations.
 
     Trained are: everything; with `frozen_layers`, the layers above them; with `lora_rank`, low-rank updates of
     the layers above, and the markers where no layer is frozen. `fresh` are the markers that the encoder had no
     vectors for.
     """
-
-    pads: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -63,22 +55,24 @@ class SentenceTransformer(Extractor):
         relations: int,
         generator: torch.Generator,
     ) -> None:
-        super().__init__()
-        self.dropout, self.pooling = section.dropout, section.pooling
-        self._tokeniser, self._adapted = tokeniser, section.lora_rank > 0
         own = cast(nn.Embedding, model.get_input_embeddings()).weight.detach()
         table = with_markers(own, fresh, generator)
-        model.set_input_embeddings(nn.Identity())  # `words` has them
-        self.words: TrainedWords | FrozenWords
+        words: TrainedWords | FrozenWords
         if section.frozen_layers or section.lora_rank:
             markers = marker_ids(tokeniser) if section.marks else []
-            self.words = FrozenWords(table, markers, train_markers=not section.frozen_layers)
+            words = FrozenWords(table, markers, train_markers=not section.frozen_layers)
         else:
-            self.words = TrainedWords(table)
-        self.encoder = encoder(model, section.frozen_layers)
+            words = TrainedWords(table)
+        super().__init__(
+            tokeniser,
+            words,
+            encoder(model, section.frozen_layers),
+            keeps=section.frozen_layers > 0,
+            adapted=section.lora_rank > 0,
+        )
+        self.dropout, self.pooling = section.dropout, section.pooling
         if section.lora_rank:
             add_lora(model, section.lora_rank, section.frozen_layers, generator)
-        self._states = States(KEPT_BYTES) if section.frozen_layers else None
         parts = 3 if section.pooling == "cls_sum" else 2
         # nn.Linear's own initialisation would draw from torch's global generator.
         linear = nn.Linear(parts * self.encoder.width, relations, bias=section.biased, device="meta")
@@ -94,57 +88,17 @@ class SentenceTransformer(Extractor):
         assert isinstance(batch, PieceBatch)
         if self.training != (generator is not None):
             self.train(generator is not None)
-        enter = self._enter(batch) if self._states is None else self._recall(batch, self._states)
+        enter = self._enter(batch)
         vectors: list[Tensor] = []
         order: list[int] = []
         with nullcontext() if generator is None else DrawnDropout(generator):
             for group in groups(batch):
-                vectors.append(self._pool(enter(group), group))
+                vectors.append(self._pool(enter(group.sentences, group.pieces), group))
                 order += group.sentences
         together = torch.cat(vectors) if len(vectors) > 1 else vectors[0]
         if order == list(range(len(order))):
             return together
         return together[torch.from_numpy(np.argsort(order)).to(together.device)]
-
-    @torch.no_grad()
-    def export(self, folder: Path) -> None:
-        """Write the encoder and its tokeniser as a folder that `transformers` loads and a config may name."""
-        model = without_lora(self.encoder.model) if self._adapted else self.encoder.model
-        table = self.words.table()
-        model.set_input_embeddings(nn.Embedding(len(table), table.shape[1], _weight=table))
-        model.config.vocab_size = len(table)
-        try:
-            with quiet():
-                model.save_pretrained(folder)
-                self._tokeniser.save_pretrained(folder)
-        finally:
-            model.set_input_embeddings(nn.Identity())
-
-    def _enter(self, batch: PieceBatch) -> Callable[[Group], Tensor]:
-        """How a group's pieces enter the layers that are trained: by their vectors, each looked up once."""
-        values, place = self.words.distinct(batch.words)
-        return lambda group: self.encoder.enter(F.embedding(place[group.pieces], values))
-
-    def _recall(self, batch: PieceBatch, kept: States) -> Callable[[Group], Tensor]:
-        """Likewise where layers are frozen: by what these made of the sentence.
-
-        They read each sentence by itself, so that it is the same to the last bit whenever and wherever it is
-        read, and whether or not it was kept.
-        """
-        starts, keys = batch.starts.tolist(), batch.words.cpu().numpy()
-
-        @torch.inference_mode(False)
-        @torch.no_grad()
-        def frozen(ids: Tensor) -> Tensor:
-            values, place = self.words.distinct(ids)
-            return self.encoder.enter(values[place][None])[0]
-
-        def states(group: Group) -> Tensor:
-            spans = [slice(starts[one], starts[one + 1]) for one in group.sentences]
-            found = [kept.get(keys[span].tobytes(), partial(frozen, batch.words[span])) for span in spans]
-            return nn.utils.rnn.pad_sequence(found, batch_first=True)
-
-        return states
 
     def _pool(self, states: Tensor, group: Group) -> Tensor:
         """From what enters the trained layers to one vector a sentence."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.data.bags import SCORED_AT_ONCE, Bags, slices
+from fedrel.data.bags import Bags, slices
 from fedrel.federation.journal import Entry
 from fedrel.federation.materials import Materials
 from fedrel.federation.messages import Arrays, Message, RefusedError
@@ -66,13 +66,11 @@ class Desk:
         """Each relation's probability for each test bag, [B, R], under the given weights."""
         import torch
 
-        from fedrel.extractors.bags import HEADS
-
         self.extractor.begin(weights)
         with torch.inference_mode():
             parts = [
-                HEADS[head].probabilities(self.extractor, self.batch(part)).cpu().numpy()
-                for part in slices(bags, SCORED_AT_ONCE)
+                self.extractor.probabilities(head, self.batch(part)).cpu().numpy()
+                for part in slices(bags, self.materials.inputs.at_once)
             ]
         return np.concatenate(parts)
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from fedrel.data.columns import Corpus
+from fedrel.data.documents.columns import DocumentCorpus
+
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedrel.data.columns import Corpus
     from fedrel.extractors.batch import Batch
 
 
@@ -31,7 +33,7 @@ class Entry:
 class Journal:
     """Collects an entry while a site trains. Sentences of `NA` pairs have nothing to express: left out."""
 
-    def __init__(self, corpus: Corpus, truth_known: bool, watched: npt.NDArray[np.int64]) -> None:
+    def __init__(self, corpus: Corpus | DocumentCorpus, truth_known: bool, watched: npt.NDArray[np.int64]) -> None:
         self._corpus, self._truth_known, self._watched = corpus, truth_known, watched
         self.entry = Entry()
 
@@ -39,6 +41,7 @@ class Journal:
         """Note how much each sentence of a batch was trained on (0 to 1)."""
         if not self._truth_known and not len(self._watched):
             return
+        assert isinstance(self._corpus, Corpus), "documents have nothing to follow"
         weight = weights.detach().cpu().numpy().astype(np.float64)
         facts = np.asarray(self._corpus.relation[batch.rows]) != 0
         if self._truth_known:

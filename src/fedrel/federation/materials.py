@@ -9,9 +9,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from fedrel.data.bags import Bags, by_triple, singles
 from fedrel.data.columns import Corpus, open_corpus
+from fedrel.data.documents.columns import DocumentCorpus, open_documents
 from fedrel.data.partition import Partition
 from fedrel.extractors.inputs import Inputs, open_inputs
+from fedrel.federation.messages import RefusedError
 
 Ints = npt.NDArray[np.int64]
 
@@ -20,13 +23,26 @@ Ints = npt.NDArray[np.int64]
 class Materials:
     """What a run's processes work with: text as columns and as the model reads it, and who holds which rows."""
 
-    corpus: Corpus
+    text: Corpus | DocumentCorpus
     inputs: Inputs
     vocabulary_size: int  # PCNN's; a transformer brings its own
     partition: Partition
     validation: Ints  # labelled rows that the coordinator holds and every site may read (FedED's D_v)
     watched: Ints  # rows that journals follow for the case study
     truth_known: bool
+
+    @property
+    def corpus(self) -> Corpus:
+        """The text as sentences; a method that asks for it cannot work with documents."""
+        if not isinstance(self.text, Corpus):
+            raise RefusedError("this method reads sentences, but the data are documents")
+        return self.text
+
+    def bags(self, rows: Ints) -> Bags:
+        """What sites train on: a bag for each triple of the rows, or each document by itself."""
+        if isinstance(self.text, Corpus):
+            return by_triple(self.text, rows)
+        return singles(rows, np.zeros_like(rows), rows)
 
     def save(self, folder: Path) -> None:
         """Leave it for other processes of this machine, which map what they need."""
@@ -36,7 +52,8 @@ class Materials:
         for name, array in arrays.items():
             np.save(folder / f"{name}.npy", array)
         rest = {
-            "corpus": str(self.corpus.folder),
+            "corpus": str(self.text.folder),
+            "documents": isinstance(self.text, DocumentCorpus),
             "vocabulary_size": self.vocabulary_size,
             "truth_known": self.truth_known,
             "names": self.partition.names,
@@ -51,10 +68,10 @@ class Materials:
             np.load(folder / f"{name}.npy", mmap_mode="r")
             for name in ("validation", "watched", "order", "bounds")
         )
-        corpus = open_corpus(Path(rest["corpus"]))
+        text = (open_documents if rest["documents"] else open_corpus)(Path(rest["corpus"]))
         return cls(
-            corpus=corpus,
-            inputs=open_inputs(folder, corpus),
+            text=text,
+            inputs=open_inputs(folder, text),
             vocabulary_size=rest["vocabulary_size"],
             partition=Partition(order, bounds, tuple(rest["names"])),
             validation=validation,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.data.bags import SCORED_AT_ONCE, Bags, by_triple, singles, slices
+from fedrel.data.bags import Bags, singles, slices
 from fedrel.extractors.batching import shuffled
 from fedrel.extractors.correction import Correction
 from fedrel.federation.journal import Journal
@@ -42,7 +42,7 @@ class Site:
     ) -> None:
         self.number, self.round = number, round_
         self.extractor = desk.extractor
-        self.journal = Journal(desk.materials.corpus, desk.materials.truth_known, desk.materials.watched)
+        self.journal = Journal(desk.materials.text, desk.materials.truth_known, desk.materials.watched)
         self.memo: dict[str, Any] = {}  # what a method notes while it answers
         self._desk, self._messages = desk, messages
         self._remembered: dict[str, npt.NDArray[np.float32]] = {}
@@ -61,8 +61,8 @@ class Site:
 
     @cached_property
     def bags(self) -> Bags:
-        """The site's bags, one a triple."""
-        return by_triple(self._desk.materials.corpus, self.rows)
+        """The site's bags, one a triple; of documents, each by itself."""
+        return self._desk.materials.bags(self.rows)
 
     @property
     def validation(self) -> Bags:
@@ -184,8 +184,8 @@ class Site:
 
         with torch.inference_mode():
             parts = [
-                sentence_probabilities(self.extractor, self._desk.batch(part)).cpu().double().numpy()
-                for part in slices(bags, SCORED_AT_ONCE)
+                sentence_probabilities(self.extractor, batch).cpu().double().numpy()
+                for batch in self.scan(bags)
             ]
         return np.concatenate(parts)
 
@@ -194,17 +194,17 @@ class Site:
         import torch
 
         with torch.no_grad():
-            parts = [
-                self.extractor.encode(self._desk.batch(part))
-                for part in slices(self.singles(rows), SCORED_AT_ONCE)
-            ]
+            parts = [self.extractor.encode(batch) for batch in self.scan(self.singles(rows))]
         return torch.cat(parts)
+
+    def scan(self, bags: Bags) -> Iterator[Batch]:
+        """Once through bags, in order and in batches of any size: to look at them, not to train."""
+        for part in slices(bags, self._desk.materials.inputs.at_once):
+            yield self._desk.batch(part)
 
     def read(self, head: str, batch: Batch) -> Reading:
         """What a bag head makes of a batch, in training; the journal notes it."""
-        from fedrel.extractors.bags import HEADS
-
-        reading = HEADS[head].read(self.extractor, batch, self.dropout)
+        reading = self.extractor.read(head, batch, self.dropout)
         self.journal.trained(batch, reading.weights)
         return reading
 

@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.data.bags import SCORED_AT_ONCE, Bags, slices
+from fedrel.data.bags import Bags, slices
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer
 from fedrel.federation.handover import hand_over
@@ -51,6 +51,7 @@ class WorkerEngine:
     def __init__(self, config: Config, materials: Materials, states: Path, workers: int) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="fedrel-")
         folder = Path(self._folder.name)
+        self._at_once = materials.inputs.at_once
         hand_over(folder, config, materials, states)
         command = [sys.executable, "-m", "fedrel.federation.worker", str(folder)]
         self._workers = [
@@ -81,7 +82,7 @@ class WorkerEngine:
                 {"verb": "score", "head": head},
                 {"rows": part.rows, "bounds": part.bounds, "labels": part.labels, "keys": part.keys},
             )
-            for part in slices(bags, SCORED_AT_ONCE)
+            for part in slices(bags, self._at_once)
         ]
         answers = self._spread(Block({"verb": "weights"}, weights), tasks)
         return np.concatenate([arrays["scores"] for _, arrays in answers])

@@ -46,7 +46,7 @@ BY_BYTES = (
     "The same development metric over all bytes that the sites had sent by then, on a logarithmic scale:"
     " further left is cheaper."
 )
-LABELS = "How many training sentences of each relation each site holds; a gap is none. Colour goes by powers."
+LABELS = "How many training examples of each relation each site holds; a gap is none. Colour goes by powers."
 SIMILARITIES = {
     "first": "The mean cosine similarity of each class vector to the site's other ones, after the first round"
     " in which the site was active. The smaller, the stronger the colour: a vector that stands further apart."

@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _TERMINAL = 80  # characters
-_DEAREST = ("p_mean", "precision", "recall", "up", "seconds", CHOSEN, "worst_site")  # after the first metric
+_DEAREST = (
+    "f1",
+    "p_mean",
+    "precision",
+    "recall",
+    "up",
+    "seconds",
+    CHOSEN,
+    "worst_site",
+)  # after the first metric
 
 
 def comparison_rows(runs: Mapping[str, Sequence[Path]]) -> list[Row]:

@@ -21,6 +21,9 @@ _LABELS = {
     "recall": "Recall",
     "macro_f1": "Macro F1",
     "accuracy": "Accuracy",
+    "intra_f1": "F1 within sentences",
+    "inter_f1": "F1 across sentences",
+    "ign_f1": "Ign F1",
 }
 
 

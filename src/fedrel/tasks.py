@@ -1,0 +1,90 @@
+"""What a model is asked in the end, and how good its answers are: facts by probability, labels, or documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrel.data.bags import Bags, by_pair, singles
+from fedrel.data.columns import Corpus
+from fedrel.data.documents.columns import DocumentCorpus
+from fedrel.data.documents.seen import seen_in_training
+from fedrel.evaluation.classification import Classification
+from fedrel.evaluation.findings import Findings, Gold
+from fedrel.evaluation.ranking import Ranking, rank
+
+if TYPE_CHECKING:
+    from fedrel.config import Evaluation
+    from fedrel.prepare import Dataset
+
+Ints = npt.NDArray[np.int64]
+Outcome = Ranking | Classification | Findings
+Score = Callable[[str, Bags], npt.NDArray[np.floating[Any]]]
+"""Asks the model: a bag head and bags to their probabilities."""
+
+
+class Task(Protocol):
+    """What is asked about rows of a corpus, and what the answers come to."""
+
+    def evaluate(self, rows: Ints, head: str, score: Score) -> Outcome:
+        """How good the model is on these rows; `head` is its method's own bag head."""
+
+
+def task(section: Evaluation, data: Dataset) -> Task:
+    """The task that a config names."""
+    if isinstance(data.text, DocumentCorpus):
+        return Documents(data.text, data.train)
+    return Sentences(data.text) if section.task == "classification" else Facts(data.text)
+
+
+class Facts:
+    """Facts about entity pairs, by probability."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self._corpus = corpus
+
+    def evaluate(self, rows: Ints, head: str, score: Score) -> Ranking:
+        """A bag for each pair, and all facts but `NA`, surest first."""
+        bags = by_pair(self._corpus, rows)
+        pair = np.searchsorted(bags.keys, self._corpus.pair[rows])
+        return rank(score(head, bags), np.stack([pair, self._corpus.relation[rows]], axis=1))
+
+
+class Sentences:
+    """Each sentence's likeliest relation."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self._corpus = corpus
+
+    def evaluate(self, rows: Ints, head: str, score: Score) -> Classification:
+        """Each sentence by itself, whatever the bag head."""
+        gold = np.asarray(self._corpus.relation[rows], dtype=np.int64)
+        scores = score("none", singles(rows, gold, rows))
+        return Classification(scores.argmax(1), gold, list(self._corpus.relations))
+
+
+class Documents:
+    """The relations of each document's pairs."""
+
+    def __init__(self, corpus: DocumentCorpus, training: Ints) -> None:
+        self._corpus, self._training = corpus, training
+        self._known: dict[bytes, Gold] = {}  # by rows: every round asks about the same
+
+    def evaluate(self, rows: Ints, head: str, score: Score) -> Findings:
+        """Each document by itself, with all pairs that are not left out."""
+        scores = score("none", singles(rows, np.zeros_like(rows), rows))
+        if rows.tobytes() not in self._known:
+            self._known[rows.tobytes()] = self._gold(rows)
+        return Findings.of(scores, self._known[rows.tobytes()], list(self._corpus.relations))
+
+    def _gold(self, rows: Ints) -> Gold:
+        corpus, pairs = self._corpus, self._corpus.pairs_of(rows)
+        return Gold(
+            document=np.searchsorted(corpus.pair_starts, pairs, side="right") - 1,
+            facts=corpus.labels(pairs),
+            intra=corpus.intra[pairs].astype(np.bool_),
+            seen=seen_in_training(corpus, self._training, pairs),
+        )
