@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
+from fedrel.deployment.cli import add_to
 from fedrel.errors import UserError
 
 if TYPE_CHECKING:
@@ -69,12 +70,15 @@ def run(
         Path | None, typer.Option(help="The run folder; default: runs/CONFIG-METHOD-seed-N.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
+    engine: Annotated[
+        str, typer.Option(metavar="KIND", help="local, workers, flower-simulation or flower.")
+    ] = "",
 ) -> None:
     """Train one method and write a run folder."""
     from fedrel.console import console, watching
     from fedrel.experiment import run as train
 
-    chosen = _config(config, settings)
+    chosen = _config(config, [*settings, *([f'engine.kind="{engine}"'] if engine else [])])
     folder = out or Path("runs") / f"{Path(config).stem}-{chosen.method}-seed-{chosen.seed}"
     with watching() as watch:
         result = train(chosen, folder, resume=resume, watcher=watch(chosen.method, chosen))
@@ -189,13 +193,17 @@ def partition(
 def predict(
     model: Annotated[Path, typer.Argument(help="A model folder, as a run leaves it.")],
     texts: Annotated[
-        list[Path], typer.Argument(metavar="INPUT", help="JSON lines with h and t, or raw text.")
+        list[Path],
+        typer.Argument(
+            metavar="INPUT",
+            help="JSON lines with h and t, or raw text; for a model of documents, PubTator or DocRED's JSON.",
+        ),
     ],
     kb: Annotated[Path | None, typer.Option(help="For raw text: a KB whose names to look for.")] = None,
     threshold: Annotated[float, typer.Option(min=0, max=1, help="The least probability to report.")] = 0.5,
     out: Annotated[Path | None, typer.Option(help="Write JSON lines here instead of the terminal.")] = None,
 ) -> None:
-    """Extract relations from new text; sentences about the same pair are pooled."""
+    """Extract relations from new text. Sentences about the same pair are pooled; documents are read one by one."""
     from fedrel.predict import write_predictions
 
     write_predictions(model, texts, kb, threshold, out)
@@ -211,6 +219,9 @@ def presets() -> None:
     width = max(map(len, known()), default=0)
     for name, about in known().items():
         Console().print(f"{name:{width}}  {about}", markup=False, highlight=False, soft_wrap=True)
+
+
+add_to(app)
 
 
 def _config(name: str, settings: Sequence[str]) -> Config:

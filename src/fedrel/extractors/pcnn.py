@@ -6,15 +6,24 @@ Zeng et al. 2015, *Distant Supervision for Relation Extraction via Piecewise Con
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from fedrel.errors import UserError
+from fedrel.extractors import kernels
 from fedrel.extractors.base import Extractor
 from fedrel.extractors.batch import Batch
 from fedrel.extractors.piecewise import convolve_and_pool, lay_out
 from fedrel.extractors.rows import RowEmbedding
+from fedrel.federation.weights import Weights
+
+if TYPE_CHECKING:
+    from fedrel.extractors.kernels.scoring import Table
 
 
 class PCNN(Extractor):
@@ -28,6 +37,9 @@ class PCNN(Extractor):
     `vectors` [vocabulary_size, word_dimension] are the words' first vectors; those of a row of zeros, as of
     every word where no vectors are given, are drawn. `bias` is the classifier's: without it, its rows
     are the class vectors themselves.
+
+    Where numba is installed, kernels of our own compute all this in float32 on the CPU. Elsewhere, and to compare
+    with, `piecewise` does in plain PyTorch.
     """
 
     def __init__(
@@ -64,14 +76,83 @@ class PCNN(Extractor):
             self.classifier.weight.copy_(_xavier(relations, 3 * filters, generator))
             if bias:
                 self.classifier.bias.zero_()
+        self._table: Table | None = None
+        self._begun: object = None  # the state of the weights after `begin`
 
     def encode(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
-        """The vector of each sentence, [S, 3 * filters]."""
-        words, inverse = self.words.distinct(batch.words)
-        entities = torch.stack([batch.head, batch.tail])
-        layout = lay_out(inverse, batch.starts, entities, reach=self.max_length, window=self.window)
-        tables = (words, self.head_positions, self.tail_positions)
-        return convolve_and_pool(tables, self.filters, self.filters_bias, layout)
+        """The vector of each sentence, [S, 3 * filters].
+
+        Without gradients, a word that was met before with the same weights costs a look into a table.
+        """
+        if not self._has_kernels():
+            words, inverse = self.words.distinct(batch.words)
+            entities = torch.stack([batch.head, batch.tail])
+            layout = lay_out(inverse, batch.starts, entities, reach=self.max_length, window=self.window)
+            tables = (words, self.head_positions, self.tail_positions)
+            return convolve_and_pool(tables, self.filters, self.filters_bias, layout)
+        if torch.is_grad_enabled():
+            from fedrel.extractors.kernels.graph import encode
+
+            return encode(self, batch)
+        if self._table is None:
+            from fedrel.extractors.kernels.scoring import Table
+
+            self._table = Table()
+        return self._table.encode(self, batch, self._state())
+
+    def can_fit(self) -> bool:
+        """Whether `fit` does what training would do: kernels can run, and nothing is frozen or corrected."""
+        trained = all(weight.requires_grad for weight in self.parameters() if weight is not self.words.weight)
+        return trained and not self._is_corrected() and self._has_kernels()
+
+    def fit(
+        self,
+        batch: Batch,
+        orders: Sequence[npt.NDArray[np.int64]],
+        *,
+        batch_size: int,
+        lr: float,
+        weight_decay: float,
+        seed: int,
+    ) -> npt.NDArray[np.float64]:
+        """Train on plain cross-entropy, as `HEADS["none"]` and `SGD` do, many times as fast: each step's loss.
+
+        `orders` are the orders of the bags, one for each epoch; a step takes `batch_size` of them, an epoch's
+        last one what is left, and its loss is the mean over their sentences. Dropout is not drawn from a torch
+        generator: it follows from `seed`, as `kernels.chance.kept` shows.
+        """
+        from fedrel.extractors.kernels.fitting import fit
+
+        return fit(self, batch, orders, batch_size, lr, weight_decay, seed)
+
+    def begin(self, weights: Weights) -> None:
+        """Start a site's work from `weights`. If the last site left them as they were, the table still holds."""
+        before = self._state() if weights is self._base else None
+        super().begin(weights)
+        now = self._state()
+        if self._table is not None and before is not None and self._table.state == before == self._begun:
+            self._table.state = now
+        self._begun = now
+
+    def _has_kernels(self) -> bool:
+        return self.filters.dtype is torch.float32 and self.filters.is_cpu and kernels.available()
+
+    def _is_corrected(self) -> bool:
+        """Whether words move by more than their gradients and decay, and so even where no step touches them."""
+        return self.words._course is not None
+
+    def _state(self) -> object:
+        """What differs whenever any weight of the encoder does; None where there is no telling."""
+        if self._is_corrected():
+            return None
+        weights = (
+            self.words.weight,
+            self.head_positions,
+            self.tail_positions,
+            self.filters,
+            self.filters_bias,
+        )
+        return self.words.scale, *((weight.data_ptr(), weight._version) for weight in weights)
 
 
 def _word_vectors(size: int, dimension: int, given: Tensor | None, generator: torch.Generator) -> Tensor:

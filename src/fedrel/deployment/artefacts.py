@@ -1,0 +1,174 @@
+"""What all must agree on, as a folder with a manifest: published by the coordinator, checked by every site.
+
+An artefact is one or two files; its fingerprint is a SHA-256. All of them hold public things only: the experiment,
+the relation map, the vocabulary of public vectors or the name and fingerprint of a public encoder, the knowledge
+base, and the labelled sentences that the coordinator gives away (FedED's D_v).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrel.config import Config
+from fedrel.data.instances import Instance
+from fedrel.data.kb import KnowledgeBase, read_kb
+from fedrel.data.readers import opennre
+from fedrel.data.relations import RelationMap, read_relations
+from fedrel.data.vectors import Vectors
+from fedrel.deployment.experiment import AWAY, Reading
+from fedrel.errors import UserError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+FILES = {  # of each artefact, in the order in which they are listed and compared
+    "config": ("config.json",),
+    "relations": ("relations.json",),
+    "vocabulary": ("words.json", "vectors.npy"),
+    "encoder": ("encoder.json",),
+    "knowledge_base": ("knowledge_base.tsv",),
+    "validation": ("validation.jsonl",),
+}
+_AGAIN = "get the folder from the coordinator again (`fedrel coordinator publish` writes it)"
+
+
+@dataclass(frozen=True)
+class Artefacts:
+    """A published folder."""
+
+    folder: Path
+
+    @cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """The SHA-256 of each artefact, as the manifest has it."""
+        return {name: str(about["sha256"]) for name, about in self._manifest["artefacts"].items()}
+
+    @property
+    def fingerprint(self) -> str:
+        """One over all."""
+        return over(self.fingerprints)
+
+    @property
+    def files(self) -> dict[str, dict[str, str]]:
+        """By artefact, its files and the SHA-256 that the manifest has for each."""
+        return {name: dict(about["files"]) for name, about in self._manifest["artefacts"].items()}
+
+    def check(self) -> None:
+        """Refuse a folder whose files are not those that its manifest lists."""
+        for name, files in self.files.items():
+            for file, expected in files.items():
+                path = self.folder / file
+                if not path.is_file():
+                    raise UserError(f"{name}: {file} is missing", file=self.folder, remedy=_AGAIN)
+                if digest(path) != expected:
+                    problem = f"{name}: {file} is not the file that was published (its SHA-256 differs)"
+                    raise UserError(problem, file=self.folder, remedy=_AGAIN)
+            if over(files) != self.fingerprints[name]:
+                raise UserError(f"{name}: the manifest contradicts itself", file=self.folder, remedy=_AGAIN)
+
+    @cached_property
+    def config(self) -> Config:
+        """The experiment. Vectors and encoder go by a name, not by the path that the coordinator has them under."""
+        tree = self._experiment["config"]
+        about = {"data": AWAY, "evaluation": {"task": "documents"}}
+        return Config.model_validate(tree | (about if tree["extractor"]["kind"] == "document" else {}))
+
+    @cached_property
+    def reading(self) -> Reading:
+        """How text becomes numbers."""
+        return Reading.model_validate(self._experiment["reading"])
+
+    @cached_property
+    def relations(self) -> RelationMap:
+        """The classes, in order."""
+        return read_relations(self.folder / "relations.json")
+
+    @cached_property
+    def knowledge_base(self) -> KnowledgeBase | None:
+        """The facts that text is aligned with, if there are any."""
+        path = self.folder / "knowledge_base.tsv"
+        return read_kb(path) if path.exists() else None
+
+    @cached_property
+    def words(self) -> list[str] | None:
+        """The vocabulary, of a model that has one."""
+        path = self.folder / "words.json"
+        return list(_read(path)) if path.exists() else None
+
+    @cached_property
+    def vectors(self) -> Vectors | None:
+        """The vocabulary with its vectors, mapped from the disk."""
+        if self.words is None:
+            return None
+        return Vectors(self.words, np.load(self.folder / "vectors.npy", mmap_mode="r"))
+
+    @cached_property
+    def encoder(self) -> dict[str, str] | None:
+        """The encoder's name and fingerprint, of a model that has one."""
+        path = self.folder / "encoder.json"
+        return dict(_read(path)) if path.exists() else None
+
+    def validation(self) -> Iterator[Instance]:
+        """The coordinator's labelled sentences for all."""
+        path = self.folder / "validation.jsonl"
+        return opennre.read(path, relations=self.relations) if path.exists() else iter(())
+
+    @cached_property
+    def _experiment(self) -> dict[str, Any]:
+        return dict(_read(self.folder / "config.json"))
+
+    @cached_property
+    def _manifest(self) -> dict[str, Any]:
+        path = self.folder / MANIFEST
+        if not path.exists():
+            raise UserError("holds no published artefacts", file=self.folder, remedy=_AGAIN)
+        manifest = dict(_read(path))
+        if manifest.get("format") != FORMAT:
+            raise UserError(f"has format {manifest.get('format')}, this version reads {FORMAT}", file=path)
+        return manifest
+
+
+def shape(config: Config) -> dict[str, Any]:
+    """Of a config, what all must agree on.
+
+    Where vectors and encoder lie is each machine's own matter: their fingerprints are compared instead. How many
+    rounds there are is the coordinator's, within each site's limit.
+    """
+    tree = config.model_dump(mode="json", include={"seed", "method", "methods", "extractor", "training"})
+    for key in ("vectors", "encoder"):
+        tree["extractor"].pop(key, None)
+    for key in ("rounds", "device"):
+        del tree["training"][key]
+    return tree
+
+
+def differences(mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
+    """The names of the artefacts that are not the same."""
+    return [name for name in dict.fromkeys((*FILES, *mine, *theirs)) if mine.get(name) != theirs.get(name)]
+
+
+def over(parts: Mapping[str, str]) -> str:
+    """One fingerprint for several, by name; of a single one, itself."""
+    if len(parts) == 1:
+        return next(iter(parts.values()))
+    return hashlib.sha256(json.dumps(sorted(parts.items())).encode()).hexdigest()
+
+
+def digest(path: Path) -> str:
+    """A file's SHA-256."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot be read: {error}", file=path, remedy=_AGAIN) from error

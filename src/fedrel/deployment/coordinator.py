@@ -1,0 +1,111 @@
+"""The coordinator's side of an experiment: publish it, prepare what is evaluated here, hand the run to Flower."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrel.config import Config, PCNNSection
+from fedrel.data.columns import DEV, TEST
+from fedrel.data.vectors import Vocabulary
+from fedrel.deployment.artefacts import Artefacts, shape
+from fedrel.deployment.columns import Part, Progress, materials, read_columns
+from fedrel.deployment.experiment import AWAY, Experiment
+from fedrel.deployment.folders import CONNECTION, CoordinatorFolder
+from fedrel.deployment.numbering import published_triples
+from fedrel.deployment.publishing import PUBLISHED, publish
+from fedrel.errors import UserError
+from fedrel.federation.flower.folders import Coordinator, save_coordinator, unseen
+from fedrel.files import write_text
+from fedrel.prepare import Dataset, Preparation
+
+
+def publish_experiment(
+    folder: CoordinatorFolder, experiment: Experiment, progress: Progress | None = None
+) -> Artefacts:
+    """Write the artefacts for the sites, and the coordinator's own labelled text as columns."""
+    artefacts = publish(experiment, folder.artefacts)
+    shutil.rmtree(folder.preparation, ignore_errors=True)
+    shared, config = experiment.shared, experiment.config
+    parts = [Part(DEV, shared.dev, shared.format), Part(TEST, shared.test, shared.format)]
+    text = read_columns(parts, artefacts, folder.preparation / "corpus", progress)
+    for name, split in (("dev", DEV), ("test", TEST)):
+        if not len(text.rows(split)):
+            raise UserError(f"shared.{name} has nothing to evaluate on", remedy="check its files")
+    held = unseen(folder.federation.sites)
+    own = materials(text, held, artefacts, config, folder.preparation, progress)
+    dataset = Dataset(text, np.zeros(0, np.int64), text.rows(DEV), text.rows(TEST))
+    words = None if artefacts.words is None else Vocabulary(tuple(artefacts.words))
+    ready = Preparation(dataset, own, words, artefacts.vectors)
+    triples = len(published_triples(artefacts.knowledge_base))
+    save_coordinator(folder.preparation, Coordinator(ready, triples, artefacts.fingerprints))
+    return artefacts
+
+
+def run_experiment(
+    folder: CoordinatorFolder,
+    experiment: Experiment,
+    name: str,
+    *,
+    resume: bool,
+    say: Callable[[str], None] = print,
+) -> Path:
+    """Train between the sites that are connected, and wait for the end; returns the run folder."""
+    from fedrel.deployment.programs import write_connection
+    from fedrel.federation.flower.submit import submit
+
+    check_published(folder, experiment)
+    out = folder.runs.absolute() / name
+    request = {
+        "config": asked(experiment, folder.federation.sites).model_dump(mode="json"),
+        "coordinator": str(folder.path.absolute()),
+        "out": str(out),
+        "resume": resume,
+    }
+    file = folder.runs.absolute() / f"{name}.request.json"
+    write_text(file, json.dumps(request, indent=1))
+    write_connection(folder)
+    submit(file, home=folder.flower.absolute(), connection=CONNECTION, say=say)
+    return out
+
+
+def check_published(folder: CoordinatorFolder, experiment: Experiment) -> None:
+    """Refuse an experiment that is not the one the sites were given."""
+    artefacts = Artefacts(folder.artefacts)
+    pairs = {"": (shape(experiment.config), shape(artefacts.config))}
+    pairs["shared."] = (experiment.shared.reading.model_dump(), artefacts.reading.model_dump())
+    for prefix, (wanted, published) in pairs.items():
+        if different := _different(wanted, published):
+            problem = f"{prefix}{different} is not as it was published"
+            remedy = "run `fedrel coordinator publish` and give the artefacts to the sites again"
+            raise UserError(problem, file=folder.artefacts, remedy=remedy)
+
+
+def asked(experiment: Experiment, sites: list[str]) -> Config:
+    """The config that the coordinator works and asks with: without a path to vectors or anybody's text."""
+    tree: dict[str, Any] = experiment.config.model_dump(mode="json", exclude={"data", "sweep"})
+    if isinstance(experiment.config.extractor, PCNNSection):
+        tree["extractor"]["vectors"] = PUBLISHED
+    if tree["extractor"]["kind"] == "document":
+        tree["data"] = AWAY
+    tree["partition"] = {"sites": len(sites)}
+    tree["engine"]["kind"] = "flower"
+    tree["case_study"] = 0  # it would show sentences of training, which are not here
+    return Config.model_validate(tree)
+
+
+def _different(wanted: Mapping[str, Any], published: Mapping[str, Any]) -> str | None:
+    """The first key whose values differ, dotted."""
+    for key in dict.fromkeys((*wanted, *published)):
+        one, other = wanted.get(key), published.get(key)
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            if inner := _different(one, other):
+                return f"{key}.{inner}"
+        elif one != other:
+            return key
+    return None

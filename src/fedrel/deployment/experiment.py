@@ -1,0 +1,162 @@
+"""An experiment between real sites: a config as always, and a `[shared]` table for what all must agree on.
+
+The sites' text is nowhere in it. What would need it in one place is refused here, before anything is published.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from fedrel.config import Config, PCNNSection, apply_setting, parse, resolve_paths
+from fedrel.data.documents.readers import READERS as DOCUMENTS
+from fedrel.data.readers import READERS
+from fedrel.deployment.tables import Table, check, read_tree
+from fedrel.document_config import DocumentSection
+from fedrel.errors import UserError, nearest
+from fedrel.methods.base import method, methods
+
+AWAY = {"corpus": "documents", "train": ["at the sites"], "test": ["at the coordinator"]}
+"""What `[data]` says in an experiment about documents: that they are, and not where."""
+
+
+class Reading(Table):
+    """How every site reads its own files, so that the same text becomes the same numbers."""
+
+    na_rate: float = Field(0.1, ge=0, le=1)
+    """Of raw text: the share of the unrelated pairs that are kept as `NA`."""
+    na_seed: int = 0
+    """Chooses which."""
+    pair_types: tuple[tuple[str, str], ...] | None = None
+    """Of documents in PubTator or DocRED: the types of head and tail that make a pair; without it, all do."""
+    directions: Literal["both", "once"] = "both"
+    """Of PubTator: whether two entities that could stand either way round are asked about both ways."""
+
+
+class Shared(Reading):
+    """What all sites must agree on, and the coordinator's own labelled text.
+
+    Paths are relative to FEDREL_DATA or the file's own folder, as in every config.
+    """
+
+    knowledge_base: Path | None = None
+    """A TSV of facts, for sites that align raw text; published."""
+    relations: Path | None = None
+    """The relation map; without one, the knowledge base's relations by name."""
+    validation: tuple[Path, ...] = ()
+    """Labelled sentences that every site gets to read (FedED's D_v); published."""
+    dev: tuple[Path, ...] = Field(min_length=1)
+    """The coordinator's own, to choose the best round by."""
+    test: tuple[Path, ...] = Field(min_length=1)
+    """The coordinator's own, to measure the result on."""
+    format: str = "jsonl"
+    """Of the three above."""
+
+    @property
+    def reading(self) -> Reading:
+        """The part that sites need."""
+        return Reading(**{name: getattr(self, name) for name in Reading.model_fields})
+
+    @property
+    def files(self) -> list[Path]:
+        """Every file that it names."""
+        named = (self.knowledge_base, self.relations, *self.validation, *self.dev, *self.test)
+        return [path for path in named if path is not None]
+
+
+class _SharedPart(Table):
+    shared: Shared
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A config that fits real sites, and what they share."""
+
+    config: Config
+    shared: Shared
+
+
+def load_experiment(path: Path, settings: Sequence[str] = ()) -> Experiment:
+    """Read an experiment file; what may not run between real sites is refused."""
+    tree = read_tree(path)
+    for setting in settings:
+        apply_setting(tree, setting)
+    if "shared" not in tree:
+        remedy = "add a [shared] table: docs/deployment.md has one to begin with"
+        raise UserError("says nothing of what the sites share", file=path, remedy=remedy)
+    shared = check(_SharedPart, {"shared": tree.pop("shared")}, path).shared
+    for section in ("data", "partition"):
+        if section in tree:
+            problem = f"[{section}] describes text that is in one place"
+            raise UserError(
+                problem, file=path, remedy="leave it out: each site has its own, in its site.toml"
+            )
+    if tree.get("extractor") == "document" or dict(tree.get("extractor", {})).get("kind") == "document":
+        tree |= {"data": AWAY, "evaluation": {"task": "documents"} | tree.get("evaluation", {})}
+    config = resolve_paths(parse(tree, str(path)), path.parent)
+    experiment = Experiment(_with_defaults(config), _absolute(shared, path.parent))
+    _check(experiment, path)
+    return experiment
+
+
+def sends_triple_numbers(config: Config) -> bool:
+    """Whether sites name facts by their number in the published knowledge base, and so only those that it has."""
+    return getattr(method(config.method, config.methods), "keyed_triples", None) is False
+
+
+def _with_defaults(config: Config) -> Config:
+    """Between real sites, what tells less is the default: keyed triples, and a word table that stays as it is."""
+    known = methods()
+    options = dict(config.methods)
+    for part in config.method.split("+"):
+        if part in known and "keyed_triples" in known[part].model_fields:
+            options[part] = {"keyed_triples": True} | options.get(part, {})
+    changes: dict[str, Any] = {"methods": options}
+    section = config.extractor
+    choice = "train_words" in PCNNSection.model_fields and "train_words" not in section.model_fields_set
+    if isinstance(section, PCNNSection) and choice:
+        changes["extractor"] = section.model_copy(update={"train_words": False})
+    return config.model_copy(update=changes)
+
+
+def _check(experiment: Experiment, path: Path) -> None:
+    config, shared = experiment.config, experiment.shared
+    if reason := method(config.method, config.methods).simulation_only():
+        raise UserError(f"{config.method!r} is for simulation only: {reason}", file=path)
+    if isinstance(config.extractor, PCNNSection) and config.extractor.vectors == "corpus":
+        problem = 'extractor.vectors = "corpus" would take the vocabulary from the sites\' text'
+        remedy = 'name public vectors: a file in GloVe\'s form, or "glove"'
+        raise UserError(problem, file=path, remedy=remedy)
+    if shared.knowledge_base is None and shared.relations is None:
+        problem = "nobody could say which relations there are"
+        raise UserError(problem, file=path, remedy="name shared.relations or shared.knowledge_base")
+    known = DOCUMENTS if isinstance(config.extractor, DocumentSection) else READERS
+    if shared.format not in known:
+        problem = f"shared.format: no reader is called {shared.format!r}"
+        raise UserError(problem, file=path, remedy=nearest(shared.format, known))
+    if sends_triple_numbers(config):
+        if shared.knowledge_base is None:
+            problem = f"{config.method!r} names facts by their number in a knowledge base, and there is none"
+            remedy = "name shared.knowledge_base, or set keyed_triples = true"
+            raise UserError(problem, file=path, remedy=remedy)
+        if shared.na_rate:
+            problem = "pairs that the knowledge base does not list have no number that all sites agree on"
+            remedy = "set keyed_triples = true, or shared.na_rate = 0 and list NA pairs in the knowledge base"
+            raise UserError(problem, file=path, remedy=remedy)
+    for file in shared.files:
+        if not file.exists():
+            raise UserError("no such file", file=file, remedy=f"check [shared] in {path}")
+
+
+def _absolute(shared: Shared, folder: Path) -> Shared:
+    base = Path(os.environ.get("FEDREL_DATA") or folder).absolute()
+    one = {key: base / path for key in ("knowledge_base", "relations") if (path := getattr(shared, key))}
+    several = {
+        key: tuple(base / path for path in getattr(shared, key)) for key in ("validation", "dev", "test")
+    }
+    return shared.model_copy(update={**one, **several})

@@ -1,0 +1,195 @@
+"""Certificates and keys: an authority for the federation, TLS certificates it signs, a key pair for each site."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedrel.errors import UserError
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
+LOCAL = ("localhost", "127.0.0.1", "::1")
+YEAR = timedelta(days=365)
+
+
+@dataclass(frozen=True)
+class Authority:
+    """Who vouches for the federation's servers."""
+
+    certificate: x509.Certificate
+    key: EllipticCurvePrivateKey
+
+    def pem(self) -> bytes:
+        """The certificate, by which everybody knows the servers that it signed."""
+        return _pem(self.certificate)
+
+    def write(self, folder: Path) -> None:
+        """Certificate and key, for whoever may add servers later."""
+        write_public(folder / "ca.crt", self.pem())
+        write_private(folder / "ca.key", _private_pem(self.key))
+
+
+def new_authority(name: str, *, years: int = 10) -> Authority:
+    """A certificate that signs itself and others."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.hashes import SHA384
+
+    key = _new_key()
+    subject = _name(name)
+    builder = (
+        _begin(subject, subject, key, years)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    return Authority(builder.sign(key, SHA384()), key)
+
+
+def write_server_certificate(
+    authority: Authority, hosts: Sequence[str], certificate: Path, key_file: Path, *, years: int = 2
+) -> None:
+    """A TLS certificate for a program that listens under these names and addresses, and its key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.hashes import SHA384
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    key, issuer = _new_key(), authority.certificate
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
+    signed = (
+        _begin(_name(hosts[0]), issuer.subject, key, years)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(identifier, critical=False)
+        .sign(authority.key, SHA384())
+    )
+    write_public(certificate, _pem(signed))
+    write_private(key_file, _private_pem(key))
+
+
+def write_site_key(private: Path, public: Path, comment: str) -> None:
+    """An ECDSA key pair on P-384 in OpenSSH's form: what Flower knows a site by."""
+    from cryptography.hazmat.primitives import serialization as form
+
+    key = _new_key()
+    secret = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.OpenSSH, form.NoEncryption())
+    known = key.public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)
+    write_private(private, secret)
+    write_public(public, known + b" " + comment.encode() + b"\n")
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """A file that only its owner reads, from its first byte on."""
+    _write(path, content, 0o600)
+
+
+def write_public(path: Path, content: bytes) -> None:
+    """A file that everybody may read."""
+    _write(path, content, 0o644)
+
+
+def check_host(host: str) -> None:
+    """Refuse what cannot stand in a certificate as a machine's name or address."""
+    parts = host.split(".")
+    plain = all(part and part.isascii() and part.replace("-", "").isalnum() for part in parts)
+    if not plain and not _is_address(host):
+        problem = f"{host!r} is neither a host's name nor an address"
+        raise UserError(
+            problem, remedy="name the coordinator's machine as the sites reach it, without a port"
+        )
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except OSError as error:
+        raise UserError(f"cannot write: {error.strerror}", file=path) from error
+    with os.fdopen(handle, "wb") as file:
+        os.fchmod(handle, mode)  # whatever the user's umask
+        file.write(content)
+
+
+def _new_key() -> EllipticCurvePrivateKey:
+    try:
+        from cryptography.hazmat.primitives.asymmetric import ec
+    except ImportError as error:
+        problem = "the package `cryptography` is not installed"
+        raise UserError(problem, remedy="run `pip install 'fedrel[flower]'`") from error
+    return ec.generate_private_key(ec.SECP384R1())
+
+
+def _begin(
+    subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, years: int
+) -> x509.CertificateBuilder:
+    from cryptography import x509
+
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))  # clocks differ
+        .not_valid_after(now + years * YEAR)
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(common: str) -> x509.Name:
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common[:64])])
+
+
+def _alternative(host: str) -> x509.GeneralName:
+    from cryptography import x509
+
+    return x509.IPAddress(ipaddress.ip_address(host)) if _is_address(host) else x509.DNSName(host)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return certificate.public_bytes(Encoding.PEM)
+
+
+def _private_pem(key: EllipticCurvePrivateKey) -> bytes:
+    from cryptography.hazmat.primitives import serialization as form
+
+    return key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())

@@ -1,0 +1,123 @@
+"""Flower's programs as a federation's folders say: which flags, which environment, and how they are ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from fedrel.deployment.clientapp import write_programs
+from fedrel.deployment.folders import CONNECTION, CoordinatorFolder, SiteFolder
+from fedrel.deployment.policy import read_policy
+from fedrel.errors import UserError
+from fedrel.federation.flower.programs import environment, needs_flower
+from fedrel.files import write_text
+
+PATIENCE = 60.0  # seconds, for a program to listen
+GRACE = 10.0  # seconds, for a program to end when it is told to
+
+
+@dataclass(frozen=True)
+class Program:
+    """A command and the environment it runs in."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+
+
+def superlink(folder: CoordinatorFolder, listen: str = "0.0.0.0") -> Program:
+    """What the sites connect to: TLS, registered keys only, and nothing installed while it runs."""
+    needs_flower()
+    path = folder.path.absolute()
+    write_connection(folder)
+    command = [
+        *(sys.executable, "-m", "fedrel.deployment.superlink"),
+        *("--host", listen, "--port", str(folder.federation.port)),
+        *("--ssl-ca-certfile", str(path / "ca.crt")),
+        *("--ssl-certfile", str(path / "server.crt"), "--ssl-keyfile", str(path / "server.key")),
+        "--enable-supernode-auth",
+        "--disable-runtime-dependency-installation",
+        *("--database", str(path / "flower" / "superlink.db")),
+    ]
+    return Program(command, environment(path / "flower"))
+
+
+def supernode(folder: SiteFolder) -> Program:
+    """What answers at a site: it knows the coordinator by its authority, and is known by its key."""
+    needs_flower()
+    path, policy = folder.path.absolute(), read_policy(folder.path)
+    write_programs(path / "flower" / "bin")
+    command = [
+        "flower-supernode",
+        *("--superlink", policy.coordinator, "--root-certificates", str(path / "ca.crt")),
+        *("--auth-supernode-private-key", str(path / "site.key")),
+        *("--host", "127.0.0.1", "--port", str(policy.local_port)),
+        *("--ssl-ca-certfile", str(path / "ca.crt")),
+        *("--ssl-certfile", str(path / "runtime.crt"), "--ssl-keyfile", str(path / "runtime.key")),
+        *("--node-config", f'site="{path}"'),
+    ]
+    surroundings = environment(path / "flower")
+    surroundings["PATH"] = os.pathsep.join([str(path / "flower" / "bin"), surroundings["PATH"]])
+    return Program(command, surroundings)
+
+
+def write_connection(folder: CoordinatorFolder) -> None:
+    """Where Flower's command finds the superlink: on this machine, whatever the sites call it."""
+    import tomli_w
+
+    authority = str(folder.path.absolute() / "ca.crt")
+    link = {"address": f"127.0.0.1:{folder.federation.port}", "root-certificates": authority}
+    known = {"superlink": {"default": CONNECTION, CONNECTION: link}}
+    write_text(folder.flower / "config.toml", tomli_w.dumps(known))
+
+
+@contextmanager
+def running(program: Program) -> Iterator[subprocess.Popen[bytes]]:
+    """A program in the foreground, ended with all that it started, whatever happens here."""
+    process = subprocess.Popen(program.command, env=dict(program.environment), start_new_session=True)
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield process
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Tell a program to end, and after a while make it and what it started end."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE)
+    _kill_group(process.pid)
+    process.wait()
+
+
+def wait_until_listening(process: subprocess.Popen[bytes], port: int) -> None:
+    """Return when a program answers on this machine; an error if it ended first or takes too long."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            break
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    state = f"ended with exit code {process.returncode}" if process.poll() is not None else "does not answer"
+    raise UserError(f"Flower's superlink {state}", remedy=f"its messages are above; is port {port} free?")
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _kill_group(group: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)

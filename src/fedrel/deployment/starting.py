@@ -1,0 +1,37 @@
+"""Before a site starts to answer: is it prepared, for what was published, and would it answer at all?"""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from fedrel.deployment.artefacts import Artefacts, differences
+from fedrel.deployment.folders import SiteFolder
+from fedrel.deployment.policy import NAME, check_names, objections, read_policy
+from fedrel.errors import UserError
+
+SECRET = ("site.key", "runtime.key", "triple.key")
+
+
+def check_ready(folder: SiteFolder) -> None:
+    """Refuse to start a site that could only refuse."""
+    policy = read_policy(folder.path)
+    check_names(policy, folder.path)
+    published = Artefacts(folder.artefacts)
+    published.check()
+    if different := differences(folder.prepared_with, published.fingerprints):
+        problem = f"the site was prepared with another {', '.join(different)} than is in its artefacts folder"
+        raise UserError(problem, file=folder.path, remedy="run `fedrel site prepare` again")
+    if found := objections(policy.allow, folder.published):
+        problem = f"would refuse the experiment: {'; '.join(found)}"
+        raise UserError(problem, file=folder.path / NAME, remedy="allow it there, or do not take part")
+    for name in SECRET:
+        check_secret(folder.path / name)
+
+
+def check_secret(path: Path) -> None:
+    """Refuse a key that is missing, or that others on this machine can read."""
+    if not path.is_file():
+        raise UserError("no such file", file=path, remedy="it was made by `fedrel federation init`")
+    if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise UserError("can be read by others", file=path, remedy=f"run `chmod 600 {path}`")

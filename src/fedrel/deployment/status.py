@@ -1,0 +1,115 @@
+"""How a federation is doing: who is connected, when each was last heard of, the round, the bytes."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedrel.deployment.folders import CoordinatorFolder
+from fedrel.deployment.nodes import by_site
+from fedrel.errors import UserError
+from fedrel.studio.words import size
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclass(frozen=True)
+class SiteStatus:
+    """One site; what is not known is None."""
+
+    name: str
+    node: str  # what Flower says: registered, online, offline
+    sentences: int | None
+    last_answer: float | None  # seconds since the epoch
+    round: int | None
+
+
+@dataclass(frozen=True)
+class Status:
+    """A federation, and its latest run if there was one."""
+
+    sites: list[SiteStatus]
+    run: str | None
+    round: int
+    up: int  # bytes of all whole rounds
+    down: int
+    refused: list[str]  # of the last whole round
+
+
+def status(folder: CoordinatorFolder) -> Status:
+    """What the superlink and the latest run's folder say."""
+    try:
+        known = {name: node.status for name, node in by_site(folder).items()}
+    except UserError:
+        known = dict.fromkeys(folder.federation.sites, "coordinator not running")
+    out = _latest(folder)
+    notes = _notes(out)
+    lines = _lines(out)
+    names = folder.federation.sites
+    return Status(
+        sites=[_site(name, known, notes) for name in names],
+        run=out.name if out else None,
+        round=lines[-1]["round"] if lines else 0,
+        up=sum(line["bytes"]["up"] for line in lines),
+        down=sum(line["bytes"]["down"] for line in lines),
+        refused=[f"{names[one['site']]} {one['reason']}" for one in lines[-1]["refused"]] if lines else [],
+    )
+
+
+def status_table(found: Status) -> Table:
+    """The same for a terminal."""
+    from rich.table import Table
+
+    title = f"run {found.run}, round {found.round}" if found.run else "no run yet"
+    table = Table("site", "node", "sentences", "last answer", "round", title=title, title_justify="left")
+    for site in found.sites:
+        held = "" if site.sentences is None else f"{site.sentences:,}"
+        table.add_row(site.name, site.node, held, _ago(site.last_answer), str(site.round or ""))
+    refused = "".join(f"\nleft out: {one}" for one in found.refused)
+    table.caption = f"from the sites {size(found.up)}, to the sites {size(found.down)}{refused}"
+    table.caption_justify = "left"
+    return table
+
+
+def _site(name: str, known: dict[str, str], notes: dict[str, dict[str, Any]]) -> SiteStatus:
+    note = notes.get(name, {})
+    return SiteStatus(
+        name=name,
+        node=known.get(name, "not registered"),
+        sentences=note.get("sentences"),
+        last_answer=note.get("last_answer"),
+        round=note.get("round"),
+    )
+
+
+def _latest(folder: CoordinatorFolder) -> Path | None:
+    """The run folder that was written to last."""
+    written = [(file.stat().st_mtime, file.parent) for file in folder.runs.glob("*/federation.json")]
+    return max(written)[1] if written else None
+
+
+def _notes(out: Path | None) -> dict[str, dict[str, Any]]:
+    if out is None:
+        return {}
+    return {one["name"]: one for one in json.loads((out / "federation.json").read_text())["sites"]}
+
+
+def _lines(out: Path | None) -> list[dict[str, Any]]:
+    file = out / "metrics.jsonl" if out else None
+    if file is None or not file.exists():
+        return []
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n")[:-1]]
+
+
+def _ago(moment: float | None) -> str:
+    if moment is None:
+        return ""
+    seconds = max(time.time() - moment, 0)
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"

@@ -1,0 +1,116 @@
+"""The classifier in training: dropout, cross-entropy and its gradients, for one batch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrel.extractors.kernels.chance import draw_kept
+from fedrel.extractors.kernels.compiling import inner
+from fedrel.extractors.kernels.layout import Shape, whole
+from fedrel.extractors.kernels.scratch import room
+from fedrel.extractors.kernels.tile import COLUMNS, ROWS, Matrix, multiply
+from fedrel.extractors.kernels.vectors import Floats, Ints
+
+
+class Classifier(NamedTuple):
+    """The weights. A unit is a filter in a piece; some more, of zeros, fill up the rows."""
+
+    weight: Floats  # [relations and a tile's rows, units]
+    bias: Floats  # [relations], or [0]
+    relations: int
+
+
+class Desk(NamedTuple):
+    """Room to work in: what the classifier reads, says and is told."""
+
+    kept: npt.NDArray[np.bool_]  # [3 * filters]
+    entering: Floats  # [n and a tile's rows, units]
+    turned: Floats  # [units, n up to whole panels] the same, transposed
+    logits: Floats  # [relations and a tile's rows, n up to whole panels]; then the loss's gradient of them
+    gradient: Floats  # [n and a tile's rows, units] of the maxima
+
+
+@inner
+def enter(best: Floats, count: int, seed: int, step: int, dropout: float, desk: Desk, shape: Shape) -> None:
+    """Let the maxima [*, 3, slots] of so many sentences enter, after dropout."""
+    factor, units = np.float32(1 / (1 - dropout)), 3 * shape.filters
+    for sentence in range(count):
+        draw_kept(seed, step, sentence, dropout, desk.kept)
+        for piece in range(3):
+            first = piece * shape.filters
+            for filter_ in range(shape.filters):
+                value = best[sentence, piece, filter_] * factor
+                desk.entering[sentence, first + filter_] = value if desk.kept[first + filter_] else 0
+    for first in range(0, units, COLUMNS):  # a few lines of the cache at a time
+        for sentence in range(count):
+            for unit in range(first, min(first + COLUMNS, units)):
+                desk.turned[unit, sentence] = desk.entering[sentence, unit]
+
+
+@inner
+def classify(labels: Ints, classifier: Classifier, desk: Desk, shape: Shape) -> float:
+    """The mean cross-entropy of what has entered; its gradient of the logits takes the logits' place."""
+    count, columns, relations = len(labels), desk.turned.shape[1], classifier.relations
+    left = Matrix(classifier.weight, 0, classifier.weight.shape[1], 1)
+    right, result = Matrix(desk.turned, 0, columns, COLUMNS), Matrix(desk.logits, 0, columns, 1)
+    multiply(left, right, result, relations, columns, 3 * shape.filters, 1.0, 0.0)
+    for relation in range(len(classifier.bias)):
+        for sentence in range(count):
+            desk.logits[relation, sentence] += classifier.bias[relation]
+    loss, each = 0.0, np.float32(1) / np.float32(count)
+    for sentence in range(count):
+        largest = desk.logits[0, sentence]
+        for relation in range(relations):
+            largest = max(largest, desk.logits[relation, sentence])
+        label, total = desk.logits[labels[sentence], sentence], np.float32(0)
+        for relation in range(relations):
+            raised = np.exp(desk.logits[relation, sentence] - largest)
+            desk.logits[relation, sentence] = raised
+            total += raised
+        loss += np.log(total) - (label - largest)
+        for relation in range(relations):
+            desk.logits[relation, sentence] *= each / total
+        desk.logits[labels[sentence], sentence] -= each
+    return loss / count
+
+
+@inner
+def go_back(count: int, classifier: Classifier, dropout: float, desk: Desk) -> None:
+    """The gradient of the maxima; there is none where dropout or ReLU let nothing pass."""
+    units, columns = desk.entering.shape[1], desk.turned.shape[1]
+    left, right = Matrix(desk.logits, 0, 1, columns), Matrix(classifier.weight, 0, units, COLUMNS)
+    result = Matrix(desk.gradient, 0, units, 1)
+    multiply(left, right, result, count, units, classifier.relations, 1 / (1 - dropout), 0.0)
+    for sentence in range(count):
+        for unit in range(units):
+            passed = desk.entering[sentence, unit] != 0
+            desk.gradient[sentence, unit] = desk.gradient[sentence, unit] if passed else 0
+
+
+@inner
+def descend(count: int, classifier: Classifier, rate: float, decay: float, desk: Desk) -> None:
+    """A step of SGD: weights times `decay` minus `rate` times their gradient."""
+    units, columns = desk.entering.shape[1], desk.turned.shape[1]
+    left, right = Matrix(desk.logits, 0, columns, 1), Matrix(desk.entering, 0, units, COLUMNS)
+    result = Matrix(classifier.weight, 0, units, 1)
+    multiply(left, right, result, classifier.relations, units, count, -rate, decay)
+    for relation in range(len(classifier.bias)):
+        total = 0.0
+        for sentence in range(count):
+            total += desk.logits[relation, sentence]
+        classifier.bias[relation] = classifier.bias[relation] * decay - rate * total
+
+
+def desk(shape: Shape, relations: int, sentences: int) -> Desk:
+    """Room for so many sentences."""
+    units, columns = whole(3 * shape.filters), -(-sentences // COLUMNS) * COLUMNS
+    return Desk(
+        kept=room("desk.kept", (3 * shape.filters,), np.bool_),
+        entering=room("desk.entering", (sentences + ROWS, units)),
+        turned=room("desk.turned", (units, columns)),
+        logits=room("desk.logits", (relations + ROWS, columns)),
+        gradient=room("desk.gradient", (sentences + ROWS, units)),
+    )

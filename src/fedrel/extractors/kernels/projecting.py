@@ -1,0 +1,106 @@
+"""Words and distances times the filters: each distinct one once, whatever the number of its tokens.
+
+A word adds the same numbers to the convolution wherever it stands, and so do the distances in a token's window,
+which its own distance tells. What they add are the lines that `pooling` sums up.
+
+Filters may be worked on in parts, one after another, so that the lines of a part stay in the cache. A part is as
+many filters as a line is long, and named by its first one, `begin`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fedrel.extractors.kernels.compiling import inner
+from fedrel.extractors.kernels.layout import Lines, Panels, Places, Shape
+from fedrel.extractors.kernels.tile import COLUMNS, Matrix, multiply
+from fedrel.extractors.kernels.vectors import Floats
+
+
+class Needed(NamedTuple):
+    """Which lines of distances some sentences need: so many at ends, and from one distance to another."""
+
+    ends: int
+    first_head: int
+    last_head: int
+    first_tail: int
+    last_tail: int
+
+
+@inner
+def pack(filters: Floats, step: int, bias: Floats, part: int, panels: Panels, shape: Shape) -> None:
+    """Turn filters [filters, window * step] into panels for parts of so many filters."""
+    depth = 2 * shape.window * shape.position
+    for slot in range(shape.slots):
+        panels.bias[slot] = bias[slot] if slot < shape.filters else 0
+    for panel in range(shape.window * shape.slots // COLUMNS):
+        offset = panel * COLUMNS // part % shape.window
+        first = panel * COLUMNS // (part * shape.window) * part + panel * COLUMNS % part
+        words = panels.words[panel * shape.word : (panel + 1) * shape.word]
+        to_head = panels.distances[first // COLUMNS * depth + offset * shape.position :]
+        to_tail = to_head[shape.window * shape.position :]
+        for slot in range(COLUMNS):
+            real = first + slot < shape.filters
+            one = filters[first + slot if real else 0, offset * step : (offset + 1) * step]
+            for k in range(shape.word):
+                words[k, slot] = one[k] if real else 0
+            for k in range(shape.position):
+                to_head[k, slot] = one[shape.word + k] if real else 0
+                to_tail[k, slot] = one[shape.word + shape.position + k] if real else 0
+
+
+@inner
+def stretch(vectors: Floats, stretched: Floats, shape: Shape) -> None:
+    """Repeat the outermost of the distances' vectors [2 * reach + 1, position], as `Places` has them."""
+    before = 2 * (shape.window // 2)
+    for row in range(2 * (shape.reach + before) + 1):
+        there = min(max(row - before, 0), 2 * shape.reach)
+        for k in range(shape.position):
+            stretched[row, k] = vectors[there, k]
+
+
+@inner
+def project_words(
+    vectors: Floats, count: int, panels: Panels, begin: int, lines: Lines, first: int, shape: Shape
+) -> None:
+    """The lines of `count` words, numbered from `first`, from their vectors [count, pitch]."""
+    part = lines.numbers.shape[1]
+    row = shape.window * part
+    right = Matrix(panels.words, begin * shape.window * shape.word, COLUMNS, shape.word * COLUMNS)
+    result = Matrix(lines.numbers, lines.words * part + first * row, row, 1)
+    multiply(Matrix(vectors, 0, shape.pitch, 1), right, result, count, row, shape.word, 1.0, 0.0)
+
+
+@inner
+def project_distances(
+    needed: Needed, places: Places, panels: Panels, begin: int, lines: Lines, shape: Shape
+) -> None:
+    """The lines of the distances to head and tail that are needed."""
+    part, depth = lines.numbers.shape[1], shape.window * shape.position
+    left = Matrix(places.head, needed.first_head * shape.position, shape.position, 1)
+    right = Matrix(panels.distances, begin * 2 * depth, COLUMNS, 2 * depth * COLUMNS)
+    result = Matrix(lines.numbers, (lines.head + needed.first_head) * part, part, 1)
+    multiply(left, right, result, needed.last_head + 1 - needed.first_head, part, depth, 1.0, 0.0)
+
+    first, count = lines.tail + needed.first_tail, needed.last_tail + 1 - needed.first_tail
+    _lay_bias(panels.bias, begin, lines.numbers, first, first + count)
+    left = Matrix(places.tail, needed.first_tail * shape.position, shape.position, 1)
+    right = Matrix(panels.distances, begin * 2 * depth + depth * COLUMNS, COLUMNS, 2 * depth * COLUMNS)
+    multiply(left, right, Matrix(lines.numbers, first * part, part, 1), count, part, depth, 1.0, 1.0)
+
+
+@inner
+def project_ends(count: int, places: Places, panels: Panels, begin: int, lines: Lines, shape: Shape) -> None:
+    """The lines of so many tokens at sentences' ends."""
+    part, depth = lines.numbers.shape[1], 2 * shape.window * shape.position
+    _lay_bias(panels.bias, begin, lines.numbers, lines.ends, lines.ends + count)
+    right = Matrix(panels.distances, begin * depth, COLUMNS, depth * COLUMNS)
+    result = Matrix(lines.numbers, lines.ends * part, part, 1)
+    multiply(Matrix(places.ends, 0, depth, 1), right, result, count, part, depth, 1.0, 1.0)
+
+
+@inner
+def _lay_bias(bias: Floats, begin: int, numbers: Floats, first: int, last: int) -> None:
+    for line in range(first, last):
+        for slot in range(numbers.shape[1]):
+            numbers[line, slot] = bias[begin + slot]

@@ -1,0 +1,175 @@
+"""Sentences' vectors where no gradient is asked for: while the weights rest, one table serves them all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedrel.extractors.kernels import layout
+from fedrel.extractors.kernels.compiling import kernel
+from fedrel.extractors.kernels.layout import Lines, Panels, Places, Shape, Text
+from fedrel.extractors.kernels.pooling import find, pool
+from fedrel.extractors.kernels.projecting import (
+    Needed,
+    pack,
+    project_distances,
+    project_ends,
+    project_words,
+    stretch,
+)
+from fedrel.extractors.kernels.scratch import own, room
+from fedrel.extractors.kernels.tile import ROWS
+from fedrel.extractors.kernels.vectors import Floats, Ints
+
+if TYPE_CHECKING:
+    from fedrel.extractors.batch import Batch
+    from fedrel.extractors.pcnn import PCNN
+
+_LARGEST = 128 << 20  # bytes that words' lines may take; when more words are met, the table starts again
+_AT_ONCE = 64  # sentences whose lines are found before they are summed up: their places stay in the cache
+
+
+class Table:
+    """Words times filters for one state of the weights, each from when it is first met.
+
+    It is no part of a model: copies begin with an empty one.
+    """
+
+    def __init__(self) -> None:
+        self.state: object = None
+        self._memory: _Memory | None = None
+        self._met = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"state": None, "_memory": None, "_met": 0}
+
+    def encode(self, pcnn: PCNN, batch: Batch, state: object) -> Tensor:
+        """The vector of each sentence, [S, 3 * filters]; without a state, nothing is remembered."""
+        shape, vocabulary, tokens = layout.shape_of(pcnn), len(pcnn.words.weight), len(batch.words)
+        vectors = torch.empty((len(batch.head), 3 * shape.filters))
+        if not tokens:
+            return vectors.zero_()
+        ids = batch.words.contiguous().numpy()
+        if ids.min() < 0 or ids.max() >= vocabulary:
+            raise IndexError(f"word {ids.max()} of {vocabulary}")
+        memory = self._memory
+        if memory is None or len(memory.known) < min(tokens, vocabulary):
+            memory = self._memory = _memory(shape, vocabulary, tokens)
+            self.state = None
+        if state is None or state != self.state:
+            self._forget(memory)
+            _begin(
+                pcnn.filters.detach().numpy(),
+                pcnn.filters_bias.detach().numpy(),
+                pcnn.head_positions.detach().numpy(),
+                pcnn.tail_positions.detach().numpy(),
+                memory.panels,
+                memory.lines,
+                memory.places,
+                shape,
+            )
+            self.state = state
+        rows = room("text.rows", (tokens,), np.int64)
+        met = _meet(ids, memory.slot, memory.known, self._met, rows)
+        if met < 0:
+            self._forget(memory)
+            met = _meet(ids, memory.slot, memory.known, 0, rows)
+        if met > self._met:
+            values, inverse = pcnn.words.distinct(torch.from_numpy(memory.known[self._met : met]))
+            fresh = room("vectors", (met - self._met + ROWS, shape.pitch))
+            fresh[: met - self._met, : shape.word] = values[inverse].numpy()
+            _enter(fresh, met - self._met, self._met, memory.panels, memory.lines, shape)
+            self._met = met
+        _encode(
+            layout.text(torch.from_numpy(rows), batch),
+            memory.lines,
+            memory.panels,
+            layout.places(shape, _AT_ONCE, tokens)._replace(head=memory.places.head, tail=memory.places.tail),
+            room("best", (_AT_ONCE, 3, shape.slots)),
+            room("where", (0, 3, shape.slots)),
+            vectors.numpy(),
+            shape,
+        )
+        return vectors
+
+    def _forget(self, memory: _Memory) -> None:
+        memory.slot.fill(-1)
+        self._met = 0
+
+
+class _Memory(NamedTuple):
+    slot: npt.NDArray[np.int32]  # [vocabulary] a word's number in the table, or -1
+    known: Ints  # [most] the words by number
+    panels: Panels
+    lines: Lines
+    places: Places
+
+
+def _memory(shape: Shape, vocabulary: int, tokens: int) -> _Memory:
+    """Room for at least the words of so many tokens."""
+    most = min(vocabulary, max(tokens, _LARGEST // (4 * shape.window * shape.slots)))
+    return _Memory(
+        slot=np.full(vocabulary, -1, np.int32),
+        known=np.empty(most, np.int64),
+        panels=layout.panels(shape, own),
+        lines=layout.lines(shape, shape.slots, _AT_ONCE, most, own),
+        places=layout.places(shape, 0, 0, own),
+    )
+
+
+@kernel
+def _begin(
+    filters: Floats, bias: Floats, head: Floats, tail: Floats, panels: Panels, lines: Lines, places: Places,
+    shape: Shape,
+) -> None:  # fmt: skip
+    """What does not depend on words: the filters in panels, and the lines of all distances."""
+    pack(filters, shape.width, bias, shape.slots, panels, shape)
+    stretch(head, places.head, shape)
+    stretch(tail, places.tail, shape)
+    every = Needed(0, 0, shape.distances - 1, 0, shape.distances - 1)
+    project_distances(every, places, panels, 0, lines, shape)
+
+
+@kernel
+def _meet(ids: Ints, slot: npt.NDArray[np.int32], known: Ints, met: int, rows: Ints) -> int:
+    """Each token's row in the table; words that are new to it get the next ones.
+
+    How many are known now: -1 if the table is too small.
+    """
+    for token in range(len(ids)):
+        word = ids[token]
+        if slot[word] < 0:
+            if met == len(known):
+                return -1
+            slot[word] = met
+            known[met] = word
+            met += 1
+        rows[token] = slot[word]
+    return met
+
+
+@kernel
+def _enter(vectors: Floats, count: int, first: int, panels: Panels, lines: Lines, shape: Shape) -> None:
+    """Put the lines of so many new words into the table."""
+    project_words(vectors, count, panels, 0, lines, first, shape)
+
+
+@kernel
+def _encode(
+    text: Text, lines: Lines, panels: Panels, places: Places, best: Floats, where: Floats, result: Floats,
+    shape: Shape,
+) -> None:  # fmt: skip
+    """The maxima, result [n, 3 * filters]."""
+    for first in range(0, len(text.head), _AT_ONCE):
+        last = min(first + _AT_ONCE, len(text.head))
+        needed = find(text, first, last, lines, places, shape)
+        project_ends(needed.ends, places, panels, 0, lines, shape)
+        pool(text, first, last, places.sources, lines, 0, best, where, shape)
+        for sentence in range(first, last):
+            for piece in range(3):
+                for filter_ in range(shape.filters):
+                    result[sentence, piece * shape.filters + filter_] = best[sentence - first, piece, filter_]

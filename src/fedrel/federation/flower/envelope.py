@@ -1,0 +1,105 @@
+"""Questions and answers as Flower's records, and back; what comes out of an envelope has been checked for form.
+
+A question holds strings and numbers of the coordinator, and arrays. An answer holds arrays, or a reason as two
+numbers: there is no place in it where a site could put a text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+from fedrel.federation.coordinator import Answer
+from fedrel.federation.flower.reasons import Reason, Why
+from fedrel.federation.journal import Entry
+from fedrel.federation.messages import Arrays, RefusedError
+from fedrel.federation.wire import decode, encode
+
+_RUN = re.compile(r"[0-9a-f]{32}-[0-9a-f]{8}")  # it names a folder at the site
+_PHASE = re.compile(r"[a-z][a-z_]*")
+_FORMAT = "safetensors"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is put to one site, as it travels."""
+
+    run: str
+    config: str  # JSON
+    artefacts: Mapping[str, str]
+    site: int
+    round: int
+    phase: str
+
+
+def sealed(arrays: Arrays) -> ArrayRecord:
+    """Arrays as a record; the same record may go into many envelopes, and Flower then carries it once."""
+    block = encode(arrays)
+    return ArrayRecord({"body": Array("uint8", (len(block),), _FORMAT, block)})
+
+
+def question(asked: Question, shared: ArrayRecord, own: ArrayRecord) -> RecordDict:
+    """A question's envelope."""
+    fields = asdict(asked) | {"artefacts": json.dumps(dict(asked.artefacts))}
+    return RecordDict({"question": ConfigRecord(fields), "shared": shared, "own": own})
+
+
+def open_question(content: RecordDict) -> tuple[Question, bytes, bytes]:
+    """A question with its encoded arrays, those for all sites and the site's own; `RefusedError` if it is none."""
+    try:
+        fields: dict[str, Any] = dict(content["question"])
+        fields["artefacts"] = json.loads(fields["artefacts"])
+        asked = Question(**fields)
+        kinds = {"run": str, "config": str, "artefacts": dict, "site": int, "round": int, "phase": str}
+        fits = all(type(getattr(asked, name)) is kind for name, kind in kinds.items())
+        shared, own = (_body(content[name]) for name in ("shared", "own"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RefusedError(f"is not a question: {error}") from error
+    if not fits or asked.round < 0 or not _RUN.fullmatch(asked.run) or not _PHASE.fullmatch(asked.phase):
+        raise RefusedError("is not a question: a field has another form")
+    return asked, shared, own
+
+
+def answer(arrays: Arrays, journal: Entry | None = None) -> RecordDict:
+    """An answer's envelope; the journal goes along in a simulation only."""
+    records: dict[str, Any] = {"answer": sealed(arrays)}
+    if journal is not None:
+        records["journal"] = ConfigRecord({"entry": json.dumps(asdict(journal))})
+    return RecordDict(records)
+
+
+def refusal(reason: Reason) -> RecordDict:
+    """The envelope of a site that does not answer."""
+    return RecordDict({"refusal": MetricRecord({"why": int(reason.why), "number": reason.number})})
+
+
+def open_answer(content: RecordDict, *, journal: bool = False) -> Answer:
+    """What a site sent back. What does not have an answer's form is a failure, with the reason."""
+    try:
+        if "refusal" in content:
+            found: Any = content["refusal"]
+            return Answer(None, failure=str(Reason(Why(found["why"]), int(found["number"]))))
+        arrays = decode(_body(content["answer"]))
+        entry = _entry(content["journal"]) if journal and "journal" in content else None
+    except (KeyError, TypeError, ValueError, RefusedError) as error:
+        return Answer(None, failure=f"answered something else than it was asked for: {type(error).__name__}")
+    return Answer(arrays, journal=entry)
+
+
+def _body(record: Any) -> bytes:
+    array = record["body"]
+    if not isinstance(array, Array) or array.stype != _FORMAT:
+        raise ValueError("another format")
+    return bytes(array.data)
+
+
+def _entry(record: Any) -> Entry:
+    """A journal's entry again: JSON has made its row numbers strings."""
+    fields = json.loads(record["entry"])
+    watched = {int(row): weight for row, weight in fields.pop("watched").items()}
+    return Entry(**fields, watched=watched)

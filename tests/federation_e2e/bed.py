@@ -1,0 +1,222 @@
+"""A federation of real processes on this machine's loopback, all of them ended whatever a test does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+from safetensors.numpy import load_file
+
+from fedrel.config import Config
+from fedrel.deployment.bundles import init_federation
+from fedrel.deployment.folders import CoordinatorFolder, SiteFolder
+from fedrel.deployment.nodes import register
+from fedrel.deployment.policy import kinds_of_message
+from fedrel.deployment.programs import Program, superlink, supernode, wait_until_listening
+from fedrel.federation.flower.programs import environment
+from fedrel.methods.base import methods
+from fedrel.prepare import Preparation
+from tests.federation_e2e.dividing import divide
+
+NAMES = ("north", "south", "west")
+SUBMIT = """\
+import sys
+from pathlib import Path
+from fedrel.errors import UserError
+from fedrel.federation.flower.submit import submit
+try:
+    submit(Path(sys.argv[1]), home=Path(sys.argv[2]), connection="fedrel")
+except UserError as error:
+    sys.exit(f"error: {error}")
+"""
+
+
+@dataclass
+class Bed:
+    """The folders, and every process that was started in them."""
+
+    folder: Path
+    secure: bool = True
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    link: int | None = None
+    """Where sites find the superlink, if not where it listens: a proxy."""
+
+    @property
+    def coordinator(self) -> CoordinatorFolder:
+        return CoordinatorFolder(self.folder / "coordinator")
+
+    def site(self, name: str) -> SiteFolder:
+        return SiteFolder(self.folder / "sites" / name)
+
+    # Folders.
+
+    def make(self, config: Config, ready: Preparation) -> None:
+        """The folders that `federation init` makes, filled with the data of a simulation."""
+        init_federation(self.folder, NAMES, "127.0.0.1", free_port())
+        divide(config, ready, self.coordinator.path, [self.site(name).path for name in NAMES])
+        for name in NAMES:
+            self.write_policy(name)
+
+    def write_policy(self, name: str, **allow: Any) -> None:
+        """A `site.toml` that allows everything but what is said otherwise."""
+        everything = {
+            "methods": [*methods()],
+            "may_leave": [*kinds_of_message()],
+            "rounds": 1000,
+            "epochs": 100,
+            "repeats": 100,
+        }
+        port = self.link or self.coordinator.federation.port
+        policy = {"coordinator": f"127.0.0.1:{port}", "local_port": free_port(), "allow": everything | allow}
+        (self.site(name).path / "site.toml").write_text(tomli_w.dumps(policy))
+
+    def request(self, config: Config, out: Path, *, resume: bool = False) -> Path:
+        """What the coordinator's process is asked for."""
+        asked = {
+            "config": config.model_dump(mode="json"),
+            "coordinator": str(self.coordinator.path),
+            "out": str(out),
+            "resume": resume,
+        }
+        file = self.folder / "request.json"
+        file.write_text(json.dumps(asked))
+        return file
+
+    # Processes.
+
+    def start(self, sites: Sequence[str] = NAMES) -> None:
+        """The superlink, and supernodes of these sites."""
+        self.start_superlink()
+        for name in sites:
+            self.start_site(name)
+
+    def start_superlink(self) -> None:
+        program = superlink(self.coordinator, "127.0.0.1")
+        process = self.run("superlink", program if self.secure else self._in_the_clear(program))
+        wait_until_listening(process, self.coordinator.federation.port)
+        if self.secure:
+            register(self.coordinator)
+
+    def start_site(self, name: str) -> None:
+        program = supernode(self.site(name))
+        self.run(name, program if self.secure else self._in_the_clear(program))
+
+    def submit(self, request: Path) -> subprocess.Popen[bytes]:
+        """Hand a run to the superlink, from a process of its own."""
+        home = self.coordinator.flower
+        command = [sys.executable, "-c", SUBMIT, str(request), str(home)]
+        return self.run("submit", Program(command, environment(home)))
+
+    def run(self, name: str, program: Program) -> subprocess.Popen[bytes]:
+        with self.log(name).open("ab") as log:
+            process = subprocess.Popen(
+                program.command,
+                env=dict(program.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.processes[name] = process
+        return process
+
+    def log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    def kill(self, name: str) -> None:
+        """End a process and all that it started, without a warning."""
+        process = self.processes.pop(name)
+        for pid in family(process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
+
+    def end(self) -> None:
+        """End everything."""
+        for name in list(self.processes):
+            self.kill(name)
+
+    def _in_the_clear(self, program: Program) -> Program:
+        """Without TLS and without keys: for tests that must see what crosses."""
+        flags = [
+            *("--ssl-ca-certfile", "--ssl-certfile", "--ssl-keyfile"),
+            *("--root-certificates", "--auth-supernode-private-key"),
+        ]
+        command = list(program.command)
+        for flag in flags:
+            if flag in command:
+                del command[command.index(flag) : command.index(flag) + 2]
+        command = [*(part for part in command if part != "--enable-supernode-auth"), "--insecure"]
+        connection = {"address": f"127.0.0.1:{self.coordinator.federation.port}", "insecure": True}
+        known = {"superlink": {"default": "fedrel", "fedrel": connection}}
+        (self.coordinator.flower / "config.toml").write_text(tomli_w.dumps(known))
+        return Program(command, program.environment)
+
+
+@contextmanager
+def bed(folder: Path, config: Config, ready: Preparation, *, secure: bool = True) -> Iterator[Bed]:
+    """A federation's folders; whatever is started in them ends with the test."""
+    made = Bed(folder, secure)
+    made.make(config, ready)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def family(pid: int) -> list[int]:
+    """A process, its group, and all their descendants: Flower's programs start one another."""
+    parents: dict[int, tuple[int, int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with suppress(OSError, ValueError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                parents[int(entry.name)] = int(fields[1]), int(fields[2])
+    found = {pid} | {child for child, (_, group) in parents.items() if group == pid}
+    while more := {child for child, (parent, _) in parents.items() if parent in found} - found:
+        found |= more
+    return sorted(found)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(condition: Callable[[], bool], seconds: float, *, what: str) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"waited {seconds} seconds for {what}"
+        time.sleep(0.1)
+
+
+def rounds(folder: Path) -> list[dict[str, Any]]:
+    """metrics.jsonl without what may differ between engines: the time, and what only a simulation may see."""
+    path = folder / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    for line in lines:
+        for key in ("seconds", "selection_precision", "watched"):
+            line.pop(key)
+    return lines
+
+
+def same(one: Path, other: Path) -> None:
+    """The same rounds, the same bytes counted, the same weights to the bit."""
+    assert rounds(one) == rounds(other)
+    first, second = (load_file(folder / "model" / "weights.safetensors") for folder in (one, other))
+    assert first.keys() == second.keys()
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)

@@ -1,0 +1,96 @@
+"""A simulation's data dealt out to real folders: to each site its own sentences, to the coordinator its own.
+
+All keep the numbers of the whole corpus for relations, words and facts, and the order of its sentences: what the
+sites would agree on by publishing it. So a run between the folders must lead to the weights of the simulation.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from fedrel.config import Config
+from fedrel.data.columns import Corpus, open_corpus
+from fedrel.data.layout import COLUMNS, TABLES, column_path, write_index
+from fedrel.deployment.artefacts import shape
+from fedrel.extractors.inputs import WordInputs
+from fedrel.federation.flower.folders import Coordinator, alone, save_coordinator, unseen
+from fedrel.federation.materials import Materials
+from fedrel.prepare import Dataset, Preparation
+
+ARTEFACTS = {"config": "1" * 64, "relations": "2" * 64}
+_RAGGED = {"tokens": "starts", "text": "text_starts"}
+
+
+def divide(config: Config, ready: Preparation, coordinator: Path, sites: list[Path]) -> None:
+    """Write the coordinator's and the sites' folders, as `coordinator publish` and `site prepare` would."""
+    whole, validation = ready.materials, ready.materials.validation
+    assert whole.partition.sites == len(sites)
+    own = np.unique(np.concatenate([ready.dataset.dev, ready.dataset.test, validation]))
+    held = _materials(whole, own, coordinator / "preparation" / "corpus")
+    held = replace(held, partition=unseen(whole.partition.names))
+    dev, test = (np.searchsorted(own, rows) for rows in (ready.dataset.dev, ready.dataset.test))
+    data = Dataset(held.corpus, np.zeros(0, np.int64), dev, test)
+    save_coordinator(
+        coordinator / "preparation",
+        Coordinator(
+            Preparation(data, held, ready.vocabulary, ready.vectors), len(whole.corpus.triples), ARTEFACTS
+        ),
+    )
+    for number, folder in enumerate(sites):
+        mine = whole.partition.rows(number)
+        rows = np.unique(np.concatenate([mine, validation]))
+        materials = _materials(whole, rows, folder / "materials" / "corpus")
+        part = alone(np.searchsorted(rows, mine), number, whole.partition.names)
+        replace(materials, partition=part).save(folder / "materials")
+        prepared_for(config, folder)
+
+
+def prepared_for(config: Config, site: Path) -> None:
+    """Let a site take part in this experiment."""
+    (site / "config.json").write_text(config.model_dump_json())
+    (site / "artefacts.json").write_text(json.dumps(ARTEFACTS))
+    assert shape(config)
+
+
+def _materials(whole: Materials, rows: np.ndarray, folder: Path) -> Materials:
+    """Of the rows alone; nobody follows them, and no journal leaves a site."""
+    corpus, words = subset(whole.corpus, rows, folder)
+    assert isinstance(whole.inputs, WordInputs)
+    return replace(
+        whole,
+        text=corpus,
+        inputs=WordInputs(corpus, whole.inputs.lookup[words]),
+        validation=np.searchsorted(rows, whole.validation),
+        watched=np.zeros(0, np.int64),
+        truth_known=False,
+    )
+
+
+def subset(corpus: Corpus, rows: np.ndarray, folder: Path) -> tuple[Corpus, np.ndarray]:
+    """Some rows of a corpus as one of their own, and which of its words they have."""
+    folder.mkdir(parents=True)
+    columns: dict[str, np.ndarray] = {}
+    for name, starts in _RAGGED.items():
+        bounds = getattr(corpus, starts)
+        parts = [getattr(corpus, name)[bounds[row] : bounds[row + 1]] for row in rows]
+        columns[name] = np.concatenate(parts)
+        columns[starts] = np.cumsum([0, *map(len, parts)])
+    words, columns["tokens"] = np.unique(columns["tokens"], return_inverse=True)
+    for table in TABLES:
+        strings = getattr(corpus, table)
+        kept = [strings[int(word)] for word in words] if table == "words" else list(strings)
+        encoded = [string.encode() for string in kept]
+        columns[f"{table}_text"] = np.frombuffer(b"".join(encoded), np.uint8)
+        columns[f"{table}_starts"] = np.cumsum([0, *map(len, encoded)])
+    columns |= {"pairs": corpus.pairs, "triples": corpus.triples}
+    for name, column in COLUMNS.items():
+        values = columns.get(name)
+        if values is None:
+            values = getattr(corpus, name)[rows]
+        column_path(folder, name).write_bytes(np.ascontiguousarray(values, column.code).tobytes())
+    write_index(folder)
+    return open_corpus(folder), words

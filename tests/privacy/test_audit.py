@@ -1,0 +1,176 @@
+"""The record of what left: each line fits, every changed byte is noticed, a torn line harms nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedrel.errors import UserError
+from fedrel.privacy.audit import BEGINNING, append, check, describe
+
+
+def update(round_: int) -> dict[str, np.ndarray]:
+    return {"weights/a": np.full((2, 3), round_, np.float32), "examples": np.asarray(7, np.int64)}
+
+
+def record(path: Path, rounds: int = 3) -> Path:
+    for round_ in range(1, rounds + 1):
+        append(path, describe("run", round_, "train", "Update", update(round_)))
+    return path
+
+
+def test_a_line_says_what_left_and_none_of_its_numbers(tmp_path):
+    path = record(tmp_path / "audit.jsonl", 1)
+    (line,) = check(path).lines
+    entry = line.entry
+    assert (entry.run, entry.round, entry.phase, entry.message) == ("run", 1, "train", "Update")
+    assert [(f.name, f.dtype, f.shape, f.bytes) for f in entry.fields] == [
+        ("examples", "int64", (), 8),
+        ("weights/a", "float32", (2, 3), 24),
+    ]
+    assert entry.bytes == 32
+    by_hand = hashlib.sha256(b'["examples", "int64", []]' + (7).to_bytes(8, "little"))
+    by_hand.update(b'["weights/a", "float32", [2, 3]]' + np.ones(6, "<f4").tobytes())
+    assert entry.digest == by_hand.hexdigest()
+
+
+def test_lines_are_json_chained_by_sha256(tmp_path):
+    path = record(tmp_path / "audit.jsonl")
+    chain = BEGINNING
+    for raw in path.read_bytes().splitlines():
+        body = raw.split(b'"entry":', 1)[1][:-1]
+        chain = hashlib.sha256(chain.encode() + body).hexdigest()
+        assert json.loads(raw)["chain"] == chain
+    audit = check(path)
+    assert (audit.chain, audit.broken, audit.torn) == (chain, None, ())
+    assert [line.number for line in audit.lines] == [1, 2, 3]
+
+
+def test_nothing_recorded_is_a_record_too(tmp_path):
+    audit = check(tmp_path / "audit.jsonl")
+    assert (audit.lines, audit.broken, audit.chain) == ((), None, BEGINNING)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return record(tmp_path_factory.mktemp("site") / "audit.jsonl")
+
+
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.floats(0, 1, exclude_max=True), value=st.integers(0, 255))
+def test_any_changed_byte_is_noticed(whole, place, value):
+    before = whole.read_bytes()
+    try:
+        data = bytearray(before)
+        at = int(place * len(data))
+        data[at] = value
+        whole.write_bytes(data)
+        broken = check(whole).broken
+        assert (broken is not None) == (bytes(data) != before)
+        if broken:
+            assert broken.line == 1 + before[:at].count(b"\n")
+    finally:
+        whole.write_bytes(before)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.floats(0, 1, exclude_max=True))
+def test_an_end_cut_off_is_noticed(whole, place):
+    before = whole.read_bytes()
+    try:
+        whole.write_bytes(before[: int(place * len(before))])
+        assert check(whole).broken is not None
+    finally:
+        whole.write_bytes(before)
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_a_missing_line_is_noticed(tmp_path, gone):
+    path = record(tmp_path / "audit.jsonl")
+    kept = path.read_bytes().splitlines(keepends=True)
+    del kept[gone]
+    path.write_bytes(b"".join(kept))
+    broken = check(path).broken
+    assert broken is not None and broken.line == gone + 1
+
+
+def test_a_record_without_its_head_or_with_another_is_broken(tmp_path):
+    path = record(tmp_path / "audit.jsonl")
+    head = path.with_suffix(".head")
+    head.write_text("no head")
+    assert check(path).broken is not None
+    head.unlink()
+    assert check(path).broken is not None
+
+
+def test_a_broken_record_takes_no_more_lines(tmp_path):
+    path = record(tmp_path / "audit.jsonl")
+    path.write_bytes(path.read_bytes().replace(b'"round":2', b'"round":5') + b" ")
+    with pytest.raises(UserError, match=r"line 2 was changed.*nothing leaves"):
+        record(path, 1)
+
+
+@settings(deadline=None, max_examples=20)
+@given(cuts=st.lists(st.sampled_from([0, 0.01, 0.3, 0.99, 1]), min_size=1, max_size=3))
+def test_a_torn_line_is_reported_and_the_next_one_goes_on(cuts):
+    """A crash may come anywhere in a line, several times in a row: what was whole stays, nothing is broken."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = record(Path(folder) / "audit.jsonl", 2)
+        for cut in cuts:
+            before, head = path.read_bytes(), path.with_suffix(".head").read_bytes()
+            record(path, 1)
+            grown = len(path.read_bytes()) - len(before)
+            path.write_bytes(path.read_bytes()[: len(before) + int(cut * (grown - 1))])
+            path.with_suffix(".head").write_bytes(head)
+        torn = check(path)
+        assert torn.broken is None
+        assert len(torn.lines) == 2 + cuts.count(1)  # only the newline is missing: a whole line
+        assert bool(torn.torn) == any(0 < cut < 1 for cut in cuts)
+        record(path, 1)
+        audit = check(path)
+        assert audit.broken is None and len(audit.lines) == len(torn.lines) + 1
+        assert audit.torn == torn.torn
+        record(path, 1)
+        assert check(path).broken is None
+
+
+def test_a_torn_line_cannot_be_changed_afterwards(tmp_path):
+    path = record(tmp_path / "audit.jsonl", 1)
+    with path.open("ab") as file:
+        file.write(b'{"chain":"12')
+    record(path, 1)
+    assert check(path).torn == (2,)
+    path.write_bytes(path.read_bytes().replace(b'"chain":"12', b'"chain":"13', 1))
+    broken = check(path).broken
+    assert broken is not None and broken.line == 2
+
+
+def test_a_whole_line_whose_head_was_not_written_counts(tmp_path):
+    path = record(tmp_path / "audit.jsonl", 1)
+    head = path.with_suffix(".head").read_bytes()
+    record(path, 1)
+    path.with_suffix(".head").write_bytes(head)
+    record(path, 1)
+    audit = check(path)
+    assert (len(audit.lines), audit.broken, audit.torn) == (3, None, ())
+
+
+def test_processes_may_write_at_the_same_time(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    code = (
+        "import sys; from pathlib import Path; from fedrel.privacy.audit import append, describe\n"
+        "for n in range(20): append(Path(sys.argv[1]), describe('run', n, 'train', 'Update', {}))"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code, str(path)]) for _ in range(3)]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    audit = check(path)
+    assert (len(audit.lines), audit.broken, audit.torn) == (60, None, ())
