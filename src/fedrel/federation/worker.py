@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from fedrel.data.bags import Bags
+from fedrel.errors import UserError
 from fedrel.federation.desk import Desk
 from fedrel.federation.handover import take_over
 from fedrel.federation.local import answered
@@ -24,7 +25,10 @@ def main(folder: Path) -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not get between the answers
     with suppress(EOFError, BrokenPipeError):
-        serve(take_over(folder), sys.stdin.buffer, answers)
+        try:
+            serve(take_over(folder), sys.stdin.buffer, answers)
+        except UserError as mistake:  # for whoever started the run, not for this process's log
+            write_block(answers, {"mistake": str(mistake)}, encode({}))
 
 
 def serve(desk: Desk, questions: IO[bytes], answers: IO[bytes]) -> None:

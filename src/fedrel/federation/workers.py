@@ -125,9 +125,12 @@ class WorkerEngine:
 
     def _receive(self, output: IO[bytes]) -> Block:
         try:
-            return Block(*read_block(output))
+            block = Block(*read_block(output))
         except (EOFError, RefusedError) as error:
             raise self._lost() from error
+        if "mistake" in block.note:
+            raise UserError(block.note["mistake"])
+        return block
 
     def _lost(self) -> UserError:
         codes = [code for worker in self._workers if (code := worker.poll()) is not None]
