@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
+    ConfigDict,
     Discriminator,
     Field,
     Tag,
@@ -22,7 +23,10 @@ from pydantic import (
 
 from fedrel.document_config import DocumentData, DocumentSection
 from fedrel.errors import UserError, nearest
-from fedrel.section import Section as _Section
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class WorldData(_Section):
@@ -227,10 +231,9 @@ class Evaluation(_Section):
         | Literal["ign_f1", "intra_f1", "inter_f1"]
         | None
     ) = None
-    """What chooses the best round. Of a ranking: auc (where none is named), auc_2000, p_mean or max_f1; of a
-    classification: f1 (micro-F1 without `NA`; where none is named), macro_f1 or accuracy; of documents: f1 (micro-F1;
-    where none is named), ign_f1 (without what training gave away), intra_f1 or inter_f1 (pairs that one sentence
-    mentions, or none does)."""
+    """What chooses the best round; where none is named, the first. Of a ranking: auc, auc_2000, p_mean or max_f1;
+    of a classification: f1 (micro-F1 without `NA`), macro_f1 or accuracy; of documents: f1 (micro-F1), ign_f1
+    (without what training gave away), intra_f1 or inter_f1 (pairs that some sentence mentions, or none does)."""
     target: float | None = Field(None, gt=0, le=1)
     """Report the rounds and bytes needed until the dev metric reaches this."""
     patience: int | None = Field(None, ge=1)
@@ -323,7 +326,9 @@ class Config(_Section):
             raise ValueError(f"documents need their own data, extractor and task: set {missing}")
         kind = self.partition.kind
         if all(chosen.values()) and kind not in ("iid", "quantity", "entropy"):
-            raise ValueError(f"partition.kind {kind!r} is about sentences: choose 'iid', 'quantity' or 'entropy'")
+            raise ValueError(
+                f"partition.kind {kind!r} is about sentences: choose 'iid', 'quantity' or 'entropy'"
+            )
         if kind == "entropy" and not all(chosen.values()):
             raise ValueError("partition.kind 'entropy' is about documents: choose another")
         return self

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
-
-from fedrel.section import Section
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
-class DocumentData(Section):
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DocumentData(_Section):
     """Corpora of documents. Paths are relative to `root`, and that to FEDREL_DATA or the config file's folder."""
 
     corpus: Literal["documents"] = "documents"
@@ -72,7 +74,7 @@ _OPTIONS = {
 }
 
 
-class DocumentSection(Section):
+class DocumentSection(_Section):
     """The document extractor: ATLOP's, with a sigmoid for each relation (FedLCC, Section 3.2)."""
 
     kind: Literal["document"] = "document"

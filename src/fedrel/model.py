@@ -184,9 +184,7 @@ def _export(folder: Path, config: Config, weights: Weights, relations: int) -> W
     assert isinstance(network, Pretrained)
     network.load(weights)
     network.export(folder)
-    return {
-        name: tensor for name, tensor in weights.items() if not name.startswith(("encoder.", "words."))
-    }
+    return {name: tensor for name, tensor in weights.items() if not name.startswith(("encoder.", "words."))}
 
 
 class Model:

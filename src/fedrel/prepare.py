@@ -39,7 +39,7 @@ from fedrel.federation.desk import Desk
 from fedrel.federation.materials import Materials
 from fedrel.federation.states import SiteStates
 from fedrel.methods.base import method
-from fedrel.prepare_documents import pair_counts, partition_documents, read_documents
+from fedrel.prepare_documents import pair_counts, partition_by_entropy, read_documents
 from fedrel.seeding import numpy_generator, torch_generator
 
 if TYPE_CHECKING:
@@ -86,7 +86,9 @@ def prepare(config: Config, progress: Progress | None = None) -> Preparation:
     for name, rows in (("training", data.train), ("dev", data.dev), ("test", data.test)):
         if not len(rows):
             what = "documents" if isinstance(data.text, DocumentCorpus) else "sentences"
-            raise UserError(f"the {name} part has no {what}", remedy="check the files and fractions in [data]")
+            raise UserError(
+                f"the {name} part has no {what}", remedy="check the files and fractions in [data]"
+            )
     chosen = method(config.method, config.methods)
     if isinstance(data.text, DocumentCorpus) and chosen.test_head != "none":
         problem = f"{config.method} chooses among the sentences of a bag, but the data are documents"
@@ -138,18 +140,23 @@ def dataset(section: WorldData | FileData | DocumentData, progress: Progress | N
 
 def partition(section: PartitionSection, data: Dataset, seed: int) -> partitions.Partition:
     """Who holds which training rows."""
+    if section.kind == "iid":
+        return partitions.iid(data.train, section.sites, seed)
+    if section.kind == "quantity":
+        return skew.quantity(data.train, section.sites, section.alpha, seed, min_size=section.min_size)
     if isinstance(data.text, DocumentCorpus):
-        return partition_documents(section, data.text, data.train, seed)
+        return partition_by_entropy(section, data.text, data.train)
+    return _partition_sentences(section, data, seed)
+
+
+def _partition_sentences(section: PartitionSection, data: Dataset, seed: int) -> partitions.Partition:
+    """By what only sentences have: a source, a line in a file, one relation."""
     if section.kind == "source":
         return partitions.by_source(data.corpus, data.train)
     if section.kind == "file":
         if section.file is None:
             raise UserError("partition.kind is 'file', but partition.file is not given")
         return partitions.from_file(section.file, data.corpus, data.train)
-    if section.kind == "iid":
-        return partitions.iid(data.train, section.sites, seed)
-    if section.kind == "quantity":
-        return skew.quantity(data.train, section.sites, section.alpha, seed, min_size=section.min_size)
     labels = data.corpus.relation[data.train]
     if section.kind == "shards":
         return skew.shards(data.train, labels, section.sites, section.shards_per_site, seed)

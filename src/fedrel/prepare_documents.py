@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.data import partition as partitions
-from fedrel.data import skew
 from fedrel.data.columns import DEV, TEST, TRAIN
 from fedrel.data.documents.columns import DocumentCorpus
 from fedrel.data.documents.entropy import by_entropy, intervals, structural_entropy
@@ -53,14 +52,10 @@ def read_documents(
     return corpus, train, dev, corpus.rows(TEST)
 
 
-def partition_documents(
-    section: PartitionSection, corpus: DocumentCorpus, rows: Ints, seed: int
+def partition_by_entropy(
+    section: PartitionSection, corpus: DocumentCorpus, rows: Ints
 ) -> partitions.Partition:
-    """Who holds which training documents."""
-    if section.kind == "iid":
-        return partitions.iid(rows, section.sites, seed)
-    if section.kind == "quantity":
-        return skew.quantity(rows, section.sites, section.alpha, seed, min_size=section.min_size)
+    """Who holds which training documents: those alike in structural entropy together."""
     entropy = structural_entropy(corpus, sentence_edges=section.sentence_edges)
     return by_entropy(rows, entropy[rows], section.sites)
 

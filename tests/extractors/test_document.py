@@ -75,7 +75,9 @@ def encoded(made: Made, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
     return found.last_hidden_state[0], found.attentions[-1][0]
 
 
-def slow_document(made: Made, row: int, states: Tensor, attention: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+def slow_document(
+    made: Made, row: int, states: Tensor, attention: Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
     """Eq. 2 to 10 for one document, pair after pair: contexts, and probabilities."""
     view, model, (_, opened) = made.corpus.view(row), made.model, marked(made, row)
     size, width = model.block_size, states.shape[1]
@@ -107,9 +109,7 @@ def slow_document(made: Made, row: int, states: Tensor, attention: Tensor) -> tu
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "electra", "distilbert"])
 @torch.no_grad()
-def test_all_pairs_equal_a_loop_over_pairs(
-    tmp_path: Path, encoders: Callable[[str], str], kind: str
-) -> None:
+def test_all_pairs_equal_a_loop_over_pairs(tmp_path: Path, encoders: Callable[[str], str], kind: str) -> None:
     made = make(tmp_path, encoders(kind), documents(6, words=(16, 30)))
     batch = made.batch()
     contexts, probabilities = [], []
@@ -205,7 +205,9 @@ def test_dropout_comes_from_the_generator(tmp_path: Path, tiny_bert: str) -> Non
 def test_frozen_layers_stay_do_not_travel_and_are_kept(tmp_path: Path, tiny_bert: str) -> None:
     made = make(tmp_path, tiny_bert, documents(4), frozen_layers=1)
     free = make(tmp_path / "free", tiny_bert, documents(4))
-    assert not any("layer.0" in name or "embeddings" in name or "words" in name for name in made.model.shapes())
+    assert not any(
+        "layer.0" in name or "embeddings" in name or "words" in name for name in made.model.shapes()
+    )
     assert any("layer.1" in name for name in made.model.shapes())
     first = made.model.probabilities("none", made.batch())
     kept = len(made.model._states or ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,12 @@ def test_pieces_of_another_corpus_are_refused(tmp_path: Path, tiny_bert: str) ->
 
 
 @settings(deadline=None)
-@given(length=st.integers(3, 3000), limit=st.integers(16, 100), prefix=st.integers(0, 2), suffix=st.integers(0, 2))
+@given(
+    length=st.integers(3, 3000),
+    limit=st.integers(16, 100),
+    prefix=st.integers(0, 2),
+    suffix=st.integers(0, 2),
+)
 def test_windows_cover_a_document_and_overlap(length: int, limit: int, prefix: int, suffix: int) -> None:
     found = windows(length, Frame((1,) * prefix, (2,) * suffix), limit)
     assert found[0].first == 0 and found[-1].end == length
@@ -128,7 +134,7 @@ def test_windows_cover_a_document_and_overlap(length: int, limit: int, prefix: i
         assert window.end - window.first + window.front + after <= limit
         assert window.front == (prefix if number else 0)
     room = limit - prefix - suffix
-    for one, following in zip(found, found[1:], strict=False):
+    for one, following in pairwise(found):
         assert one.first < following.first < one.end < following.end
         assert one.end - following.first >= room // 4 - 1
     assert len(found) == 1 if length <= limit else len(found) > 1

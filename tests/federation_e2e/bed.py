@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -128,6 +129,7 @@ class Bed:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=die_with_parent,
             )
         self.processes[name] = process
         return process
@@ -188,6 +190,14 @@ def family(pid: int) -> list[int]:
     while more := {child for child, (parent, _) in parents.items() if parent in found} - found:
         found |= more
     return sorted(found)
+
+
+def die_with_parent() -> None:
+    """Of a process about to start: end it when the test's process ends, even if that is killed.
+
+    Flower's programs watch those that started them, so the others follow.
+    """
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def free_port() -> int:

@@ -91,6 +91,7 @@ def test_lazy_mil_chooses_the_sentences_and_another_method_the_loss(loss, tmp_pa
         assert line["examples"] == len(np.unique(corpus.triple[train]))
 
 
+@pytest.mark.usefixtures("stepwise")
 def test_a_loss_that_adds_nothing_changes_nothing_in_whatever_company(tmp_path):
     config = tiny(training__fraction=1.0, extractor__bias=False, partition__kind="dirichlet")
     off = ["methods.fedrs.alpha=1", "methods.fedlc.tau=0", "methods.fedcmc.mu=0"]

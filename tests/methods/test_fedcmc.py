@@ -140,6 +140,7 @@ def test_vectors_of_another_shape_are_refused():
         method("fedcmc", {}).loss(site, batch, site.read("none", batch))
 
 
+@pytest.mark.usefixtures("stepwise")
 @pytest.mark.parametrize("vectors", ["major", "minor", "random"])
 def test_mu_0_is_fedavg_to_the_bit(vectors):
     config = tiny().with_settings(SKEWED)

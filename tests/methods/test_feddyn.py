@@ -66,6 +66,7 @@ def test_four_rounds_equal_a_slow_version(decay, tmp_path):
     same(fast(config, ready, 4, tmp_path), SlowFedDyn(config, ready).run(4), atol=1e-4)
 
 
+@pytest.mark.usefixtures("stepwise")
 def test_the_first_step_is_fedavgs_and_the_coordinator_doubles_a_full_rounds(tmp_path):
     """Nothing is remembered and nothing has moved yet: a site's first step knows no correction.
 

@@ -43,6 +43,7 @@ def test_the_logits_by_hand():
     assert logits.grad.tolist() == [[pytest.approx(p), 0.0, pytest.approx(-p)]]
 
 
+@pytest.mark.usefixtures("stepwise")
 def test_tau_0_is_fedavg_to_the_bit():
     config = tiny(partition__kind="dirichlet", partition__alpha=0.1)
     ready = prepare(config)

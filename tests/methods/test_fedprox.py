@@ -29,6 +29,7 @@ def test_two_rounds_equal_a_slow_version(decay):
     same(fast(config, ready, 2), SlowFedProx(config, ready).run(2), atol=2e-5)
 
 
+@pytest.mark.usefixtures("stepwise")
 def test_mu_0_is_fedavg_to_the_bit():
     config = tiny()
     ready = prepare(config)
@@ -48,6 +49,7 @@ def test_the_larger_mu_the_nearer_stay_the_sites():
     assert distances[0] > distances[1] > distances[2] > 0
 
 
+@pytest.mark.usefixtures("stepwise")
 def test_lazy_mil_chooses_the_sentences_and_fedprox_holds_the_sites_back():
     config = tiny()
     ready = prepare(config)
@@ -64,6 +66,7 @@ def test_lazy_mil_chooses_the_sentences_and_fedprox_holds_the_sites_back():
                 same(both, alone, atol=1e-3)
 
 
+@pytest.mark.usefixtures("stepwise")
 def test_the_loss_that_is_reported_is_that_of_the_data():
     """One step a site, so that no pull has acted when the loss is taken."""
     config = tiny(training__epochs=1, training__batch_size=1000, extractor__dropout=0.0)

@@ -27,6 +27,7 @@ def test_two_rounds_equal_a_slow_version():
     same(fast(config, ready, 2), slow.run(2), atol=2e-5)
 
 
+@pytest.mark.usefixtures("stepwise")
 def test_alpha_1_is_fedavg_to_the_bit():
     config = tiny(partition__kind="dirichlet", partition__alpha=0.1)
     ready = prepare(config)

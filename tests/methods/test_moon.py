@@ -77,6 +77,7 @@ def test_a_vector_of_zeros_has_a_finite_contrast():
     assert torch.isfinite(vectors.grad).all()
 
 
+@pytest.mark.usefixtures("stepwise")
 def test_mu_0_is_fedavg_to_the_bit(tmp_path):
     config = tiny().with_settings(SKEWED)
     ready = prepare(config)
@@ -85,6 +86,7 @@ def test_mu_0_is_fedavg_to_the_bit(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.usefixtures("stepwise")
 def test_the_first_time_a_site_takes_part_it_trains_as_in_fedavg(tmp_path):
     config = tiny().with_settings([*SKEWED, "training.fraction=1.0"])
     ready = prepare(config)

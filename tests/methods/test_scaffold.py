@@ -83,6 +83,7 @@ def test_corrections_of_two_methods_add_up(tmp_path):
     same(fast(config, ready, 4, tmp_path), SlowBoth(config, ready).run(4), atol=5e-5)
 
 
+@pytest.mark.usefixtures("stepwise")
 def test_the_first_round_is_fedavgs_to_the_bit(tmp_path):
     config = tiny(partition__kind="dirichlet")
     ready = prepare(config)
@@ -93,6 +94,7 @@ def test_the_first_round_is_fedavgs_to_the_bit(tmp_path):
         same(fast(controlled, ready, 2, tmp_path), fast(average, ready, 2).checkpoint().weights, atol=1e-3)
 
 
+@pytest.mark.usefixtures("stepwise")
 def test_one_site_alone_has_nothing_to_correct(tmp_path):
     config = tiny(partition__sites=1, training__fraction=1.0)
     ready = prepare(config)
@@ -130,6 +132,7 @@ def test_an_upload_is_eight_bytes_longer_than_fedavgs(tmp_path):
         assert kinds["Control"]["down"] == kinds["Model"]["down"] == plain["Model"]["down"]
 
 
+@pytest.mark.usefixtures("stepwise")
 def test_lazy_mil_chooses_what_controlled_sites_train_on(tmp_path):
     config = tiny().with_settings(["methods.scaffold.weighting=examples"])
     ready = prepare(config)

@@ -1,7 +1,7 @@
 """An encoder that also says what the last layer's pieces attend to: what localized context pooling is made of.
 
-Every piece has its last state, since any piece may be part of a context; attention is handed out only for the pieces
-that are asked for, the mentions' markers.
+Every piece has its last state, since any may be part of a context; attention is handed out only for the pieces that
+are asked for, the mentions' markers.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ def attending(model: PreTrainedModel, frozen: int = 0) -> Attending:
         layers = AttendingLayers(model, frozen)
         if frozen == model.config.num_hidden_layers:
             problem = f"extractor.frozen_layers is {frozen}: all that the encoder has"
-            raise UserError(problem, remedy=f"set it to {frozen - 1} or less: the last layer's attention is read")
+            raise UserError(
+                problem, remedy=f"set it to {frozen - 1} or less: the last layer's attention is read"
+            )
         return layers
     if frozen:
         problem = f"extractor.frozen_layers is {frozen}, but the layers of {kind!r} cannot be told apart here"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -45,7 +46,7 @@ class Extractor(nn.Module, ABC):
         """
 
     def read(self, head: str, batch: Batch, generator: torch.Generator | None) -> Reading:
-        """What a bag head makes of a batch in training; the generator draws the dropout, without one there is none."""
+        """What a bag head makes of a batch in training; the generator draws the dropout, none means none."""
         from fedrel.extractors.bags import HEADS
 
         return HEADS[head].read(self, batch, generator)
@@ -59,6 +60,23 @@ class Extractor(nn.Module, ABC):
     def criterion(self, logits: Tensor, labels: Tensor) -> Tensor:
         """What training makes small: the cross-entropy, where an example has one relation."""
         return nn.functional.cross_entropy(logits, labels)
+
+    def can_fit(self) -> bool:
+        """Whether `fit` does what training on plain cross-entropy would do."""
+        return False
+
+    def fit(
+        self,
+        batch: Batch,
+        orders: Sequence[npt.NDArray[np.int64]],
+        *,
+        batch_size: int,
+        lr: float,
+        weight_decay: float,
+        seed: int,
+    ) -> npt.NDArray[np.float64]:
+        """Train on plain cross-entropy with plain SGD, epoch by epoch in these orders of the bags: each step's loss."""
+        raise NotImplementedError
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each weight, by name: what a message of weights must look like."""

@@ -1,8 +1,8 @@
 """The document extractor: ATLOP (Zhou et al. 2021) with a sigmoid for each relation, as in FedLCC's Section 3.2.
 
-A mention is the last state of the `*` before it, an entity the log-sum-exp of its mentions. The context of a pair is
-made of what both its entities attend to. Entities and context meet in a grouped bilinear function, whose result says
-for each relation how likely the pair has it. `NA` is no class: a pair that has no relation is negative for all.
+A mention is the last state of the `*` before it, an entity the log-sum-exp of its mentions. The context of a pair
+is made of what both its entities attend to. Entities and context meet in a grouped bilinear function, whose result
+says for each relation how likely the pair has it. `NA` is no class: a pair without a relation is negative for all.
 """
 
 from __future__ import annotations
@@ -145,7 +145,9 @@ class DocumentTransformer(Pretrained):
             mentions = slice(batch.mentions[number], batch.mentions[number + 1])
             asked = slice(bounds[number], bounds[number + 1])
             pair = torch.stack([batch.head[asked], batch.tail[asked]]) - first
-            vectors.append(entities(states[batch.place[mentions]], batch.entity[mentions] - first, after - first))
+            vectors.append(
+                entities(states[batch.place[mentions]], batch.entity[mentions] - first, after - first)
+            )
             context.append(contexts(attention, states, *pair))
             ends.append(pair + before)
             before += after - first

@@ -45,7 +45,9 @@ class DocumentInputs(Inputs):
     limit: int  # pieces that the encoder reads at once
     pieces: npt.NDArray[np.int32]  # [N], ids in the encoder's vocabulary; frame and markers are among them
     starts: Ints  # [D + 1], document d is pieces[starts[d]:starts[d + 1]]
-    words: npt.NDArray[np.int32]  # [N], the token of its document that a piece is of; -1 for frame and markers
+    words: npt.NDArray[
+        np.int32
+    ]  # [N], the token of its document that a piece is of; -1 for frame and markers
     places: npt.NDArray[np.int32]  # [mentions], where in its document each one's opening marker is
 
     at_once = 16
@@ -212,7 +214,7 @@ class DocumentTokeniser:
             yield self._mark(encoding.ids, counts, spans)
 
     def _mark(self, ids: list[int], counts: list[int], spans: Sequence[tuple[int, int]]) -> Marked:
-        """Pieces with a marker on either side of every span of tokens, once for spans that several mentions share."""
+        """Pieces with a marker on either side of each span; mentions may share a span and its markers."""
         cuts = list(accumulate(counts, initial=0))  # the first piece of each token
         edges = []
         for first, after in set(spans):
@@ -238,6 +240,4 @@ class DocumentTokeniser:
 
 def _spaced(text: str, tokens: Sequence[Sequence[int]]) -> list[str]:
     """The tokens, each with the space before it: so it is told from one that goes on the token before."""
-    return [
-        " " * (start > 0 and text[start - 1].isspace()) + text[start:end] for start, end in tokens
-    ]
+    return [" " * (start > 0 and text[start - 1].isspace()) + text[start:end] for start, end in tokens]

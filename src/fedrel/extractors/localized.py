@@ -7,6 +7,7 @@ states H, and E entities.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -108,7 +109,7 @@ def _runs(head: Tensor, tail: Tensor, length: int) -> Iterator[slice]:
     number = head.unique_consecutive(return_inverse=True)[1]  # of each pair's head, counted from 0
     edges = torch.arange(0, int(number[-1]) + 1 + heads, heads, device=number.device)
     bounds = torch.searchsorted(number, edges).tolist()
-    return (slice(first, end) for first, end in zip(bounds, bounds[1:], strict=False) if first < end)
+    return (slice(first, end) for first, end in pairwise(bounds) if first < end)
 
 
 def _slices(count: int, size: int) -> Iterator[slice]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from fedrel.config import TransformerSection
 from fedrel.extractors.batch import Batch, PieceBatch
 from fedrel.extractors.encoder_dropout import DrawnDropout
-from fedrel.extractors.encoders import add_markers, load_encoder, load_tokeniser, marker_ids, quiet
+from fedrel.extractors.encoders import add_markers, load_encoder, load_tokeniser, marker_ids
 from fedrel.extractors.encoding import encoder
 from fedrel.extractors.lora import add_lora
 from fedrel.extractors.padding import Group, groups

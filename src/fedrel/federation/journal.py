@@ -7,7 +7,7 @@ where the truth is known (the built-in world), how many of them really express t
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,9 @@ class Entry:
 class Journal:
     """Collects an entry while a site trains. Sentences of `NA` pairs have nothing to express: left out."""
 
-    def __init__(self, corpus: Corpus | DocumentCorpus, truth_known: bool, watched: npt.NDArray[np.int64]) -> None:
+    def __init__(
+        self, corpus: Corpus | DocumentCorpus, truth_known: bool, watched: npt.NDArray[np.int64]
+    ) -> None:
         self._corpus, self._truth_known, self._watched = corpus, truth_known, watched
         self.entry = Entry()
 
@@ -41,12 +43,12 @@ class Journal:
         """Note how much each sentence of a batch was trained on (0 to 1)."""
         if not self._truth_known and not len(self._watched):
             return
-        assert isinstance(self._corpus, Corpus), "documents have nothing to follow"
+        corpus = cast(Corpus, self._corpus)  # of documents nothing is followed
         weight = weights.detach().cpu().numpy().astype(np.float64)
-        facts = np.asarray(self._corpus.relation[batch.rows]) != 0
+        facts = np.asarray(corpus.relation[batch.rows]) != 0
         if self._truth_known:
             self.entry.weight += float(weight[facts].sum())
-            self.entry.expressing += float(weight[facts & (self._corpus.expresses[batch.rows] == 1)].sum())
+            self.entry.expressing += float(weight[facts & (corpus.expresses[batch.rows] == 1)].sum())
         for at in self._seen(batch.rows):
             row = int(batch.rows[at])
             self.entry.watched[row] = self.entry.watched.get(row, 0.0) + float(weight[at])

@@ -15,7 +15,7 @@ from fedrel.extractors.correction import Correction
 from fedrel.federation.journal import Journal
 from fedrel.federation.messages import Message, ModelTensors, RefusedError, Update
 from fedrel.privacy.keyed import digests
-from fedrel.seeding import numpy_generator, torch_generator
+from fedrel.seeding import derive, numpy_generator, torch_generator
 
 if TYPE_CHECKING:
     import torch
@@ -218,6 +218,28 @@ class Site:
         for _ in range(epochs):
             for which in shuffled(len(bags), training.batch_size, shuffle, lengths):
                 yield self._desk.batch(bags.take(which))
+
+    def fit(self, bags: Bags) -> bool:
+        """All E epochs of plain cross-entropy at once, by the extractor's own kernels; False where it has none."""
+        import torch
+
+        training = self._desk.training
+        plain = training.optimiser == "sgd" and training.clip is None and not training.warmup
+        if self._correction or not plain or not self.extractor.can_fit():
+            return False
+        shuffle = numpy_generator(self._desk.seed, "shuffle", self.round, self.number)
+        batch = self._desk.batch(bags)
+        losses = self.extractor.fit(
+            batch,
+            [shuffle.permutation(len(bags)) for _ in range(training.epochs)],
+            batch_size=training.batch_size,
+            lr=training.learning_rate_in(self.round),
+            weight_decay=training.weight_decay,
+            seed=derive(self._desk.seed, "dropout", self.round, self.number),
+        )
+        self._losses += losses.tolist()
+        self.journal.trained(batch, torch.full((len(batch.rows),), float(training.epochs)))
+        return True
 
     @cached_property
     def dropout(self) -> torch.Generator:

@@ -1,4 +1,4 @@
-"""FedLCC: Xiao, Jin and Hao 2024, Federated Document-Level Biomedical Relation Extraction with Localized Context Contrast.
+"""FedLCC: Xiao, Jin, Hao 2024, Federated Document-Level Biomedical RE with Localized Context Contrast.
 
 While a site trains, the localized context of every pair (Eq. 5) is drawn towards the one that the global model of
 this round sees, and away from the one that the site's own model saw at the end of the round in which it last took

@@ -1,0 +1,134 @@
+"""A small federation on one disk: a published experiment and three sites with raw text, without any key."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+
+from fedrel.data.align import align, write_jsonl
+from fedrel.data.kb import read_kb
+from fedrel.data.text import tokenise
+from fedrel.data.world import World, WorldConfig
+from fedrel.deployment.coordinator import publish_experiment
+from fedrel.deployment.experiment import load_experiment
+from fedrel.deployment.folders import CoordinatorFolder, SiteFolder
+from fedrel.deployment.preparing import prepare_site
+
+SITES = ["north", "south", "west"]
+ALLOW: dict[str, Any] = {
+    "methods": ["lazy-mil", "fedavg", "feded"],
+    "may_leave": ["Holdings", "KeyedClaims", "Claims", "Update", "Predictions"],
+    "rounds": 10,
+    "epochs": 3,
+}
+EXPERIMENT: dict[str, Any] = {
+    "seed": 3,
+    "method": "lazy-mil",
+    "extractor": {"vectors": "vectors.txt", "word_dimension": 8, "filters": 6, "dropout": 0.3},
+    "training": {"rounds": 2, "fraction": 1.0, "epochs": 2, "batch_size": 8},
+    "shared": {
+        "knowledge_base": "kb.tsv",
+        "dev": ["dev.jsonl"],
+        "test": ["test.jsonl"],
+        "validation": ["dev.jsonl"],
+        "na_rate": 0.5,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Town:
+    """Everything in one folder, with the experiment's file."""
+
+    folder: Path
+
+    @property
+    def coordinator(self) -> CoordinatorFolder:
+        return CoordinatorFolder(self.folder / "coordinator")
+
+    def site(self, name: str) -> SiteFolder:
+        return SiteFolder(self.folder / "sites" / name)
+
+    def write(self, **changes: Any) -> Path:
+        """The experiment with other values, by dotted key with `__` for the dot."""
+        tree = json.loads(json.dumps(EXPERIMENT))
+        for key, value in changes.items():
+            *path, last = key.split("__")
+            table = tree
+            for part in path:
+                table = table.setdefault(part, {})
+            if value is None:
+                table.pop(last, None)
+            else:
+                table[last] = value
+        path = self.folder / "experiment.toml"
+        path.write_text(tomli_w.dumps(tree), encoding="utf-8")
+        return path
+
+    def publish(self, **changes: Any) -> None:
+        """Publish, and carry the artefacts to every site."""
+        publish_experiment(self.coordinator, load_experiment(self.write(**changes)))
+        for name in SITES:
+            shutil.rmtree(self.site(name).artefacts, ignore_errors=True)
+            shutil.copytree(self.coordinator.artefacts, self.site(name).artefacts)
+
+    def policy(self, name: str, **allow: Any) -> None:
+        """A site's policy: what is usual here, and what a test wants otherwise."""
+        tree = {
+            "coordinator": "localhost:9092",
+            "data": {"files": ["text/*.txt"]},
+            "allow": {**ALLOW, **allow},
+        }
+        (self.site(name).path / "site.toml").write_text(tomli_w.dumps(tree), encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def first_town(tmp_path_factory: pytest.TempPathFactory) -> Town:
+    folder = tmp_path_factory.mktemp("town")
+    town = Town(folder)
+    world = World(WorldConfig(sentences=1_000, relations=4, noise=0.3, mean_length=10, styles=3))
+    world.documents(folder / "text", files=1)
+    world.documents(folder / "fresh", split="test", files=1)
+    world.kb(folder / "kb.tsv")
+    for name, part in (("dev", "train"), ("test", "test")):
+        texts = sorted((folder / ("text" if part == "train" else "fresh")).glob("*.txt"))
+        kb = read_kb(folder / "kb.tsv")
+        write_jsonl(list(align(texts, kb, na_rate=0.3, seed=1))[::7], folder / f"{name}.jsonl")
+    _write_vectors(folder)
+    town.coordinator.path.mkdir()
+    table = {"host": "localhost", "port": 9092, "sites": SITES}
+    (town.coordinator.path / "federation.toml").write_text(tomli_w.dumps(table))
+    for number, (name, text) in enumerate(zip(SITES, sorted((folder / "text").glob("*.txt")), strict=True)):
+        path = town.site(name).path
+        (path / "text").mkdir(parents=True)
+        shutil.copy(text, path / "text")
+        (path / "place.json").write_text(json.dumps({"number": number, "name": name, "sites": SITES}))
+        town.policy(name)
+    town.publish()
+    for name in SITES:
+        prepare_site(town.site(name))
+    return town
+
+
+@pytest.fixture
+def town(first_town: Town, tmp_path: Path) -> Town:
+    """A copy that a test may change. Prepared sites still read the columns of the first."""
+    shutil.copytree(first_town.folder, tmp_path / "town")
+    return Town(tmp_path / "town")
+
+
+def _write_vectors(folder: Path) -> None:
+    """Vectors for two words in three of the text, as public ones would have."""
+    texts = [path.read_text(encoding="utf-8").lower() for path in sorted((folder / "text").glob("*.txt"))]
+    words = sorted({text[start:end] for text in texts for start, end in tokenise(text)})
+    generator = np.random.default_rng(0)
+    known = [word for number, word in enumerate(words) if number % 3]
+    rows = (f"{word} {' '.join(f'{x:.4f}' for x in generator.normal(size=8))}\n" for word in known)
+    (folder / "vectors.txt").write_text("".join(rows), encoding="utf-8")

@@ -1,0 +1,41 @@
+"""The yardstick: one corpus of all sites' files, numbered by the same artefacts, as no real federation has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedrel.config import Config
+from fedrel.data.columns import TRAIN, Corpus
+from fedrel.data.partition import Partition
+from fedrel.data.splits import without_duplicates
+from fedrel.deployment.artefacts import Artefacts
+from fedrel.deployment.columns import Part, materials, read_columns
+from fedrel.federation.materials import Materials
+
+
+def joint(
+    artefacts: Artefacts,
+    config: Config,
+    sites: Mapping[str, Sequence[Path]],
+    folder: Path,
+    format: str = "text",
+) -> Materials:
+    """Materials in which every site holds what it would find by itself in its own files."""
+    counts = []
+    for name, files in sites.items():
+        alone = read_columns([Part(TRAIN, files, format)], artefacts, folder / f"only-{name}")
+        counts.append(len(alone.rows(TRAIN)))
+    parts = [Part(TRAIN, files, format) for files in sites.values()]
+    text = read_columns(parts, artefacts, folder / "corpus")
+    edges = np.cumsum([0, *counts])
+    assert edges[-1] == len(text.rows(TRAIN))
+    held = [np.arange(begin, end) for begin, end in zip(edges[:-1], edges[1:], strict=True)]
+    if isinstance(text, Corpus):
+        held = [without_duplicates(text, rows) for rows in held]
+    bounds = np.cumsum([0, *map(len, held)])
+    return materials(
+        text, Partition(np.concatenate(held), bounds, tuple(sites)), artefacts, config, folder
+    )

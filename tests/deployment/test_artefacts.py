@@ -1,0 +1,158 @@
+"""What is published, and what is refused before it is: anything that would need the sites' text in one place."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+from fedrel.deployment.artefacts import Artefacts, differences, shape
+from fedrel.deployment.coordinator import asked, check_published
+from fedrel.deployment.experiment import load_experiment
+from fedrel.errors import UserError
+from fedrel.federation.flower.folders import open_coordinator
+from tests.deployment.conftest import SITES
+
+
+def test_a_manifest_lists_every_file_with_its_sha256(first_town):
+    published = Artefacts(first_town.coordinator.artefacts)
+    published.check()
+    assert list(published.files) == ["config", "relations", "vocabulary", "knowledge_base", "validation"]
+    listed = {file: digest for files in published.files.values() for file, digest in files.items()}
+    there = {path.name for path in published.folder.iterdir()} - {"manifest.json"}
+    assert set(listed) == there
+    for file, digest in listed.items():
+        assert hashlib.sha256((published.folder / file).read_bytes()).hexdigest() == digest
+    single = published.files["relations"]["relations.json"]
+    assert published.fingerprints["relations"] == single
+    both = json.dumps(sorted(published.files["vocabulary"].items())).encode()
+    assert published.fingerprints["vocabulary"] == hashlib.sha256(both).hexdigest()
+
+
+def test_what_is_published_reads_back(first_town):
+    published = Artefacts(first_town.coordinator.artefacts)
+    experiment = load_experiment(first_town.write())
+    assert shape(published.config) == shape(experiment.config)
+    assert published.reading == experiment.shared.reading
+    assert published.relations[0] == "NA" and len(published.relations) == 4
+    lines = (first_town.folder / "vectors.txt").read_text().splitlines()
+    assert published.words == [line.split()[0] for line in lines]
+    assert published.vectors is not None
+    assert published.vectors.matrix[5].tolist() == np.float32(lines[5].split()[1:]).tolist()
+    texts = [json.loads(line)["text"] for line in (first_town.folder / "dev.jsonl").open()]
+    assert [instance.text for instance in published.validation()] == texts
+
+
+def test_no_path_and_no_text_of_a_site_is_published(first_town):
+    published = Artefacts(first_town.coordinator.artefacts).folder
+    assert str(first_town.folder) not in (published / "config.json").read_text()
+    own = {json.loads(line)["text"] for line in (first_town.folder / "dev.jsonl").open()}
+    content = b"".join(path.read_bytes() for path in published.iterdir()).decode(errors="replace")
+    for name in SITES:
+        for path in (first_town.site(name).path / "text").iterdir():
+            for sentence in path.read_text().split(". "):
+                assert len(sentence) < 30 or sentence not in content or any(sentence in one for one in own)
+
+
+def test_private_choices_are_the_default_between_sites(first_town):
+    config = load_experiment(first_town.write()).config
+    assert config.methods["lazy-mil"]["keyed_triples"] is True
+    assert getattr(config.extractor, "train_words", False) is False
+    said = load_experiment(first_town.write(**{"methods__lazy-mil__keyed_triples": False, "shared__na_rate": 0}))
+    assert said.config.methods["lazy-mil"]["keyed_triples"] is False
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"extractor__vectors": "corpus"}, "vocabulary from the sites' text.*public vectors"),
+        ({"method": "centralised"}, "simulation only"),
+        ({"data__corpus": "world"}, r"\[data\] describes text that is in one place"),
+        ({"shared": None}, r"add a \[shared\] table"),
+        ({"shared__dev": None}, "shared.dev: Field required"),
+        ({"shared__knowlege_base": "x"}, "unknown key 'shared.knowlege_base'. did you mean 'knowledge_base'"),
+        ({"shared__format": "josnl"}, "did you mean 'jsonl'"),
+        ({"shared__knowledge_base": None}, "which relations"),
+        ({"shared__test": ["nowhere.jsonl"]}, "nowhere.jsonl: no such file"),
+        ({"methods__lazy-mil__keyed_triples": False}, "no number that all sites agree on"),
+        ({"training__epoch": 1}, "did you mean 'epochs'"),
+    ],
+)
+def test_refused_before_anything_is_published(town, changes, message):
+    with pytest.raises(UserError, match=message):
+        load_experiment(town.write(**changes))
+
+
+def test_vectors_of_another_size_are_refused(town):
+    with pytest.raises(UserError, match="8 dimensions.*word_dimension is 9"):
+        town.publish(extractor__word_dimension=9)
+
+
+@pytest.mark.parametrize("name", ["config", "relations", "vocabulary", "knowledge_base", "validation"])
+def test_a_changed_file_is_refused_by_its_name(town, name):
+    published = Artefacts(town.coordinator.artefacts)
+    file = next(iter(published.files[name]))
+    content = (published.folder / file).read_bytes()
+    (published.folder / file).write_bytes(content[:-1] + b" ")
+    with pytest.raises(UserError, match=f"{name}: {file} is not the file that was published"):
+        published.check()
+    (published.folder / file).unlink()
+    with pytest.raises(UserError, match=f"{name}: {file} is missing"):
+        published.check()
+
+
+def test_a_manifest_that_contradicts_itself_is_refused(town):
+    published = Artefacts(town.coordinator.artefacts)
+    path = published.folder / "manifest.json"
+    path.write_text(path.read_text().replace(published.fingerprints["config"], "0" * 64, 1))
+    with pytest.raises(UserError, match="config"):
+        Artefacts(published.folder).check()
+
+
+def test_differences_are_named():
+    mine = {"config": "1", "relations": "2", "encoder": "3"}
+    assert differences(mine, dict(mine)) == []
+    assert differences(mine, {"config": "1", "relations": "x", "validation": "4"}) == [
+        "relations",
+        "encoder",
+        "validation",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"training__epochs": 3}, "training.epochs"),
+        ({"seed": 4}, "seed"),
+        ({"shared__na_rate": 0.4}, "shared.na_rate"),
+        ({"methods__lazy-mil__weighting": "uniform"}, "methods.lazy-mil.weighting"),
+    ],
+)
+def test_a_run_must_be_of_what_was_published(town, changes, key):
+    check_published(town.coordinator, load_experiment(town.write(training__rounds=99)))
+    with pytest.raises(UserError, match=f"{key} is not as it was published"):
+        check_published(town.coordinator, load_experiment(town.write(**changes)))
+
+
+def test_what_the_coordinator_asks_with_has_no_path(first_town):
+    config = asked(load_experiment(first_town.write()), SITES)
+    assert str(first_town.folder) not in config.model_dump_json()
+    assert (config.partition.sites, config.engine.kind, config.training.rounds) == (3, "flower", 2)
+
+
+def test_the_coordinator_holds_its_own_text_only(first_town):
+    coordinator = open_coordinator(first_town.coordinator.preparation)
+    published = Artefacts(first_town.coordinator.artefacts)
+    corpus = coordinator.ready.dataset.corpus
+    lines = {name: (first_town.folder / f"{name}.jsonl").open().readlines() for name in ("dev", "test")}
+    rows = {"dev": coordinator.ready.dataset.dev, "test": coordinator.ready.dataset.test}
+    for name in ("dev", "test"):
+        texts = [json.loads(line)["text"] for line in lines[name]]
+        assert [corpus.text_of(int(row)) for row in rows[name]] == texts
+    assert len(coordinator.ready.materials.validation) == len(lines["dev"])
+    assert len(corpus) == 2 * len(lines["dev"]) + len(lines["test"])
+    assert coordinator.artefacts == published.fingerprints
+    assert coordinator.ready.materials.partition.names == tuple(SITES)
+    assert coordinator.ready.materials.partition.sizes.tolist() == [0, 0, 0]

@@ -1,0 +1,193 @@
+"""The site decides: whatever `site.toml` does not allow is refused, with its reason, and written down."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+
+from fedrel.deployment.coordinator import asked
+from fedrel.deployment.experiment import load_experiment
+from fedrel.deployment.gate import open_gate
+from fedrel.deployment.policy import check_names, read_policy
+from fedrel.errors import UserError
+from fedrel.federation.flower.census import CENSUS
+from fedrel.federation.flower.gate import Request
+from fedrel.federation.flower.reasons import Reason, Why
+from fedrel.privacy.audit import check
+from tests.deployment.conftest import SITES
+
+UPDATE = {
+    "weights/filters": np.zeros((2, 3), np.float32),
+    "examples": np.asarray(30, np.int64),
+    "loss": np.asarray(0.5),
+}
+
+
+def request(town: Any, **changes: Any) -> Request:
+    config = asked(load_experiment(town.write()), SITES)
+    found = Request(
+        run="run",
+        config=config,
+        artefacts=town.site("north").prepared_with,
+        site=0,
+        round=1,
+        phase="train",
+        brings=("Model", "Winners"),
+        gives="Update",
+    )
+    settings = changes.pop("settings", None)
+    if settings:
+        changes["config"] = config.with_settings(settings)
+    return dataclasses.replace(found, **changes)
+
+
+def notes(town: Any) -> list[str]:
+    return [line.entry.note for line in check(town.site("north").audit).lines]
+
+
+def test_what_is_allowed_passes_and_is_recorded(town):
+    gate = open_gate(town.site("north").path)
+    census = request(town, round=0, phase=CENSUS, gives="Holdings")
+    assert gate.allow(census) is None
+    assert gate.record(census, {"sentences": np.asarray(70, np.int64)}) is None
+    assert gate.allow(request(town)) is None
+    assert gate.record(request(town), UPDATE) is None
+    entries = [line.entry for line in check(town.site("north").audit).lines]
+    assert [(e.round, e.phase, e.message, e.bytes) for e in entries] == [
+        (0, "census", "Holdings", 8),
+        (1, "train", "Update", 40),
+    ]
+
+
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], Reason, str]] = {
+    "method": ({"methods": ["fedavg"]}, {}, Reason(Why.METHOD), "'lazy-mil'"),
+    "privacy": ({"differential_privacy": True}, {}, Reason(Why.PRIVACY), "gives no differential privacy"),
+    "message": ({"may_leave": ["Holdings"]}, {}, Reason(Why.MESSAGE), "does not name 'Update'"),
+    "field": ({"may_leave": ["Update.weights"]}, {}, Reason(Why.FIELD), "Update.examples"),
+    "field that must stay": ({"must_stay": ["Update.loss"]}, {}, Reason(Why.FIELD), "Update.loss"),
+    "rounds": ({"rounds": 4}, {"round": 5}, Reason(Why.ROUNDS, 4), "round 5"),
+    "epochs": ({"epochs": 1}, {}, Reason(Why.EPOCHS, 1), "2 epochs"),
+    "few sentences": ({"examples": 5000}, {}, Reason(Why.EXAMPLES, 5000), "fewer than allow.examples"),
+    "other settings": (
+        {},
+        {"settings": ["training.learning_rate=9"]},
+        Reason(Why.CONFIG),
+        "another training than was published",
+    ),
+    "relations": ({}, {"artefacts": {"relations": "0"}}, Reason(Why.CONFIG), "config: prepared with"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_before_anything_is_computed(town, case):
+    allow, changes, reason, note = REFUSED[case]
+    town.policy("north", **allow)
+    assert open_gate(town.site("north").path).allow(request(town, **changes)) == reason
+    (entry,) = [line.entry for line in check(town.site("north").audit).lines]
+    assert entry.message == "Refusal"
+    assert [field.name for field in entry.fields] == ["number", "why"]
+    assert note in entry.note and str(reason) in entry.note
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("config", Why.CONFIG),
+        ("relations", Why.RELATIONS),
+        ("vocabulary", Why.VOCABULARY),
+        ("knowledge_base", Why.KNOWLEDGE_BASE),
+        ("validation", Why.VALIDATION),
+        ("encoder", Why.ENCODER),
+        ("something new", Why.ARTEFACTS),
+    ],
+)
+def test_a_difference_is_told_by_its_name(town, name, why):
+    artefacts = {**town.site("north").prepared_with, name: "0" * 64}
+    assert open_gate(town.site("north").path).allow(request(town, artefacts=artefacts)) == Reason(why)
+    assert notes(town)[0].count(f"({name}: prepared with") == 1
+
+
+def test_too_few_examples_do_not_leave(town):
+    town.policy("north", examples=20)
+    gate = open_gate(town.site("north").path)
+    assert gate.allow(request(town)) is None
+    few = {**UPDATE, "examples": np.asarray(19, np.int64)}
+    assert gate.record(request(town), few) == Reason(Why.EXAMPLES, 20)
+    assert "19 examples" in notes(town)[0]  # which the coordinator is not told
+    assert gate.record(request(town), {**few, "examples": np.asarray(20, np.int64)}) is None
+
+
+def test_a_tensor_that_must_stay_does_not_leave(town):
+    town.policy("north", must_stay=["Update.weights/words.weight"])
+    gate = open_gate(town.site("north").path)
+    assert gate.allow(request(town)) is None  # a frozen word table is not in the update
+    assert gate.record(request(town), UPDATE) is None
+    rows = {**UPDATE, "weights/words.weight/index": np.zeros(1, np.int32)}
+    assert gate.record(request(town), rows) == Reason(Why.FIELD)
+    assert "Update.weights/words.weight/index" in notes(town)[1]
+
+
+def test_only_named_tensors_leave_where_tensors_are_named(town):
+    may_leave = ["Update.weights/filters", "Update.examples", "Update.loss"]
+    town.policy("north", may_leave=may_leave)
+    gate = open_gate(town.site("north").path)
+    assert gate.allow(request(town)) is None
+    assert gate.record(request(town), UPDATE) is None
+    other = {**UPDATE, "weights/filters_bias": np.zeros(2, np.float32)}
+    assert gate.record(request(town), other) == Reason(Why.FIELD)
+
+
+def test_the_same_question_is_not_answered_for_ever(town):
+    town.policy("north", repeats=2)
+    gate = open_gate(town.site("north").path)
+    for _ in range(2):
+        assert gate.allow(request(town)) is None
+        assert gate.record(request(town), UPDATE) is None
+    renamed = request(town, run="another run")
+    assert gate.allow(renamed) == Reason(Why.REPEATS, 2)
+    assert gate.allow(request(town, round=2)) is None
+
+
+def test_a_change_of_policy_counts_at_once(town):
+    assert open_gate(town.site("north").path).allow(request(town)) is None
+    town.policy("north", rounds=0)
+    assert open_gate(town.site("north").path).allow(request(town)) == Reason(Why.ROUNDS, 0)
+
+
+def test_an_empty_policy_allows_nothing(town):
+    tree = {"coordinator": "localhost:9092"}
+    (town.site("north").path / "site.toml").write_text(tomli_w.dumps(tree))
+    gate = open_gate(town.site("north").path)
+    assert gate.allow(request(town)) == Reason(Why.METHOD)
+    census = request(town, round=0, phase=CENSUS, gives="Holdings")
+    assert gate.allow(census) == Reason(Why.METHOD)
+
+
+def test_what_cannot_be_read_is_recorded_too(town):
+    town.site("north").seal.unlink()
+    reason = open_gate(town.site("north").path).refuse(None, Reason(Why.UNFIT), "no config in it")
+    assert reason == Reason(Why.UNFIT)
+    assert "no config in it" in notes(town)[0]
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ({"allow": {"methods": ["lazymil"]}}, "no method is called 'lazymil'. did you mean 'lazy-mil'"),
+        ({"allow": {"may_leave": ["Updates"]}}, "no message is called 'Updates'. did you mean 'Update'"),
+        ({"allow": {"must_stay": ["Update.weight"]}}, "no field 'weight'. did you mean 'weights'"),
+        ({"allow": {"epoch": 3}}, "unknown key 'allow.epoch'. did you mean 'epochs'"),
+        ({"allow": {"rounds": -1}}, "allow.rounds: Input should be greater than or equal to 0"),
+        ({"alow": {}}, "unknown key 'alow'. did you mean 'allow'"),
+        ({"coordinator": "localhost"}, "coordinator: String should match"),
+    ],
+)
+def test_a_misspelt_rule_is_an_error(tmp_path, tree, message):
+    (tmp_path / "site.toml").write_text(tomli_w.dumps({"coordinator": "localhost:9092"} | tree))
+    with pytest.raises(UserError, match=message) as found:
+        check_names(read_policy(tmp_path), tmp_path)
+    assert "site.toml" in str(found.value)

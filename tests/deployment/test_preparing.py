@@ -1,0 +1,142 @@
+"""A site that holds only its own text numbers, batches and trains as if all text were in one corpus."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from fedrel.deployment import preparing
+from fedrel.deployment.artefacts import Artefacts
+from fedrel.deployment.preparing import prepare_site
+from fedrel.errors import UserError
+from fedrel.federation.materials import Materials
+from fedrel.federation.messages import Model
+from fedrel.prepare import desk, extractor
+from tests.conftest import NO_STATES
+from tests.deployment.conftest import SITES
+from tests.deployment.joint import joint
+
+
+@pytest.fixture(scope="module")
+def whole(first_town, tmp_path_factory):
+    sites = {name: sorted((first_town.site(name).path / "text").glob("*.txt")) for name in SITES}
+    published = Artefacts(first_town.coordinator.artefacts)
+    return joint(published, published.config, sites, tmp_path_factory.mktemp("joint"))
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_a_site_finds_the_batches_of_the_joint_corpus(first_town, whole, name):
+    folder = first_town.site(name)
+    mine = Materials.load(folder.materials)
+    number = folder.number
+    assert mine.partition.names == tuple(SITES)
+    sizes = np.zeros(3, np.int64)
+    sizes[number] = whole.partition.sizes[number]
+    assert mine.partition.sizes.tolist() == sizes.tolist()
+    assert folder.sentences == sizes[number] > 20
+    assert mine.vocabulary_size == whole.vocabulary_size
+    assert list(mine.corpus.relations) == list(whole.corpus.relations)
+
+    rows, same = mine.partition.rows(number), whole.partition.rows(number)
+    assert [mine.corpus.text_of(int(r)) for r in rows] == [whole.corpus.text_of(int(r)) for r in same]
+    here, there = mine.bags(rows), whole.bags(same)
+    assert np.searchsorted(rows, here.rows).tolist() == np.searchsorted(same, there.rows).tolist()
+    assert here.bounds.tolist() == there.bounds.tolist()
+    assert here.labels.tolist() == there.labels.tolist()
+    published = there.keys < 60  # a few of the knowledge base's facts; those besides have numbers of their own
+    assert here.keys[published].tolist() == there.keys[published].tolist()
+    mine_batch, whole_batch = mine.inputs.batch(here), whole.inputs.batch(there)
+    for column in ("words", "starts", "head", "tail", "bags", "labels"):
+        assert getattr(mine_batch, column).tolist() == getattr(whole_batch, column).tolist(), column
+    assert mine_batch.words.max() > 1  # not all unknown
+
+    validation = mine.inputs.batch(mine.bags(mine.validation))
+    assert validation.words.tolist() == whole.inputs.batch(whole.bags(whole.validation)).words.tolist()
+
+
+@pytest.mark.parametrize("phase", ["claim_keyed", "train"])
+def test_a_site_gives_the_answers_of_the_joint_corpus(first_town, whole, phase):
+    """To the bit: weights, claims, digests."""
+    folder = first_town.site("south")
+    config = folder.published.with_settings(["method=fedavg"]) if phase == "train" else folder.published
+    weights = extractor(config.extractor, whole.vocabulary_size, 4, seed=1).state()
+    answers = []
+    for materials in (Materials.load(folder.materials), whole):
+        place = desk(config, materials, NO_STATES)
+        asked = {f"Model.{name}": array for name, array in Model(weights).pack().items()}
+        place.open(phase, 1, asked)
+        arrays, _ = place.answer(phase, 1, folder.number, {})
+        answers.append({name: array.tobytes() for name, array in arrays.items()})
+    assert answers[0] == answers[1]
+
+
+def test_columns_hold_the_sites_own_text_and_what_was_published(first_town):
+    corpus = Materials.load(first_town.site("north").materials).corpus
+    texts = {corpus.text_of(row) for row in range(len(corpus))}
+    public = {json.loads(line)["text"] for line in (first_town.folder / "dev.jsonl").open()}
+    own = (first_town.site("north").path / "text").iterdir().__next__().read_text()
+    assert all(text in own for text in texts - public)
+
+
+def test_facts_without_a_number_are_left_out_where_facts_go_by_number(town):
+    folder = town.site("north")
+    everything = folder.sentences
+    town.publish(**{"methods__lazy-mil__keyed_triples": False, "shared__na_rate": 0})
+    done = prepare_site(town.site("north"))
+    assert 0 < done.held < everything and done.left_out == 0
+    jsonl = folder.path / "text" / "own.jsonl"
+    line = json.loads((town.folder / "dev.jsonl").open().readline())
+    strange = line | {"h": line["h"] | {"id": "not-in-the-kb"}, "relation": "NA"}
+    jsonl.write_text(f"{json.dumps(line)}\n{json.dumps(strange)}\n")
+    text = (folder.path / "site.toml").read_text()
+    data = 'files = ["text/own.jsonl"]\nformat = "jsonl"'
+    listed = text.replace('files = [\n    "text/*.txt",\n]', data)
+    (folder.path / "site.toml").write_text(listed)
+    done = prepare_site(town.site("north"))
+    assert (done.held, done.left_out) == (1, 1)
+
+
+def test_a_site_says_early_what_its_policy_would_refuse(town):
+    town.policy("west", methods=["fedavg"], epochs=1, differential_privacy=True)
+    assert prepare_site(town.site("west")).objections == [
+        "allow.methods does not name 'lazy-mil'",
+        "allow.differential_privacy is demanded, and 'lazy-mil' gives none",
+        "allow.epochs is 1, the experiment asks for 2",
+    ]
+
+
+def test_a_site_refuses_artefacts_that_are_not_whole(town):
+    (town.site("west").artefacts / "relations.json").write_text('{"NA": 0}')
+    with pytest.raises(UserError, match="relations: relations.json is not the file that was published"):
+        prepare_site(town.site("west"))
+
+
+def test_a_site_that_was_interrupted_is_not_prepared(town, monkeypatch):
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(preparing, "materials", stop)
+    with pytest.raises(KeyboardInterrupt):
+        prepare_site(town.site("west"))
+    with pytest.raises(UserError, match="not prepared.*fedrel site prepare"):
+        _ = town.site("west").prepared_with
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"files": []}, "data.files is empty"),
+        ({"files": ["notes/*.txt"]}, "nothing is called 'notes/\\*.txt'"),
+        ({"files": ["text/*.txt"], "formt": "x"}, "unknown key 'data.formt'. did you mean 'format'"),
+        ({"files": ["text/*.txt"], "format": "jsnl"}, "no reader is called 'jsnl'"),
+    ],
+)
+def test_what_a_site_names_must_be_there(town, data, message):
+    import tomli_w
+
+    tree = {"coordinator": "localhost:9092", "data": data}
+    (town.site("west").path / "site.toml").write_text(tomli_w.dumps(tree))
+    with pytest.raises(UserError, match=message):
+        prepare_site(town.site("west"))

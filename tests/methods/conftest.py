@@ -1,0 +1,13 @@
+"""What tests of methods share."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedrel.extractors.pcnn import PCNN
+
+
+@pytest.fixture
+def stepwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every method trains step by step: kernels that do all epochs at once round and drop out otherwise."""
+    monkeypatch.setattr(PCNN, "can_fit", lambda _: False)
