@@ -53,16 +53,15 @@ TEXT = "the a of in and with risk level cell blood patient study association com
 BUSY = 0.7  # a load average that says so
 
 
-def experiment() -> Config:
-    """The preset, on the real files if they are there."""
+def experiment(folder: Path) -> Config:
+    """The preset, on the real files if they are there, else on some in this folder."""
     config = load_config(PRESET, ["method=fedavg"])
-    return config if os.environ.get("FEDREL_DATA") else config.with_settings(made_up())
+    return config if os.environ.get("FEDREL_DATA") else config.with_settings(made_up(folder))
 
 
-def made_up() -> list[str]:
+def made_up(folder: Path) -> list[str]:
     """Write sentences in GAD's form; the settings that name them."""
     random = numpy_generator(1, "made-up")
-    folder = Path(tempfile.mkdtemp(prefix="fedrel-"))
     for name, count in (("train", SENTENCES), ("test", SENTENCES // 9)):
         lines = []
         for size in np.exp(random.normal(np.log(MEDIAN_WORDS), SPREAD, count)).astype(int).clip(8, 110):
@@ -173,10 +172,10 @@ def main() -> int:
     seconds = parser.parse_args().seconds
     if (load := os.getloadavg()[0]) > BUSY:
         print(f"the machine is busy (load {load:.1f}): rates will be low, shares less so", file=sys.stderr)
-    config = experiment()
-    prepare(config)  # tokenised once, for both
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(WORKERS, mp_context=context) as pool:
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(WORKERS, mp_context=context) as pool:
+        config = experiment(Path(folder))
+        prepare(config)  # tokenised once, for both
         found = list(pool.map(measure, [config] * WORKERS, [seconds] * WORKERS))
 
     loops = [one["total"] - one["begin"] for one in found]

@@ -93,7 +93,7 @@ class Town:
 def first_town(tmp_path_factory: pytest.TempPathFactory) -> Town:
     folder = tmp_path_factory.mktemp("town")
     town = Town(folder)
-    world = World(WorldConfig(sentences=1_000, relations=4, noise=0.3, mean_length=10, styles=3))
+    world = World(WorldConfig(sentences=1_000, relations=4, noise=0.3, mean_length=14, styles=3))
     world.documents(folder / "text", files=1)
     world.documents(folder / "fresh", split="test", files=1)
     world.kb(folder / "kb.tsv")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import stat
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,12 @@ REFUSED = ("flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "f
 
 def main() -> None:
     """Answer one message with fedrel's own app."""
-    from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
-    from flwr.supernode.runtime import run_clientapp
-
+    runtime = import_module("flwr.supernode.runtime.run_clientapp")
     for name, ours in {"install_from_fab": _unpack_nothing, "get_load_client_app_fn": _only_ours}.items():
-        if not callable(getattr(run_clientapp, name, None)):
+        if not callable(getattr(runtime, name, None)):
             raise SystemExit(f"this version of Flower has no {name}: foreign code could not be kept out")
-        setattr(run_clientapp, name, ours)
-    flwr_clientapp()
+        setattr(runtime, name, ours)
+    import_module("flwr.supernode.cli.flwr_clientapp").flwr_clientapp()
 
 
 def refuse() -> None:

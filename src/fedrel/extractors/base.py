@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -75,19 +76,19 @@ class Extractor(nn.Module, ABC):
         weight_decay: float,
         seed: int,
     ) -> npt.NDArray[np.float64]:
-        """Train on plain cross-entropy with plain SGD, epoch by epoch in these orders of the bags: each step's loss."""
+        """Train on plain cross-entropy with plain SGD, an epoch in each of these orders of the bags: all losses."""
         raise NotImplementedError
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each weight, by name: what a message of weights must look like."""
-        return {name: tuple(parameter.shape) for name, parameter in self._weights().items()}
+        return {name: tuple(parameter.shape) for name, parameter in self._weights.items()}
 
     def state(self) -> dict[str, npt.NDArray[np.float32]]:
         """All weights by name, as a copy."""
-        tables = self._tables()
+        tables = self._tables
         return {
             name: (tables[name].dense() if name in tables else parameter.detach().clone()).cpu().numpy()
-            for name, parameter in self._weights().items()
+            for name, parameter in self._weights.items()
         }
 
     def load(self, weights: Weights) -> None:
@@ -110,21 +111,22 @@ class Extractor(nn.Module, ABC):
 
     def update(self) -> dict[str, npt.NDArray[np.float32] | Rows]:
         """The weights after training since `begin`: dense ones whole, word tables by changed rows."""
-        tables = self._tables()
+        tables = self._tables
         return {
             name: tables[name].changed() if name in tables else parameter.detach().clone().cpu().numpy()
-            for name, parameter in self._weights().items()
+            for name, parameter in self._weights.items()
         }
 
+    @cached_property
     def _weights(self) -> dict[str, nn.Parameter]:
         """What training changes, and so what travels; a frozen parameter is the same everywhere and stays."""
-        tables = self._tables()
         return {
             name: parameter
             for name, parameter in self.named_parameters()
-            if parameter.requires_grad or name in tables
+            if parameter.requires_grad or name in self._tables
         }
 
+    @cached_property
     def _tables(self) -> dict[str, RowEmbedding]:
         return {
             f"{name}.weight": module
@@ -134,13 +136,13 @@ class Extractor(nn.Module, ABC):
 
     @torch.no_grad()
     def _restore(self, weights: Weights, *, only_touched: bool) -> None:
-        tables = self._tables()
-        for name, parameter in self._weights().items():
+        tables = self._tables
+        for name, parameter in self._weights.items():
             parameter.grad = None
             if name in tables:
                 tables[name].restart(weights[name], only_touched=only_touched)
             else:
-                parameter.copy_(torch.tensor(weights[name]))
+                parameter.copy_(_as_tensor(weights[name]))
 
     def _check(self, weights: Weights) -> None:
         expected = self.shapes()
@@ -155,3 +157,8 @@ class Extractor(nn.Module, ABC):
                     f"weight {name!r} has shape {weights[name].shape}, this extractor needs {shape}",
                     remedy="build the extractor with the settings the weights were trained with",
                 )
+
+
+def _as_tensor(array: npt.NDArray[np.float32]) -> Tensor:
+    """A view where torch allows one: it does not of arrays that must not be written to."""
+    return torch.from_numpy(array) if array.flags.writeable else torch.tensor(array)

@@ -1,0 +1,132 @@
+"""Flower's programs: the flags they get, and the doors that are closed around them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from fedrel.deployment import programs
+from fedrel.deployment.clientapp import CLIENT, REFUSED, write_programs
+from fedrel.deployment.programs import Program, running
+from fedrel.deployment.superlink import OnlySitesFromOutside
+
+
+def call(path: str, client: str | None, kind: str = "http") -> tuple[bool, int | None]:
+    """Whether the superlink would hear of a request, and else the status of the answer."""
+    heard: list[bool] = []
+    sent: list[dict[str, Any]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        heard.append(True)
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {"type": kind, "path": path, "client": (client, 5) if client else None}
+    asyncio.run(OnlySitesFromOutside(app)(scope, None, send))
+    return bool(heard), sent[0]["status"] if sent else None
+
+
+@pytest.mark.parametrize("client", ["203.0.113.9", "10.0.0.4", "::ffff:203.0.113.9", "testclient", None])
+def test_from_outside_only_sites_are_heard(client):
+    assert call("/v1/fleet/pull-messages", client) == (True, None)
+    for path in ("/v1/control/start-run", "/v1/control/register-node", "/v1/runtime/pull-task-input", "/docs"):
+        assert call(path, client) == (False, 403)
+    assert call("/v1/control/start-run", client, "websocket") == (False, None)
+
+
+@pytest.mark.parametrize("client", ["127.0.0.1", "::1", "127.0.1.1"])
+def test_on_the_coordinators_machine_everything_is_heard(client):
+    assert call("/v1/control/start-run", client) == (True, None)
+
+
+def test_the_server_may_start_and_end():
+    assert call("", None, "lifespan") == (True, None)
+
+
+def test_a_sites_programs_stand_in_for_flowers(tmp_path):
+    write_programs(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {CLIENT, *REFUSED}
+    for name in REFUSED:
+        done = subprocess.run([tmp_path / name], capture_output=True, text=True, check=False)
+        assert done.returncode == 1 and "no such task" in done.stderr
+
+
+def test_every_task_that_flower_can_start_at_a_site_is_covered():
+    constant = pytest.importorskip("flwr.supercore.constant")
+    assert set(constant.TASK_TYPE_TO_COMMAND.values()) == {CLIENT, *REFUSED}
+
+
+def test_code_that_came_with_a_run_is_neither_unpacked_nor_imported(monkeypatch):
+    runtime = pytest.importorskip("flwr.supernode.runtime.run_clientapp")
+    program = import_module("flwr.supernode.cli.flwr_clientapp")
+    from fedrel.deployment.clientapp import main
+    from fedrel.federation.flower.client import app
+
+    for name in ("install_from_fab", "get_load_client_app_fn"):
+        monkeypatch.setattr(runtime, name, getattr(runtime, name))  # put back afterwards
+    started = []
+    monkeypatch.setattr(program, "flwr_clientapp", lambda: started.append(True))
+    main()
+    assert started
+    assert runtime.install_from_fab(b"anything", skip_prompt=True) is None
+    load = runtime.get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)
+    assert load("a/b", "1.0.0", "hash") is app
+
+
+def test_another_flower_that_cannot_be_guarded_is_not_started(monkeypatch):
+    runtime = pytest.importorskip("flwr.supernode.runtime.run_clientapp")
+    from fedrel.deployment.clientapp import main
+
+    monkeypatch.delattr(runtime, "install_from_fab")
+    with pytest.raises(SystemExit, match="foreign code could not be kept out"):
+        main()
+
+
+def test_flags_of_the_superlink(tmp_path):
+    pytest.importorskip("flwr")
+    from fedrel.deployment.bundles import init_federation
+    from fedrel.deployment.folders import CoordinatorFolder, SiteFolder
+
+    init_federation(tmp_path, ["north", "south"], "hub.example.org", 4433)
+    link = programs.superlink(CoordinatorFolder(tmp_path / "coordinator"))
+    said = " ".join(link.command)
+    assert "--insecure" not in said and "--enable-supernode-auth" in link.command
+    assert "--disable-runtime-dependency-installation" in link.command
+    assert link.command[link.command.index("--port") + 1] == "4433"
+    assert link.environment["FLWR_TELEMETRY_ENABLED"] == "0"
+    home = tmp_path / "coordinator" / "flower"
+    assert link.environment["FLWR_HOME"] == str(home)
+    assert 'address = "127.0.0.1:4433"' in (home / "config.toml").read_text()
+
+    node = programs.supernode(SiteFolder(tmp_path / "sites" / "south"))
+    said = " ".join(node.command)
+    assert "--insecure" not in said
+    assert "--superlink hub.example.org:4433" in said
+    assert f'site="{tmp_path / "sites" / "south"}"' in node.command
+    first = node.environment["PATH"].split(os.pathsep)[0]
+    assert {path for path in os.listdir(first)} == {CLIENT, *REFUSED}  # noqa: PTH208
+
+
+def test_a_program_ends_with_all_that_it_started(tmp_path):
+    code = (
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))\n"
+        "time.sleep(600)"
+    )
+    program = Program([sys.executable, "-c", code], os.environ)
+    with pytest.raises(KeyboardInterrupt), running(program) as process:
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            assert process.poll() is None
+        raise KeyboardInterrupt
+    assert process.returncode is not None
+    child = int((tmp_path / "pid").read_text())
+    status = f"/proc/{child}/stat"
+    assert not os.path.exists(status) or open(status).read().split()[2] == "Z"  # noqa: PTH110, PTH123, SIM115
