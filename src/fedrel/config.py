@@ -370,10 +370,10 @@ def parse(tree: Mapping[str, Any], origin: str) -> Config:
         where = [str(part) for part in first["loc"] if part not in tags]
         key = ".".join(where)
         if first["type"] in ("union_tag_not_found", "union_tag_invalid"):
-            tag, known = _TAGS[where[0]]
+            tag, kinds = _TAGS[where[0]]
             found = tree[where[0]].get(tag) if isinstance(tree[where[0]], Mapping) else tree[where[0]]
             problem = f"{where[0]}.{tag} is {'missing' if found is None else f'{found!r}'}"
-            raise UserError(problem, file=origin, remedy=f"say {known}") from error
+            raise UserError(problem, file=origin, remedy=f"say {kinds}") from error
         if first["type"] != "extra_forbidden":
             about = f"{key}: " if key else ""
             raise UserError(about + first["msg"].removeprefix("Value error, "), file=origin) from error

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedrel.casestudy import case_study
-from fedrel.config import Config, DocumentData
+from fedrel.config import Config
 from fedrel.data.columns import Corpus
 from fedrel.data.documents.columns import DocumentCorpus
 from fedrel.data.mirror import mirrored
 from fedrel.data.partition import Partition
+from fedrel.document_config import DocumentData
 from fedrel.document_model import pair_options
 from fedrel.environment import environment
 from fedrel.errors import UserError

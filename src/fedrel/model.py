@@ -13,10 +13,11 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from fedrel.config import Config, DocumentSection, PCNNSection, TransformerSection
+from fedrel.config import Config, PCNNSection, TransformerSection
 from fedrel.data.columns import Corpus
 from fedrel.data.instances import Instance
 from fedrel.data.vectors import Vocabulary
+from fedrel.document_config import DocumentSection
 from fedrel.document_model import DocumentModel
 from fedrel.errors import UserError
 from fedrel.extractors.inputs import Inputs, WordInputs
@@ -128,8 +129,8 @@ def open_model(folder: str | Path) -> Model | DocumentModel:
             own = DocumentSection.model_validate(settings)
             return DocumentModel(_document(own, weights, len(relations)), own, relations, about["pairs"])
         if kind == "transformer":
-            section = TransformerSection.model_validate(settings)
-            return Model(*_transformer(section, weights, len(relations)), relations, head)
+            read = TransformerSection.model_validate(settings)
+            return Model(*_transformer(read, weights, len(relations)), relations, head)
         words = (folder / "vocabulary.txt").read_text(encoding="utf-8").split("\n")[:-1]
         section, vocabulary = PCNNSection.model_validate(about["extractor"]), Vocabulary(tuple(words))
         network = _pcnn(section, weights, len(vocabulary), len(relations))

@@ -14,8 +14,6 @@ import numpy.typing as npt
 from fedrel.casestudy import watched_rows
 from fedrel.config import (
     Config,
-    DocumentData,
-    DocumentSection,
     FileData,
     PartitionSection,
     PCNNSection,
@@ -33,6 +31,7 @@ from fedrel.data.relations import RelationMap, read_relations, relations_of
 from fedrel.data.splits import sample, split_by_pair, without_duplicates
 from fedrel.data.vectors import Vectors, Vocabulary, packaged_glove, read_vectors, vocabulary_from_corpus
 from fedrel.data.world import World, WorldConfig
+from fedrel.document_config import DocumentData, DocumentSection
 from fedrel.errors import UserError
 from fedrel.extractors.inputs import Inputs, WordInputs
 from fedrel.federation.desk import Desk

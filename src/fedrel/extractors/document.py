@@ -163,7 +163,7 @@ class DocumentTransformer(Pretrained):
     def logits(self, subject: Tensor, object_: Tensor) -> Tensor:
         """Eq. 8 to 10 before the sigmoid, [P, R - 1]."""
         weight, bias = self.classifier.weight, self.classifier.bias
-        products: Tensor = GroupedBilinear.apply(subject, object_, weight, self.block_size)
+        products: Tensor = GroupedBilinear.apply(subject, object_, weight, self.block_size)  # type: ignore[no-untyped-call]
         return products + bias
 
     def _parts(

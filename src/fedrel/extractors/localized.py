@@ -35,8 +35,8 @@ def shared_attention(attention: Tensor, head: Tensor, tail: Tensor) -> Tensor:
 
     All heads that occur meet all tails that occur, piece by piece, as small matrices.
     """
-    heads, row = head.unique(return_inverse=True)
-    tails, column = tail.unique(return_inverse=True)
+    heads, row = torch.unique(head, return_inverse=True)
+    tails, column = torch.unique(tail, return_inverse=True)
     met = torch.bmm(attention[:, heads].permute(2, 1, 0), attention[:, tails].permute(2, 0, 1))
     products = met.flatten(1)[:, row * len(tails) + column]
     return (products / products.sum(0).clamp_min(_LEAST)).T
@@ -104,9 +104,9 @@ def _products(subject: Tensor, object_: Tensor, size: int) -> Tensor:
 
 def _runs(head: Tensor, tail: Tensor, length: int) -> Iterator[slice]:
     """Runs of pairs, ordered by head, whose heads meet all tails within `AT_ONCE` numbers."""
-    tails = max(len(tail.unique()), 1)
+    tails = max(len(torch.unique(tail)), 1)
     heads = max(AT_ONCE // (length * tails), 1)
-    number = head.unique_consecutive(return_inverse=True)[1]  # of each pair's head, counted from 0
+    number = torch.unique_consecutive(head, return_inverse=True)[1]  # of each pair's head, counted from 0
     edges = torch.arange(0, int(number[-1]) + 1 + heads, heads, device=number.device)
     bounds = torch.searchsorted(number, edges).tolist()
     return (slice(first, end) for first, end in pairwise(bounds) if first < end)

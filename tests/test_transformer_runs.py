@@ -1,0 +1,129 @@
+"""Whole runs with a transformer, from files in GAD's form to predictions: a tiny encoder, made-up sentences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedrel
+from fedrel.config import Config, parse
+from fedrel.data.readers.gad import read
+from fedrel.errors import UserError
+from fedrel.experiment import run
+from tests.extractors.conftest import write_encoder
+
+SAYS = {1: "the @GENE$ level raises the risk of @DISEASE$", 0: "@DISEASE$ and the level of @GENE$ binding"}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gad")
+    write_encoder(folder / "encoder")
+    draw = np.random.default_rng(5)
+    for name, count in (("train", 120), ("test", 30)):
+        header = "index\tsentence\tlabel\n" if name == "test" else ""
+        rows = []
+        for number in range(count):
+            label = int(draw.integers(2))
+            text = " ".join(["the risk of"] * int(draw.integers(3)) + [SAYS[label]])
+            rows.append(f"{number}\t{text}\t{label}" if header else f"{text}\t{label}")
+        (folder / f"{name}.tsv").write_text(header + "\n".join(rows) + "\n", encoding="utf-8")
+    return folder
+
+
+def config(files: Path, *settings: str) -> Config:
+    tree = {
+        "method": "feded",
+        "data": {
+            "corpus": "files",
+            "format": "gad",
+            "root": str(files),
+            "train": ["train.tsv"],
+            "test": ["test.tsv"],
+        },
+        "partition": {"sites": 5, "coordinator": 0.2},
+        "extractor": {"kind": "transformer", "encoder": str(files / "encoder"), "max_length": 48},
+        "training": {
+            "rounds": 3,
+            "fraction": 0.6,
+            "epochs": 2,
+            "batch_size": 4,
+            "optimiser": "adamw",
+            "learning_rate": 3e-3,
+            "warmup": 0.1,
+            "clip": 1.0,
+        },
+        "evaluation": {"task": "classification"},
+        "engine": {"kind": "local"},
+    }
+    return parse(tree, "test").with_settings(settings)
+
+
+def weights(folder: Path) -> bytes:
+    model = folder / "model"
+    return (model / "weights.safetensors").read_bytes() + (model / "encoder/model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("method", ["feded", "fedavg"])
+def test_workers_and_a_resumed_run_give_the_same_weights(files: Path, out: Path, method: str) -> None:
+    chosen = config(files, f"method={method}")
+    result = run(chosen, out / "local")
+    workers = chosen.with_settings(["engine.kind=workers", "engine.workers=2", "training.rounds=2"])
+    run(workers, out / "workers")
+    run(workers.with_settings(["training.rounds=3"]), out / "workers", resume=True)
+    assert weights(out / "local") == weights(out / "workers")
+    assert result["metrics"]["f1"] > 0.9  # which of two sentences it is, is easily learned
+
+
+def test_the_model_predicts_and_transformers_loads_it(files: Path, out: Path) -> None:
+    from transformers import AutoModel, AutoTokenizer
+
+    run(config(files, "method=fedavg", "training.rounds=4"), out)
+    model = fedrel.load_model(out / "model")
+    instances = list(read(files / "test.tsv"))
+    found = model.predict(instances)
+    right = {one.head.id for one in instances if one.relation != "NA"}
+    assert {one.head for one in found} == right
+    tokeniser = AutoTokenizer.from_pretrained(out / "model/encoder")
+    assert {"<e1>", "</e1>", "<e2>", "</e2>"} <= set(tokeniser.get_vocab())
+    encoder = AutoModel.from_pretrained(out / "model/encoder")
+    assert encoder.get_input_embeddings().weight.shape[0] == len(tokeniser)
+
+
+@pytest.mark.parametrize("settings", [["extractor.frozen_layers=1"], ["extractor.lora_rank=2"]])
+def test_what_is_frozen_does_not_travel(files: Path, out: Path, settings: list[str]) -> None:
+    small = run(config(files, "method=fedavg", "training.rounds=1", *settings), out / "small")
+    whole = run(config(files, "method=fedavg", "training.rounds=1"), out / "whole")
+    assert small["bytes"]["up"] < 0.8 * whole["bytes"]["up"]
+    assert small["bytes"]["down"] < 0.8 * whole["bytes"]["down"]
+    fedrel.load_model(out / "small" / "model").predict(read(files / "test.tsv"))
+
+
+def test_bag_heads_and_lazy_mil_run_on_it(files: Path, out: Path) -> None:
+    settings = ["method=lazy-mil", "extractor.pooling=max", "evaluation.task=ranking", "training.rounds=1"]
+    assert run(config(files, *settings), out)["metrics"]["auc"] > 0
+
+
+def test_predictions_cross_in_few_bytes(files: Path, out: Path) -> None:
+    lines = {}
+    for upload in ("float16", "uint8"):
+        result = run(config(files, "training.rounds=1", f"methods.feded.upload={upload}"), out / upload)
+        lines[upload] = result["bytes"]["up"]
+    validation = round(0.2 * 108)  # of the training sentences that dev leaves
+    assert lines == {"float16": 3 * validation * 2 * 2, "uint8": 3 * validation * 2}
+
+
+def test_a_label_that_the_relations_do_not_have_is_refused(files: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text("the @GENE$ level and @DISEASE$\t2\n", encoding="utf-8")
+    wrong = config(files, f"data.train=['{tmp_path / 'train.tsv'}']")
+    with pytest.raises(UserError, match=r"train\.tsv:1"):
+        run(wrong, tmp_path / "run")
+
+
+def test_a_sentence_without_its_masked_entity_is_refused(files: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text("the level of the gene and @DISEASE$\t1\n", encoding="utf-8")
+    wrong = config(files, f"data.train=['{tmp_path / 'train.tsv'}']")
+    with pytest.raises(UserError, match=r"train\.tsv:1.*GENE"):
+        run(wrong, tmp_path / "run")
