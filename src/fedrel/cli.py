@@ -171,21 +171,26 @@ def partition(
     settings: Settings = [],  # noqa: B006
     plot: Annotated[Path, typer.Option(help="Where to draw it.")] = Path("partition.png"),
 ) -> None:
-    """Show what each site would hold, and how unlike the whole: a table, and a plot of relations by site."""
+    """Show what each site would hold: a table, and a plot of relations, or of documents' entropies, by site."""
     from fedrel.console import about_empty, console, partition_table
-    from fedrel.prepare import dataset
+    from fedrel.data.documents.columns import DocumentCorpus
+    from fedrel.prepare import dataset, label_counts
     from fedrel.prepare import partition as divide
+    from fedrel.prepare_documents import plot_entropy
     from fedrel.studio.plots import partition_plot
 
     chosen = _config(config, settings)
     data = dataset(chosen.data)
     parts = divide(chosen.partition, data, chosen.seed)
-    counts = parts.label_counts(data.corpus)
-    relations = list(data.corpus.relations)
-    console.print(partition_table(parts, counts, relations))
+    counts, relations = label_counts(parts, data.text), list(data.text.relations)
+    what = "documents" if isinstance(data.text, DocumentCorpus) else "sentences"
+    console.print(partition_table(parts, counts, relations, what))
     if empty := about_empty(parts):
         console.print(empty, style="yellow", markup=False)
-    partition_plot(counts, relations, parts.names, plot)
+    if isinstance(data.text, DocumentCorpus) and chosen.partition.kind == "entropy":
+        plot_entropy(chosen.partition, parts, data.text, plot)
+    else:
+        partition_plot(counts, relations, parts.names, plot)
     console.print(f"plot: {plot}", soft_wrap=True)
 
 

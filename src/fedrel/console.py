@@ -105,10 +105,12 @@ def counting(name: str) -> Iterator[Callable[[Iterator[Any]], Iterator[Any]]]:
         yield count
 
 
-def partition_table(parts: Partition, counts: npt.NDArray[np.int64], relations: Sequence[str]) -> Table:
+def partition_table(
+    parts: Partition, counts: npt.NDArray[np.int64], relations: Sequence[str], what: str = "sentences"
+) -> Table:
     """What each site holds, how far its labels are from the whole, and the means; of many, the first and last."""
     distances = label_distances(counts)
-    table = Table("site", "sentences", "relations", "distance", "commonest")
+    table = Table("site", what, "relations", "distance", "commonest")
     for column in table.columns[1:4]:
         column.justify = "right"
     shown = (

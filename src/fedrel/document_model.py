@@ -55,6 +55,7 @@ class Found:
 class Finding:
     """A relation that the model reads out of a document, with the most attended tokens, the first most."""
 
+    row: int  # of the document in its corpus
     document: str
     head: Found
     relation: str
@@ -134,6 +135,7 @@ def find(
             for pair, relation in np.argwhere(own >= threshold).tolist():
                 head, tail = asked[pair]
                 yield Finding(
+                    row=view.row,
                     document=view.id,
                     head=_entity(view, head),
                     relation=relations[relation + 1],

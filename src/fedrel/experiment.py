@@ -354,9 +354,10 @@ def finish(
     from fedrel.studio.report import write_run_report
 
     text, pairs = ready.dataset.text, None
-    if isinstance(text, DocumentCorpus):
-        assert isinstance(config.data, DocumentData)
+    if isinstance(config.data, DocumentData) and isinstance(text, DocumentCorpus):
         pairs = pair_options(config.data, text)
+        shown = json.dumps(found_and_where(config, ready, best), ensure_ascii=False, indent=1)
+        write_text(out / "evidence.json", shown)
     save_model(out / "model", config, best, ready.vocabulary, list(text.relations), pairs)
     if isinstance(outcome, Ranking):
         write_text(out / "pr_curve.json", json.dumps(outcome.curve()))
@@ -370,6 +371,18 @@ def finish(
     write_text(out / "case_study.json", json.dumps(cases, ensure_ascii=False, indent=1))
     write_text(out / "result.json", json.dumps(result, indent=2))
     write_run_report(out)
+
+
+def found_and_where(config: Config, ready: Preparation, weights: Weights) -> list[dict[str, Any]]:
+    """What the model finds in a few test documents, and the tokens it looks at."""
+    from fedrel.evidence import evidence
+    from fedrel.extractors.document import DocumentTransformer
+    from fedrel.extractors.document_pieces import DocumentInputs
+
+    model = extractor(config.extractor, 0, len(ready.dataset.text.relations), config.seed)
+    model.load(weights)
+    assert isinstance(model, DocumentTransformer) and isinstance(ready.materials.inputs, DocumentInputs)
+    return evidence(model, ready.materials.inputs, ready.dataset.test, config.case_study)
 
 
 def label_counts(ready: Preparation) -> dict[str, Any]:

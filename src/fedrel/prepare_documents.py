@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,6 +59,16 @@ def partition_by_entropy(
     """Who holds which training documents: those alike in structural entropy together."""
     entropy = structural_entropy(corpus, sentence_edges=section.sentence_edges)
     return by_entropy(rows, entropy[rows], section.sites)
+
+
+def plot_entropy(
+    section: PartitionSection, parts: partitions.Partition, corpus: DocumentCorpus, path: Path
+) -> None:
+    """Draw which entropies each site has, and how many documents (FedLCC, Fig. 2)."""
+    from fedrel.studio.entropy_plot import entropy_plot
+
+    entropy = structural_entropy(corpus, sentence_edges=section.sentence_edges)[parts.order]
+    entropy_plot(intervals(entropy, parts.sites), parts.sizes, path)
 
 
 def pair_counts(parts: partitions.Partition, corpus: DocumentCorpus) -> Ints:

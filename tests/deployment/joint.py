@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -32,10 +33,8 @@ def joint(
     text = read_columns(parts, artefacts, folder / "corpus")
     edges = np.cumsum([0, *counts])
     assert edges[-1] == len(text.rows(TRAIN))
-    held = [np.arange(begin, end) for begin, end in zip(edges[:-1], edges[1:], strict=True)]
+    held = [np.arange(begin, end) for begin, end in pairwise(edges)]
     if isinstance(text, Corpus):
         held = [without_duplicates(text, rows) for rows in held]
     bounds = np.cumsum([0, *map(len, held)])
-    return materials(
-        text, Partition(np.concatenate(held), bounds, tuple(sites)), artefacts, config, folder
-    )
+    return materials(text, Partition(np.concatenate(held), bounds, tuple(sites)), artefacts, config, folder)

@@ -60,7 +60,9 @@ def test_private_choices_are_the_default_between_sites(first_town):
     config = load_experiment(first_town.write()).config
     assert config.methods["lazy-mil"]["keyed_triples"] is True
     assert getattr(config.extractor, "train_words", False) is False
-    said = load_experiment(first_town.write(**{"methods__lazy-mil__keyed_triples": False, "shared__na_rate": 0}))
+    said = load_experiment(
+        first_town.write(**{"methods__lazy-mil__keyed_triples": False, "shared__na_rate": 0})
+    )
     assert said.config.methods["lazy-mil"]["keyed_triples"] is False
 
 
@@ -86,7 +88,7 @@ def test_refused_before_anything_is_published(town, changes, message):
 
 
 def test_vectors_of_another_size_are_refused(town):
-    with pytest.raises(UserError, match="8 dimensions.*word_dimension is 9"):
+    with pytest.raises(UserError, match=r"8 dimensions.*word_dimension is 9"):
         town.publish(extractor__word_dimension=9)
 
 
@@ -107,7 +109,7 @@ def test_a_manifest_that_contradicts_itself_is_refused(town):
     published = Artefacts(town.coordinator.artefacts)
     path = published.folder / "manifest.json"
     path.write_text(path.read_text().replace(published.fingerprints["config"], "0" * 64, 1))
-    with pytest.raises(UserError, match="config"):
+    with pytest.raises(UserError, match=r"config"):
         Artefacts(published.folder).check()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,12 @@ RELATIONS = ["NA", "treats", "causes"]
 
 def corpus(folder: Path, triples: list[tuple[str, str, str]]) -> Corpus:
     rows = (
-        (0, Instance(f"{h} {t} {n}", Mention(h, h, 0, len(h)), Mention(t, t, len(h) + 1, len(h) + 1 + len(t)), r))
+        (
+            0,
+            Instance(
+                f"{h} {t} {n}", Mention(h, h, 0, len(h)), Mention(t, t, len(h) + 1, len(h) + 1 + len(t)), r
+            ),
+        )
         for n, (h, r, t) in enumerate(triples)
     )
     return build(rows, folder, RELATIONS)
@@ -70,7 +76,7 @@ def test_sites_agree_without_seeing_each_other(published, sites):
     known = published_triples(kb)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        whole = renumbered(corpus(folder / "all", sum(sites, [])), kb, folder / "all-numbered")
+        whole = renumbered(corpus(folder / "all", [*chain.from_iterable(sites)]), kb, folder / "all-numbered")
         for number, own in enumerate(sites):
             alone = renumbered(corpus(folder / f"{number}", own), kb, folder / f"{number}-numbered")
             assert [named(alone, n) for n in range(len(known))] == known
@@ -84,7 +90,5 @@ def test_sites_agree_without_seeing_each_other(published, sites):
 
 
 def test_without_a_knowledge_base_facts_are_sorted(tmp_path):
-    after = renumbered(
-        corpus(tmp_path / "x", [("b", "NA", "a"), ("a", "treats", "b")]), None, tmp_path / "y"
-    )
+    after = renumbered(corpus(tmp_path / "x", [("b", "NA", "a"), ("a", "treats", "b")]), None, tmp_path / "y")
     assert [named(after, n) for n in range(2)] == [("a", "treats", "b"), ("b", "NA", "a")]

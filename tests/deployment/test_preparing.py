@@ -47,7 +47,9 @@ def test_a_site_finds_the_batches_of_the_joint_corpus(first_town, whole, name):
     assert here.bounds.tolist() == there.bounds.tolist()
     assert here.labels.tolist() == there.labels.tolist()
     facts = len(published_triples(Artefacts(folder.artefacts).knowledge_base))
-    published = there.keys < facts  # what the knowledge base does not list has a number of its own at each site
+    published = (
+        there.keys < facts
+    )  # what the knowledge base does not list has a number of its own at each site
     assert here.keys[published].tolist() == there.keys[published].tolist()
     assert 0 < published.sum() < len(published)
     mine_batch, whole_batch = mine.inputs.batch(here), whole.inputs.batch(there)
@@ -112,7 +114,7 @@ def test_a_site_says_early_what_its_policy_would_refuse(town):
 
 def test_a_site_refuses_artefacts_that_are_not_whole(town):
     (town.site("west").artefacts / "relations.json").write_text('{"NA": 0}')
-    with pytest.raises(UserError, match="relations: relations.json is not the file that was published"):
+    with pytest.raises(UserError, match=r"relations: relations.json is not the file that was published"):
         prepare_site(town.site("west"))
 
 
@@ -123,7 +125,7 @@ def test_a_site_that_was_interrupted_is_not_prepared(town, monkeypatch):
     monkeypatch.setattr(preparing, "materials", stop)
     with pytest.raises(KeyboardInterrupt):
         prepare_site(town.site("west"))
-    with pytest.raises(UserError, match="not prepared.*fedrel site prepare"):
+    with pytest.raises(UserError, match=r"not prepared.*fedrel site prepare"):
         _ = town.site("west").prepared_with
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,17 @@ from tests.documents import tiny_documents
 from tests.extractors.conftest import write_encoder
 
 MU, TAU = 2.0, 0.2
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Tensors as small as these are slower with two."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -86,23 +98,23 @@ class Slow:
         for batch in self.batches(site, number):
             reading = local.read("none", batch, torch.Generator().manual_seed(0))
             labels = reading.labels
+            with torch.no_grad():
+                others = [self.contexts(model, batch) for model in (globally, before)]
             loss = torch.zeros(())
             for pair in range(len(labels)):
                 likely = reading.logits[pair].sigmoid()
                 loss = loss - (labels[pair] * likely.log() + (1 - labels[pair]) * (1 - likely).log()).sum()
                 if contrasts:
-                    loss = loss + MU * self.contrast(pair, reading.contexts, batch)
+                    loss = loss + MU * self.contrast(reading.contexts[pair], *(other[pair] for other in others))
             optimiser.zero_grad()
             (loss / len(labels)).backward()
             optimiser.step()
         self.previous[site] = local.state()
         return self.previous[site]
 
-    def contrast(self, pair, contexts, batch):  # Eq. 12
+    def contrast(self, context, now, then):  # Eq. 12
         self.contrasted += 1
-        with torch.no_grad():
-            now, then = (self.contexts(model, batch)[pair] for model in self.models[1:])
-        near, far = (torch.exp(cosine(contexts[pair], other) / TAU) for other in (now, then))
+        near, far = (torch.exp(cosine(context, other) / TAU) for other in (now, then))
         return -torch.log(near / (near + far))
 
     def contexts(self, model, batch):

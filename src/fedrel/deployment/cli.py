@@ -132,6 +132,7 @@ def artefacts(folder: SitePath = HERE) -> None:
     from fedrel.deployment.folders import SiteFolder
 
     here = SiteFolder(folder)
+    here.check()
     published = Artefacts(here.artefacts)
     _list(published.folder)
     published.check()

@@ -17,6 +17,7 @@ from fedrel.config import Config
 from fedrel.deployment.tables import Table, check, read_tree
 from fedrel.errors import UserError
 
+_PLACE = "place.json"
 CONNECTION = "fedrel"  # what Flower's own configuration calls the coordinator
 
 
@@ -79,6 +80,14 @@ class SiteFolder:
     """Where a site keeps its key, its policy, the published artefacts, its text as columns, and its record."""
 
     path: Path
+
+    def check(self) -> None:
+        """Refuse a folder that is not a site's."""
+        if not (self.path / _PLACE).is_file():
+            problem = f"is not a site's folder: it has no {_PLACE}"
+            raise UserError(
+                problem, file=self.path, remedy="`fedrel federation init` makes one for each site"
+            )
 
     @property
     def number(self) -> int:
@@ -145,13 +154,8 @@ class SiteFolder:
 
     @cached_property
     def _place(self) -> dict[str, Any]:
-        file = self.path / "place.json"
-        if not file.is_file():
-            problem = "is not a site's folder: it has no place.json"
-            raise UserError(
-                problem, file=self.path, remedy="`fedrel federation init` makes one for each site"
-            )
-        return _read(file)
+        self.check()
+        return _read(self.path / _PLACE)
 
 
 def _read(file: Path) -> dict[str, Any]:

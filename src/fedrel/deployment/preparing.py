@@ -37,6 +37,7 @@ class Prepared:
 
 def prepare_site(folder: SiteFolder, progress: Progress | None = None) -> Prepared:
     """Read the site's files against the published artefacts and leave its materials in its folder."""
+    folder.check()
     policy = read_policy(folder.path)
     check_names(policy, folder.path)
     artefacts = Artefacts(folder.artefacts)

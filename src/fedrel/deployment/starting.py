@@ -15,6 +15,7 @@ SECRET = ("site.key", "runtime.key", "triple.key")
 
 def check_ready(folder: SiteFolder) -> None:
     """Refuse to start a site that could only refuse."""
+    folder.check()
     policy = read_policy(folder.path)
     check_names(policy, folder.path)
     published = Artefacts(folder.artefacts)

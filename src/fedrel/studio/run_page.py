@@ -8,6 +8,7 @@ from fedrel.studio import figures, notes, words
 from fedrel.studio.case_study import case_tables, told
 from fedrel.studio.class_vectors import vector_view
 from fedrel.studio.classes import class_view
+from fedrel.studio.documents import document_views
 from fedrel.studio.figures import Series
 from fedrel.studio.frame import Figure
 from fedrel.studio.page import Plot, flatten
@@ -40,6 +41,7 @@ def run_page(run: Run) -> dict[str, Any]:
         "refused": [(one.round, refusal) for one in run.rounds for refusal in one.refused],
         "methods": [result.method],
         "cases": case_tables({result.method: told(run)}),
+        "documents": document_views(run.documents),
         "environment": flatten(run.environment),
     }
 

@@ -170,6 +170,40 @@ class Case(Record):
     sentences: list[Sentence]
 
 
+class FoundToken(Record):
+    """A token that a finding's two entities attend to: the characters [start, end), and its share."""
+
+    start: int
+    end: int
+    share: float
+
+
+class FoundEntity(Record):
+    """An entity of a finding, and the characters of its mentions."""
+
+    name: str
+    mentions: list[tuple[int, int]]
+
+
+class FoundRelation(Record):
+    """A relation found in a document; `right` if its annotators found it, too."""
+
+    h: FoundEntity
+    relation: str
+    t: FoundEntity
+    probability: float
+    right: bool
+    evidence: list[FoundToken]
+
+
+class ReadDocument(Record):
+    """A test document and what was found in it."""
+
+    document: str
+    text: str
+    findings: list[FoundRelation]
+
+
 class SiteTraffic(NamedTuple):
     """Bytes of one site in one round, and what encoding added to those it sent."""
 
@@ -189,6 +223,7 @@ class Run:
     classes: Classes | None
     label_counts: LabelCounts | None
     cases: list[Case]
+    documents: list[ReadDocument]
     config: str
     target: float | None  # the dev metric that counts as good enough
     environment: dict[str, Any]
@@ -218,6 +253,7 @@ def read_run(folder: Path) -> Run:
         classes=_optional(Classes, folder / "classes.json", None),
         label_counts=_optional(LabelCounts, folder / "label_counts.json", None),
         cases=_optional(list[Case], folder / "case_study.json", []),
+        documents=_optional(list[ReadDocument], folder / "evidence.json", []),
         config=config,
         target=_target(path, config),
         environment=_optional(dict[str, Any], folder / "environment.json", {}),

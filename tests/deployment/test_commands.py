@@ -1,0 +1,118 @@
+"""The commands around a federation, as far as they go without Flower's programs."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fedrel.cli import app
+from fedrel.deployment.starting import check_ready
+from fedrel.errors import UserError
+from fedrel.privacy.audit import append, check, describe
+
+
+def fedrel(*arguments: object) -> tuple[int, str]:
+    done = CliRunner(env={"COLUMNS": "160"}).invoke(app, [str(argument) for argument in arguments])
+    if isinstance(done.exception, UserError):
+        raise done.exception
+    return done.exit_code, done.output
+
+
+def test_publish_and_prepare(town):
+    code, output = fedrel("coordinator", "publish", town.write(seed=9), "--folder", town.coordinator.path)
+    assert code == 0
+    manifest = json.loads((town.coordinator.artefacts / "manifest.json").read_text())
+    for name, about in manifest["artefacts"].items():
+        assert name in output
+        assert all(digest in output for digest in about["files"].values())
+    with pytest.raises(UserError, match=r"was published"):
+        fedrel("federation", "run", town.write(), "--folder", town.coordinator.path)
+
+
+def test_a_site_lists_and_checks_what_was_published(town):
+    folder = town.site("south").path
+    code, output = fedrel("site", "artefacts", folder)
+    assert code == 0 and "knowledge_base.tsv" in output
+    town.publish(seed=9)
+    with pytest.raises(UserError, match=r"prepared with another config.*site prepare"):
+        fedrel("site", "artefacts", folder)
+    code, output = fedrel("site", "prepare", folder)
+    assert code == 0 and re.search(r"\d+ to train on", output)
+    assert fedrel("site", "artefacts", folder)[0] == 0
+
+
+def test_a_site_that_would_refuse_everything_does_not_start(town):
+    site = town.site("south")
+    town.policy("south", methods=[])
+    with pytest.raises(UserError, match=r"allow.methods does not name 'lazy-mil'"):
+        check_ready(site)
+    town.policy("south")
+    with pytest.raises(UserError, match=r"site.key: no such file"):
+        check_ready(site)
+    for name in ("site.key", "runtime.key", "triple.key"):
+        (site.path / name).write_bytes(b"secret")
+        (site.path / name).chmod(0o600)
+    check_ready(site)
+    (site.path / "triple.key").chmod(0o640)
+    with pytest.raises(UserError, match=r"can be read by others.*chmod 600"):
+        check_ready(site)
+    town.publish(seed=9)
+    with pytest.raises(UserError, match=r"prepared with another config"):
+        check_ready(site)
+
+
+def test_the_record_is_shown_and_checked(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    update = {
+        "weights/filters": np.zeros((2, 3), np.float32),
+        "weights/bias": np.zeros(2, np.float32),
+        "examples": np.asarray(30, np.int64),
+    }
+    append(path, describe("run", 1, "train", "Update", update))
+    claims = {"digest": np.zeros((5, 32), np.uint8)}
+    append(path, describe("run", 2, "claim_keyed", "KeyedClaims", claims))
+    refusal = {"why": np.asarray(13, np.int64)}
+    append(path, describe("run", 3, "train", "Refusal", refusal, "at most 2 rounds"))
+    code, output = fedrel("audit", tmp_path)
+    assert code == 0
+    assert "weights: 2 arrays of 8 numbers (float32)" in output
+    assert "examples: one int64" in output
+    assert "digest: 5 by 32 uint8" in output
+    assert "at most 2 rounds" in output
+    assert "1 KeyedClaims (160 B), 1 Refusal (8 B), 1 Update (40 B)" in output
+    chain = check(path).chain
+    assert chain in output
+    assert fedrel("audit", path, "--seen", chain)[0] == 0
+    code, output = fedrel("audit", path, "--seen", "0" * 64)
+    assert code == 1 and "was replaced" in output
+
+
+def test_a_broken_record_is_said_with_its_line_and_exit_code_1(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    for round_ in range(3):
+        append(path, describe("run", round_, "train", "Update", {}))
+    path.write_bytes(path.read_bytes().replace(b'"round":1', b'"round":7'))
+    code, output = fedrel("audit", tmp_path)
+    assert code == 1 and "BROKEN: line 2 was changed" in output
+
+
+def test_a_torn_line_is_said_and_no_break(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    append(path, describe("run", 1, "train", "Update", {}))
+    with path.open("ab") as file:
+        file.write(b'{"chain":"0')
+    code, output = fedrel("audit", tmp_path)
+    assert code == 0 and "line 2 was begun and not finished" in output
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(UserError, match=r"no such folder"):
+        fedrel("audit", tmp_path / "nowhere")
+    with pytest.raises(UserError, match=r"not a site's folder.*federation init"):
+        fedrel("site", "prepare", tmp_path)
+    with pytest.raises(UserError, match=r"not a coordinator's folder.*federation init"):
+        fedrel("federation", "status", tmp_path)
