@@ -67,7 +67,9 @@ def test_predictions_have_entities_and_evidence_in_the_text(folder: Path, tmp_pa
     found = predicted(folder, write_documents(tmp_path / "new.json", made))
     asked = sum(len(one["vertexSet"]) * (len(one["vertexSet"]) - 1) for one in made)
     assert len(found) == 2 * asked
-    assert [one["probability"] for one in found] == sorted((one["probability"] for one in found), reverse=True)
+    assert [one["probability"] for one in found] == sorted(
+        (one["probability"] for one in found), reverse=True
+    )
     texts = {one["title"]: " ".join(token for sent in one["sents"] for token in sent) for one in made}
     for one in found:
         text = texts[one["document"]]
@@ -82,7 +84,9 @@ def test_predictions_have_entities_and_evidence_in_the_text(folder: Path, tmp_pa
 
 def test_pubtator_is_read_too_and_its_own_relations_are_not_looked_at(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "new.txt"
-    path.write_text("5|t|Ab raises cde.\n5|a|\n5\t0\t2\tAb\tT\tC1\n5\t10\t13\tcde\tT\tC2\n5\tunheard\tC1\tC2\n")
+    path.write_text(
+        "5|t|Ab raises cde.\n5|a|\n5\t0\t2\tAb\tT\tC1\n5\t10\t13\tcde\tT\tC2\n5\tunheard\tC1\tC2\n"
+    )
     found = predicted(folder, path)
     assert {(one["h"]["id"], one["relation"], one["t"]["id"]) for one in found} == {
         (head, relation, tail) for head, tail in (("C1", "C2"), ("C2", "C1")) for relation in ("r0", "r1")

@@ -439,9 +439,9 @@ def _overlaid(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     merged = dict(below)
     for key, value in above.items():
         under = merged.get(key)
-        same = isinstance(value, dict) and isinstance(under, dict)
-        if same and all(value.get(tag, under.get(tag)) == under.get(tag) for tag in ("kind", "corpus")):
-            value = _overlaid(under, value)  # noqa: PLW2901
+        if isinstance(value, dict) and isinstance(under, dict):
+            same = all(value.get(tag, under.get(tag)) == under.get(tag) for tag in ("kind", "corpus"))
+            value = _overlaid(under, value) if same else value  # noqa: PLW2901
         merged[key] = value
     return merged
 

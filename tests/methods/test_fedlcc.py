@@ -81,7 +81,9 @@ class Slow:
     def round(self, number: int) -> None:
         sites, training = self.ready.materials.partition, self.config.training
         wanted = max(int(training.fraction * sites.sites), 1)
-        drawn = numpy_generator(self.config.seed, "draw", number, 0).choice(sites.sites, wanted, replace=False)
+        drawn = numpy_generator(self.config.seed, "draw", number, 0).choice(
+            sites.sites, wanted, replace=False
+        )
         results = [self.train(int(site), number) for site in np.sort(drawn)]
         self.weights = {name: np.mean([own[name] for own in results], axis=0) for name in self.weights}
 
@@ -93,7 +95,8 @@ class Slow:
         if contrasts:
             before.load(self.previous[site])
         optimiser = torch.optim.SGD(
-            [weight for weight in local.parameters() if weight.requires_grad], self.config.training.learning_rate
+            [weight for weight in local.parameters() if weight.requires_grad],
+            self.config.training.learning_rate,
         )
         for batch in self.batches(site, number):
             reading = local.read("none", batch, torch.Generator().manual_seed(0))
@@ -105,7 +108,9 @@ class Slow:
                 likely = reading.logits[pair].sigmoid()
                 loss = loss - (labels[pair] * likely.log() + (1 - labels[pair]) * (1 - likely).log()).sum()
                 if contrasts:
-                    loss = loss + MU * self.contrast(reading.contexts[pair], *(other[pair] for other in others))
+                    loss = loss + MU * self.contrast(
+                        reading.contexts[pair], *(other[pair] for other in others)
+                    )
             optimiser.zero_grad()
             (loss / len(labels)).backward()
             optimiser.step()
@@ -126,7 +131,9 @@ class Slow:
         bags = materials.bags(materials.partition.rows(site))
         shuffle = numpy_generator(self.config.seed, "shuffle", number, site)
         for _ in range(training.epochs):
-            for which in shuffled(len(bags), training.batch_size, shuffle, materials.inputs.lengths(bags.rows)):
+            for which in shuffled(
+                len(bags), training.batch_size, shuffle, materials.inputs.lengths(bags.rows)
+            ):
                 yield materials.inputs.batch(bags.take(which))
 
 
@@ -222,7 +229,9 @@ def test_sentences_have_no_contexts(tmp_path: Path) -> None:
         ("fedcmc", "bias"),
     ],
 )
-def test_methods_for_sentences_refuse_documents(tmp_path: Path, config: Config, name: str, problem: str) -> None:
+def test_methods_for_sentences_refuse_documents(
+    tmp_path: Path, config: Config, name: str, problem: str
+) -> None:
     with pytest.raises(UserError, match=problem):
         run(config.with_settings([f"method={name}"]), tmp_path / "run")
 

@@ -1,4 +1,4 @@
-"""What a run leaves in a folder so that other processes of the same machine can sit down and answer for its sites."""
+"""What a run leaves in a folder so that other processes of its machine can sit down and answer for its sites."""
 
 from __future__ import annotations
 

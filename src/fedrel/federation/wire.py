@@ -13,8 +13,8 @@ from safetensors.numpy import load, save
 
 from fedrel.federation.messages import Arrays, RefusedError
 
-
-_CODES = "U8 I8 I16 U16 F16 I32 U32 F32 F64 I64 U64".split()  # the format's types, in its own order
+# The format's types, in its own order.
+_CODES = ("U8", "I8", "I16", "U16", "F16", "I32", "U32", "F32", "F64", "I64", "U64")
 
 
 def encode(arrays: Arrays) -> bytes:
@@ -34,7 +34,9 @@ def framing(arrays: Arrays) -> int:
     """How many bytes `encode` adds to the numbers themselves: the names, types, shapes and places of the arrays."""
     header: dict[str, Any] = {}
     end = 0
-    rank = {code: place for place, code in enumerate(reversed(_CODES))}  # the last types stand first in a block
+    rank = {
+        code: place for place, code in enumerate(reversed(_CODES))
+    }  # the last types stand first in a block
     for name in sorted(arrays, key=lambda name: (rank.get(_code(arrays[name]), len(rank)), name)):
         array = arrays[name]
         begin, end = end, end + array.nbytes
