@@ -186,10 +186,12 @@ def _is_address(host: str) -> bool:
 def _pem(certificate: x509.Certificate) -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    return certificate.public_bytes(Encoding.PEM)
+    pem: bytes = certificate.public_bytes(Encoding.PEM)
+    return pem
 
 
 def _private_pem(key: EllipticCurvePrivateKey) -> bytes:
     from cryptography.hazmat.primitives import serialization as form
 
-    return key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
+    pem: bytes = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
+    return pem
