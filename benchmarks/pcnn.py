@@ -13,7 +13,7 @@ short slices, and a ratio is the median over turns.
 Before that, all train on the same batches without dropout, and the run fails if they differ. For plain PyTorch the
 weights decide, in float64: in float32 a near-tie between two tokens for a maximum can go either way, in the
 published loop as in ours, and moves one filter by about 1e-4. Kernels know float32 only, so for them the losses do,
-which a near-tie leaves alone: every step's must be within 1e-5 of the published loop's in float64. How far their
+which a near-tie hardly moves: every step's must be within 1e-4 of the published loop's in float64. How far their
 weights are is printed beside the published loop's own distance from its float64 self.
 
 The last line of the output is JSON. `gemm_fraction` is the arithmetic of a convolution without padding, forward
@@ -55,7 +55,7 @@ SENTENCES = 4096  # the pool that batches are cut from, again and again
 SITE = 1024  # sentences that a call of `fit` trains on
 WORKERS = 2
 CHECKED_STEPS = 20
-TOLERANCE, LOSS_TOLERANCE = 1e-9, 1e-5  # for weights in float64, and for a step's loss in float32
+TOLERANCE, LOSS_TOLERANCE = 1e-9, 1e-4  # for weights in float64, and for a step's loss in float32
 BUSY = 0.7  # a load average that says so
 SLICE = 1.5  # seconds that one loop has in a turn
 

@@ -22,7 +22,8 @@ from typing import Literal, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
-from fedrel.config import Config, FileData, WorldData
+from fedrel.config import Config, FileData, PCNNSection, TransformerSection, WorldData
+from fedrel.document_config import DocumentData, DocumentSection
 from fedrel.experiment import run
 from fedrel.methods.base import methods
 from tests.conftest import tiny
@@ -146,6 +147,10 @@ def sections() -> dict[str, type[BaseModel]]:
     for name, field in Config.model_fields.items():
         if name == "data":
             found |= {'[data] with corpus = "world"': WorldData, '[data] with corpus = "files"': FileData}
+            found['[data] with corpus = "documents"'] = DocumentData
+        elif name == "extractor":
+            found |= {"[extractor]": PCNNSection, '[extractor] with kind = "transformer"': TransformerSection}
+            found['[extractor] with kind = "document"'] = DocumentSection
         elif isinstance(field.default, BaseModel):
             found[f"[{name}]"] = type(field.default)
     return found

@@ -201,12 +201,12 @@ def audit(
 def _list(folder: Path) -> None:
     """The artefacts of a folder with their fingerprints."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from fedrel.deployment.artefacts import Artefacts
 
     published = Artefacts(folder)
-    table = Table("artefact", "file", "SHA-256")
+    table = Table("artefact", "file", Column("SHA-256", overflow="fold"))
     for name, files in published.files.items():
         for file, digest in files.items():
             table.add_row(name, file, digest)

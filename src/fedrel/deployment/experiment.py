@@ -15,7 +15,7 @@ from pydantic import Field
 
 from fedrel.config import Config, PCNNSection, apply_setting, parse, resolve_paths
 from fedrel.data.documents.readers import READERS as DOCUMENTS
-from fedrel.data.readers import READERS
+from fedrel.data.readers import READERS, RELATIONS
 from fedrel.deployment.tables import Table, check, read_tree
 from fedrel.document_config import DocumentSection
 from fedrel.errors import UserError, nearest
@@ -47,7 +47,7 @@ class Shared(Reading):
     knowledge_base: Path | None = None
     """A TSV of facts, for sites that align raw text; published."""
     relations: Path | None = None
-    """The relation map; without one, the knowledge base's relations by name."""
+    """The relation map; without one, the knowledge base's relations by name, or the format's own."""
     validation: tuple[Path, ...] = ()
     """Labelled sentences that every site gets to read (FedED's D_v); published."""
     dev: tuple[Path, ...] = Field(min_length=1)
@@ -132,7 +132,7 @@ def _check(experiment: Experiment, path: Path) -> None:
         problem = 'extractor.vectors = "corpus" would take the vocabulary from the sites\' text'
         remedy = 'name public vectors: a file in GloVe\'s form, or "glove"'
         raise UserError(problem, file=path, remedy=remedy)
-    if shared.knowledge_base is None and shared.relations is None:
+    if shared.knowledge_base is None and shared.relations is None and shared.format not in RELATIONS:
         problem = "nobody could say which relations there are"
         raise UserError(problem, file=path, remedy="name shared.relations or shared.knowledge_base")
     known = DOCUMENTS if isinstance(config.extractor, DocumentSection) else READERS

@@ -12,7 +12,7 @@ import numpy as np
 from fedrel.config import PCNNSection, TransformerSection
 from fedrel.data.align import write_jsonl
 from fedrel.data.kb import KnowledgeBase, read_kb
-from fedrel.data.readers import reader
+from fedrel.data.readers import RELATIONS, reader
 from fedrel.data.relations import RelationMap, read_relations
 from fedrel.data.vectors import Vectors, packaged_glove, read_vectors
 from fedrel.deployment.artefacts import FILES, FORMAT, MANIFEST, Artefacts, digest, over, shape
@@ -68,7 +68,7 @@ def _write(experiment: Experiment, folder: Path) -> None:
 def _relations(shared: Shared, kb: KnowledgeBase | None) -> RelationMap:
     known = kb.relations if kb else RelationMap(())
     if shared.relations is None:
-        return known
+        return known if kb else RELATIONS[shared.format]
     relations = read_relations(shared.relations)
     if strange := sorted(set(known) - set(relations)):
         problem = f"has the relation {strange[0]!r}, which is not in the relation map"

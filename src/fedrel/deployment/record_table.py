@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from math import prod
 
-from rich.table import Table
+from rich.table import Column, Table
 
 from fedrel.privacy.audit import Audit, Entry, Field
 from fedrel.studio.words import size
@@ -14,9 +14,15 @@ from fedrel.studio.words import size
 
 def record_table(audit: Audit) -> Table:
     """What left the site, line by line, and the sums."""
-    table = Table("line", "time (UTC)", "round", "message", "what is in it", "bytes", "SHA-256")
-    for column in (table.columns[0], table.columns[2], table.columns[5]):
-        column.justify = "right"
+    table = Table(
+        Column("line", justify="right"),
+        Column("time (UTC)", no_wrap=True),
+        Column("round", justify="right"),
+        Column("message", no_wrap=True),
+        Column("what is in it", ratio=1),
+        Column("bytes", justify="right"),
+        Column("SHA-256", no_wrap=True),
+    )
     for line in audit.lines:
         entry = line.entry
         table.add_row(
@@ -26,7 +32,7 @@ def record_table(audit: Audit) -> Table:
             entry.message,
             entry.note or contents(entry.fields),
             f"{entry.bytes:,}",
-            entry.digest[:12],
+            entry.digest[:8],
         )
     table.caption = summary(audit)
     table.caption_justify = "left"

@@ -78,14 +78,14 @@ class Table:
         if met < 0:
             self._forget(memory)
             met = _meet(ids, memory.slot, memory.known, 0, rows)
+        fresh = room("vectors", (met - self._met + ROWS, shape.pitch))
         if met > self._met:
             values, inverse = pcnn.words.distinct(torch.from_numpy(memory.known[self._met : met]))
-            fresh = room("vectors", (met - self._met + ROWS, shape.pitch))
             fresh[: met - self._met, : shape.word] = values[inverse].numpy()
-            _enter(fresh, met - self._met, self._met, memory.panels, memory.lines, shape)
-            self._met = met
         _encode(
             layout.text(torch.from_numpy(rows), batch),
+            fresh,
+            self._met,
             memory.lines,
             memory.panels,
             layout.places(shape, _AT_ONCE, tokens)._replace(head=memory.places.head, tail=memory.places.tail),
@@ -94,6 +94,7 @@ class Table:
             vectors.numpy(),
             shape,
         )
+        self._met = met
         return vectors
 
     def _forget(self, memory: _Memory) -> None:
@@ -153,19 +154,19 @@ def _meet(ids: Ints, slot: npt.NDArray[np.int32], known: Ints, met: int, rows: I
 
 
 @kernel
-def _enter(vectors: Floats, count: int, first: int, panels: Panels, lines: Lines, shape: Shape) -> None:
-    """Put the lines of so many new words into the table."""
-    project_words(vectors, count, panels, 0, lines, first, shape)
-
-
-@kernel
 def _encode(
-    text: Text, lines: Lines, panels: Panels, places: Places, best: Floats, where: Floats, result: Floats,
-    shape: Shape,
+    text: Text, fresh: Floats, met: int, lines: Lines, panels: Panels, places: Places, best: Floats, where: Floats,
+    result: Floats, shape: Shape,
 ) -> None:  # fmt: skip
-    """The maxima, result [n, 3 * filters]."""
+    """The maxima, result [n, 3 * filters]. Words from number `met` on are not in the table yet: they are `fresh`."""
+    done = met
     for first in range(0, len(text.head), _AT_ONCE):
         last = min(first + _AT_ONCE, len(text.head))
+        upto = done  # words are numbered as they appear: new ones are projected just before their first use
+        for token in range(text.starts[first], text.starts[last]):
+            upto = max(upto, text.rows[token] + 1)
+        project_words(fresh[done - met :], upto - done, panels, 0, lines, done, shape)
+        done = upto
         needed = find(text, first, last, lines, places, shape)
         project_ends(needed.ends, places, panels, 0, lines, shape)
         pool(text, first, last, places.sources, lines, 0, best, where, shape)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedrel.federation.flower.engine import FlowerEngine
     from fedrel.prepare import Preparation
 
-POLL = 0.2  # seconds between two looks for a reply: each is a request over the network
+POLL = 0.5  # seconds between two looks for a reply: each is a request over the network
 
 
 class Venue:

@@ -1,0 +1,87 @@
+"""What these tests share: an experiment that fits all methods under test, and its folders, made once."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="needs the extra `flower`")
+
+from fedrel.config import Config
+from fedrel.experiment import run
+from fedrel.federation.flower.venue import Venue
+from fedrel.prepare import prepare
+from tests.conftest import tiny
+from tests.federation_e2e.bed import NAMES, Bed
+from tests.federation_e2e.dividing import prepared_for
+from tests.federation_e2e.grid import CalledGrid
+
+Local = Callable[[Config], Path]
+
+
+def experiment(method: str = "lazy-mil", **changes: object) -> Config:
+    """Three sites and a coordinator with labelled sentences of its own; the same data, whatever the method."""
+    settings = {
+        "partition__sites": len(NAMES),
+        "partition__coordinator": 0.2,
+        "extractor__bias": False,
+        "training__fraction": 1.0,
+        "training__rounds": 2,
+        "case_study": 0,
+    }
+    return tiny(method=f'"{method}"', **(settings | changes))
+
+
+@pytest.fixture(scope="session")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Local:
+    """The same experiment by the in-process engine: what every other must agree with."""
+    done: dict[str, Path] = {}
+
+    def by_local(config: Config) -> Path:
+        key = config.model_dump_json(exclude={"engine"})
+        if key not in done:
+            done[key] = tmp_path_factory.mktemp("local") / "run"
+            run(config.with_settings(["engine.kind=local"]), done[key])
+        return done[key]
+
+    return by_local
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A federation's folders, to be copied."""
+    config = experiment()
+    made = Bed(tmp_path_factory.mktemp("folders") / "federation")
+    made.make(config, prepare(config))
+    return made.folder
+
+
+class Called:
+    """A federation whose nodes are called in this process: everything but the network is real."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bed = Bed(folder)
+        self.grid = CalledGrid([self.bed.site(name).path for name in NAMES])
+
+    def run(self, config: Config, out: Path, *, resume: bool = False) -> Path:
+        for name in NAMES:
+            prepared_for(config, self.bed.site(name).path)
+        venue = Venue(self.grid.as_grid(), self.bed.coordinator.path)
+        run(config, out, resume=resume, venue=venue)
+        return out
+
+
+@pytest.fixture
+def called(folders: Path, tmp_path: Path) -> Called:
+    return Called(copied(folders, tmp_path / "federation"))
+
+
+def copied(folders: Path, to: Path) -> Path:
+    """Folders name their corpora by absolute paths: the copy must name its own."""
+    shutil.copytree(folders, to)
+    for file in to.rglob("materials.json"):
+        file.write_text(file.read_text().replace(str(folders), str(to)))
+    return to

@@ -1,0 +1,151 @@
+"""Everything but the network: folders, gate, messages, faults, with nodes that are called in this process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from flwr.app import RecordDict
+
+from fedrel.config import Config
+from fedrel.errors import UserError
+from tests.federation_e2e.bed import rounds, same
+from tests.federation_e2e.conftest import Called, Local, experiment
+from tests.federation_e2e.grid import in_round, rubbish, silent
+
+QUICK = {"engine__deadline": 0.5}  # seconds; nodes that are called answer before it begins to count
+
+
+@pytest.mark.parametrize("method", ["lazy-mil", "feded", "fedcmc", "scaffold", "lazy-mil+moon"])
+def test_the_same_weights_and_bytes_as_in_one_process(method: str, called: Called, local: Local, out: Path):
+    config = experiment(method, training__rounds=3, **QUICK)
+    same(local(config), called.run(config, out))
+
+
+def test_keyed_triples_lead_to_the_same_weights(called: Called, local: Local, out: Path):
+    keyed = {"methods__lazy-mil__keyed_triples": True, **QUICK}
+    same(local(experiment(**keyed)), called.run(experiment(**keyed), out))
+
+
+def test_a_resumed_run_finds_what_sites_remember(called: Called, local: Local, out: Path):
+    called.run(experiment("scaffold", **QUICK), out)
+    longer = experiment("scaffold", training__rounds=4, **QUICK)
+    same(local(longer), called.run(longer, out, resume=True))
+
+
+def test_a_new_run_of_the_same_experiment_remembers_nothing(called: Called, local: Local, tmp_path: Path):
+    config = experiment("scaffold", **QUICK)
+    called.run(config, tmp_path / "first")
+    same(local(config), called.run(config, tmp_path / "second"))
+    state = called.bed.site("north").path / "state"
+    second = json.loads((tmp_path / "second" / "federation.json").read_text())["run"]
+    assert [folder.name for folder in state.iterdir()] == [second]
+
+
+@pytest.mark.parametrize("phase", ["claim", "train"])
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [(silent, "did not answer within 0.5 seconds"), (rubbish, "answered something else")],
+)
+def test_a_site_that_fails_is_left_out_and_named(behaviour, reason, phase, called: Called, out: Path):
+    called.grid.behaviour[1] = in_round(2, behaviour, phase)
+    called.run(experiment(training__rounds=3, **QUICK), out)
+    first, second, third = rounds(out)
+    assert not first["refused"] and not third["refused"]
+    (refused,) = second["refused"]
+    assert refused["site"] == 1 and reason in refused["reason"]
+
+
+def test_a_site_that_is_gone_is_not_waited_for(called: Called, out: Path, monkeypatch):
+    monkeypatch.setattr("fedrel.federation.flower.roster.FRESH", 0.0)
+    config = experiment("fedavg", training__rounds=2, engine__deadline=1000)
+    leave = in_round(1, lambda content, answer: _and(called.grid.connected.discard(102), answer(content)))
+    called.grid.behaviour[2] = leave
+    called.run(config, out)
+    (refused,) = rounds(out)[1]["refused"]
+    assert refused == {"site": 2, "message": "Update", "reason": "is not connected"}
+
+
+def test_too_few_answers_end_the_run_and_it_can_go_on(called: Called, local: Local, out: Path):
+    config = experiment("fedavg", engine__min_sites=2, training__rounds=3, **QUICK)
+    called.grid.behaviour = dict.fromkeys((0, 1), in_round(2, silent))
+    with pytest.raises(UserError, match="round 2: no site's answer could be used"):
+        called.run(config, out)
+    called.grid.behaviour = {}
+    assert len(rounds(out)) == 1
+    same(local(config), called.run(config, out, resume=True))
+
+
+def test_sites_in_reserve_change_nothing_while_all_answer(called: Called, local: Local, out: Path):
+    config = experiment("fedavg", training__fraction=0.4, training__rounds=3, **QUICK)
+    spared = config.with_settings(["engine.extra_sites=1"])
+    called.run(spared, out)
+    for mine, plain in zip(rounds(out), rounds(local(config)), strict=True):
+        assert mine.pop("bytes")["up"] > plain.pop("bytes")["up"]  # what the reserve sent is counted
+        assert mine == plain
+
+
+def test_a_site_in_reserve_stands_in_for_one_that_fails(called: Called, out: Path):
+    config = experiment("fedavg", training__fraction=0.4, training__rounds=1, engine__extra_sites=1, **QUICK)
+    (drawn,) = rounds(called.run(config, out.with_name("plain")))[0]["active"]
+    called.grid.behaviour[drawn] = in_round(1, silent)
+    (line,) = rounds(called.run(config, out))
+    (stood_in,) = line["active"]
+    assert stood_in != drawn and line["refused"][0]["site"] == drawn
+    assert line["examples"] > 0
+
+
+@pytest.mark.parametrize(
+    ("allow", "reason"),
+    [
+        ({"methods": ["fedavg"]}, "its site.toml does not allow the method"),
+        ({"epochs": 1}, "its site.toml allows at most 1 epochs"),
+        ({"examples": 10**6}, "its site.toml demands at least 1000000 examples"),
+    ],
+)
+def test_what_a_site_does_not_allow_ends_the_run(allow, reason, called: Called, out: Path):
+    called.bed.write_policy("south", **allow)
+    with pytest.raises(UserError, match=f"2 of 3 sites are ready, 3 must be: site-1 refused the request: {reason}"):
+        called.run(experiment(**QUICK), out)
+    config = experiment(engine__min_sites=2, training__rounds=1, **QUICK)
+    assert rounds(called.run(config, out))[0]["active"] == [0, 2]
+
+
+def test_a_site_prepared_with_other_artefacts_refuses(called: Called, out: Path, monkeypatch):
+    def prepared_otherwise(config: Config, site: Path) -> None:
+        (site / "config.json").write_text(config.model_dump_json())
+
+    monkeypatch.setattr("tests.federation_e2e.conftest.prepared_for", prepared_otherwise)
+    seal = called.bed.site("west").path / "artefacts.json"
+    seal.write_text(json.dumps(json.loads(seal.read_text()) | {"relations": "3" * 64}))
+    with pytest.raises(UserError, match="site-2 refused the request: its relation map is not the one"):
+        called.run(experiment(**QUICK), out)
+
+
+def test_a_method_that_moves_text_is_refused(called: Called, out: Path):
+    config = experiment(**{"methods__lazy-mil__pooled_winners": True}, **QUICK)
+    with pytest.raises(UserError, match="'lazy-mil' is for simulations only: pooled_winners moves text"):
+        called.run(config, out)
+
+
+def test_nothing_but_arrays_and_numbers_leaves_a_site(called: Called, out: Path):
+    called.grid.behaviour[0] = in_round(1, lambda content, answer: answer(_broken(content)))
+    called.run(experiment(training__rounds=1, **QUICK), out)
+    assert "does not fit its declaration" in rounds(out)[0]["refused"][0]["reason"]
+    answers = [content for content in called.grid.carried if "question" not in content]
+    assert len(answers) > 6
+    for content in answers:
+        assert list(content) in (["answer"], ["refusal"])
+        assert not content.config_records
+        if "refusal" in content:
+            assert sorted(content["refusal"]) == ["number", "why"]
+
+
+def _and(_: object, result: RecordDict) -> RecordDict:
+    return result
+
+
+def _broken(content: RecordDict) -> RecordDict:
+    content["question"]["phase"] = "round"  # a name that the method has, but not for sites
+    return content
