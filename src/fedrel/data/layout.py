@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,14 +17,21 @@ from fedrel.errors import UserError
 FORMAT = 2  # of the folder; part of every cache key
 TABLES = ("words", "entities", "names", "relations", "sources", "types")
 
-_INDEX = "corpus.json"
-
 
 class Column(NamedTuple):
     """The type of a column's numbers, by the code `array` and numpy share, and how many make a row."""
 
     code: str
     width: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The columns of a kind of corpus; among them two for each of its tables of strings."""
+
+    kind: str  # names the index
+    format: int
+    columns: Mapping[str, Column]
 
 
 COLUMNS = {
@@ -49,39 +58,47 @@ COLUMNS = {
 for _table in TABLES:
     COLUMNS |= {f"{_table}_text": Column("B"), f"{_table}_starts": Column("q")}
 
+SENTENCES = Layout("corpus", FORMAT, COLUMNS)
+
 
 def column_path(folder: Path, name: str) -> Path:
     """Where a column's numbers are."""
     return folder / f"{name}.bin"
 
 
-def write_index(folder: Path) -> None:
+def write_index(folder: Path, layout: Layout = SENTENCES) -> None:
     """Seal a folder whose columns are all written: their sizes, and the SHA-256 over all of them."""
-    whole = hashlib.sha256(f"fedrel corpus {FORMAT}".encode())
+    whole = hashlib.sha256(f"fedrel {layout.kind} {layout.format}".encode())
     sizes = {}
-    for name in COLUMNS:
+    for name in layout.columns:
         with column_path(folder, name).open("rb") as file:
             whole.update(hashlib.file_digest(file, "sha256").digest())
             sizes[name] = file.tell()
-    index = {"format": FORMAT, "fingerprint": whole.hexdigest(), "bytes": sizes}
-    (folder / _INDEX).write_text(json.dumps(index, indent=1), encoding="utf-8")
+    index = {"format": layout.format, "fingerprint": whole.hexdigest(), "bytes": sizes}
+    _index(folder, layout).write_text(json.dumps(index, indent=1), encoding="utf-8")
 
 
-def map_columns(folder: Path) -> tuple[str, dict[str, NDArray[Any]]]:
+def map_columns(folder: Path, layout: Layout = SENTENCES) -> tuple[str, dict[str, NDArray[Any]]]:
     """The fingerprint and the columns of a sealed folder; one that is foreign or damaged is refused."""
     try:
-        index = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
-        if index["format"] != FORMAT:
-            raise ValueError(f"its format is {index['format']}, expected {FORMAT}")
-        columns = {name: _map(folder, name, index["bytes"][name]) for name in COLUMNS}
+        index = json.loads(_index(folder, layout).read_text(encoding="utf-8"))
+        if index["format"] != layout.format:
+            raise ValueError(f"its format is {index['format']}, expected {layout.format}")
+        columns = {
+            name: _map(column_path(folder, name), column, index["bytes"][name])
+            for name, column in layout.columns.items()
+        }
         return str(index["fingerprint"]), columns
     except (OSError, ValueError, KeyError, TypeError) as error:
         problem = f"not a corpus, or a damaged one: {error}"
         raise UserError(problem, file=folder, remedy="remove the folder and build it again") from error
 
 
-def _map(folder: Path, name: str, size: int) -> NDArray[Any]:
-    path, column = column_path(folder, name), COLUMNS[name]
+def _index(folder: Path, layout: Layout) -> Path:
+    return folder / f"{layout.kind}.json"
+
+
+def _map(path: Path, column: Column, size: int) -> NDArray[Any]:
     if path.stat().st_size != size:
         raise ValueError(f"{path.name} has {path.stat().st_size} bytes, expected {size}")
     # A file of no bytes cannot be mapped. A plain array is a faster view of the same memory than a memmap.

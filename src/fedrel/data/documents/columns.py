@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from fedrel.data.bags import ragged
 from fedrel.data.documents.document import Document
-from fedrel.data.documents.layout import TABLES, map_columns
+from fedrel.data.documents.layout import DOCUMENTS, TABLES
 from fedrel.data.documents.view import DocumentView
 from fedrel.data.documents.writing import Writer
 from fedrel.data.instances import NA
+from fedrel.data.layout import map_columns
 from fedrel.data.strings import Strings
 from fedrel.errors import UserError
 from fedrel.files import atomic_folder
@@ -130,7 +131,7 @@ def build(
 
 def open_documents(folder: Path) -> DocumentCorpus:
     """Map a folder that `build` wrote; one that is not such a corpus, or is damaged, is refused."""
-    fingerprint, columns = map_columns(folder)
+    fingerprint, columns = map_columns(folder, DOCUMENTS)
     parts: dict[str, Any] = dict(columns)
     for name in TABLES:
         parts[name] = Strings(parts.pop(f"{name}_text"), parts.pop(f"{name}_starts"))

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrel.data.documents.document import HANDLED, Document, Fact, Mention
-from fedrel.data.documents.layout import COLUMNS, write_index
+from fedrel.data.documents.layout import COLUMNS, DOCUMENTS
 from fedrel.data.documents.pairs import places
-from fedrel.data.layout import column_path
+from fedrel.data.layout import column_path, write_index
 from fedrel.errors import UserError
 
 _STARTS = ("sentence", "token", "entity", "mention", "pair", "fact", "evidence", "text")
@@ -78,7 +78,7 @@ class Writer:
             self._column[f"{name}_starts"].extend(accumulate(map(len, encoded), initial=0))
         self._column["handled_counts"].extend(self.handled[name] for name in HANDLED)
         self.flush()
-        write_index(self._folder)
+        write_index(self._folder, DOCUMENTS)
 
     def _end(self, of: str, size: int) -> None:
         """The next one ends `size` items further on."""
