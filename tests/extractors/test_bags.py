@@ -175,7 +175,9 @@ def test_one_scores_only_bags_of_several_sentences_and_takes_the_first_of_equals
 @pytest.mark.parametrize("head", sorted(HEADS))
 def test_dropout_follows_its_generator_and_acts_before_the_classifier(head: str) -> None:
     toy, batch = random_toy(4, dropout=0.5), bags_of([1, 3], [0, 1])
-    losses = [slow.loss_of(head, toy, batch, torch_generator(seed, "dropout"))[0].item() for seed in (1, 1, 2)]
+    losses = [
+        slow.loss_of(head, toy, batch, torch_generator(seed, "dropout"))[0].item() for seed in (1, 1, 2)
+    ]
     assert losses[0] == losses[1] != losses[2]
     toy.dropout = 1 - 1e-9  # nothing enters the classifier but its bias
     loss, _ = slow.loss_of(head, toy, batch, torch_generator(1, "dropout"))

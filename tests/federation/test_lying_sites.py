@@ -36,7 +36,9 @@ class LyingEngine(LocalEngine):
 def session(phase: str, lie: Callable[[dict], None], sites: set[int]) -> Session:
     config = tiny(method="lazy-mil", training__fraction=1.0)
     ready = prepare(config)
-    return Session(config, ready, LyingEngine(desk(config, ready.materials, NO_STATES), phase, lie, sites), None)
+    return Session(
+        config, ready, LyingEngine(desk(config, ready.materials, NO_STATES), phase, lie, sites), None
+    )
 
 
 def nan_weights(arrays: dict) -> None:

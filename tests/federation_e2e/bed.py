@@ -70,6 +70,13 @@ class Bed:
         for name in NAMES:
             self.write_policy(name)
 
+    def move_ports(self) -> None:
+        """Ports of their own for folders that were copied."""
+        table = self.coordinator.federation.model_dump() | {"port": free_port()}
+        (self.coordinator.path / "federation.toml").write_text(tomli_w.dumps(table))
+        for name in NAMES:
+            self.write_policy(name)
+
     def write_policy(self, name: str, **allow: Any) -> None:
         """A `site.toml` that allows everything but what is said otherwise."""
         everything = {

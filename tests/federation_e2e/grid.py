@@ -21,7 +21,9 @@ class CalledGrid:
     """Node 100 + k answers for the k-th folder. What each does with a message may be replaced in `behaviour`."""
 
     def __init__(self, folders: list[Path]) -> None:
-        TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = 1  # what Flower's programs would set
+        TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = (
+            1  # what Flower's programs would set
+        )
         self._folders = folders
         self.behaviour: dict[int, Behaviour] = {}
         self.connected = {100 + number for number in range(len(folders))}

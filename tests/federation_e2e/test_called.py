@@ -106,7 +106,9 @@ def test_a_site_in_reserve_stands_in_for_one_that_fails(called: Called, out: Pat
 )
 def test_what_a_site_does_not_allow_ends_the_run(allow, reason, called: Called, out: Path):
     called.bed.write_policy("south", **allow)
-    with pytest.raises(UserError, match=f"2 of 3 sites are ready, 3 must be: site-1 refused the request: {reason}"):
+    with pytest.raises(
+        UserError, match=f"2 of 3 sites are ready, 3 must be: site-1 refused the request: {reason}"
+    ):
         called.run(experiment(**QUICK), out)
     config = experiment(engine__min_sites=2, training__rounds=1, **QUICK)
     assert rounds(called.run(config, out))[0]["active"] == [0, 2]

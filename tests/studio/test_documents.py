@@ -1,14 +1,15 @@
-"""Documents on the report's pages: texts cut where mentions and attended tokens are."""
+"""Documents on a run's page: texts cut where mentions and attended tokens are."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 
-from fedrel.studio.documents import document_views, stretches
-from fedrel.studio.runs import FoundRelation, ReadDocument, read_run
-from fedrel.studio.run_page import run_page
+from fedrel.studio.documents import stretches
 from fedrel.studio.report import write_run_report
+from fedrel.studio.runs import FoundRelation
+from tests.studio.conftest import write_json
+from tests.studio.html_page import Page
 
 TEXT = "Zorbine brought on <hot>-head."
 FOUND = {
@@ -40,8 +41,25 @@ def test_a_text_is_cut_at_mentions_and_tokens() -> None:
 
 
 def test_without_evidence_only_mentions_are_marked() -> None:
-    (view,) = document_views(
-        [ReadDocument.model_validate({"document": "1", "text": TEXT, "findings": [{**FOUND, "evidence": []}]})]
+    cut = stretches(TEXT, FoundRelation.model_validate({**FOUND, "evidence": []}))
+    assert [(one.text, one.level) for one in cut if one.head or one.tail] == [
+        ("Zorbine", 0),
+        ("<hot>-head", 0),
+    ]
+
+
+def test_the_page_marks_what_was_found(make_run: Callable[..., Path]) -> None:
+    folder = make_run()
+    write_json(folder / "evidence.json", [{"document": "<b>7", "text": TEXT, "findings": [FOUND]}])
+    page = Page(write_run_report(folder).read_text(encoding="utf-8"))
+    assert "<b>7" in page.words and "not annotated" in page.words and "<hot>" in page.words
+    assert {"class": "tail"} in page.all("mark")
+    assert any(
+        "looked-3" in one.get("class", "") and "0.6" in one.get("title", "") for one in page.all("span")
     )
-    assert {one.level for one in view.findings[0].text} == {0}
-    assert sum(one.head for one in view.findings[0].text) == 1
+    assert "documents" in [one.get("id") for one in page.all("section")]
+
+
+def test_a_run_without_documents_has_no_such_part(make_run: Callable[..., Path]) -> None:
+    page = Page(write_run_report(make_run()).read_text(encoding="utf-8"))
+    assert "documents" not in [one.get("id") for one in page.all("section")]

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 AT_ONCE = 1 << 24  # numbers that are held at once, so that memory has a bound whatever a document's size
-BILINEAR_PAIRS = 64  # whose products of features are formed at once, and stay in the cache
+BILINEAR_PAIRS = 128  # whose products of features are formed at once, and stay in the cache
 
 _LEAST = 1e-20  # two entities that attend to nothing in common share out this, not nothing by nothing
 

@@ -158,7 +158,7 @@ def _encode(
     text: Text, fresh: Floats, met: int, lines: Lines, panels: Panels, places: Places, best: Floats, where: Floats,
     result: Floats, shape: Shape,
 ) -> None:  # fmt: skip
-    """The maxima, result [n, 3 * filters]. Words from number `met` on are not in the table yet: they are `fresh`."""
+    """The maxima, result [n, 3 * filters]. Words from number `met` on are `fresh`: not in the table yet."""
     done = met
     for first in range(0, len(text.head), _AT_ONCE):
         last = min(first + _AT_ONCE, len(text.head))
