@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ class Town:
     """Everything in one folder, with the experiment's file."""
 
     folder: Path
+    names: Sequence[str] = tuple(SITES)
 
     @property
     def coordinator(self) -> CoordinatorFolder:
@@ -72,10 +74,14 @@ class Town:
         path.write_text(tomli_w.dumps(tree), encoding="utf-8")
         return path
 
+    def publish_only(self, **changes: Any) -> None:
+        """Publish, and tell no site."""
+        publish_experiment(self.coordinator, load_experiment(self.write(**changes)))
+
     def publish(self, **changes: Any) -> None:
         """Publish, and carry the artefacts to every site."""
-        publish_experiment(self.coordinator, load_experiment(self.write(**changes)))
-        for name in SITES:
+        self.publish_only(**changes)
+        for name in self.names:
             shutil.rmtree(self.site(name).artefacts, ignore_errors=True)
             shutil.copytree(self.coordinator.artefacts, self.site(name).artefacts)
 

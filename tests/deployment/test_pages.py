@@ -92,7 +92,7 @@ def test_the_tutorial_leads_to_a_model(tmp_path):
         codes = {name: process.wait(60) for name, process in started.items()}
     assert set(codes.values()) == {130}
     lines = (tmp_path / "fed/coordinator/runs/experiment/metrics.jsonl").read_text().splitlines()
-    assert len(lines) == 5
+    assert len(lines) == 3
     assert all(json.loads(line)["refused"] == [] for line in lines)
 
 

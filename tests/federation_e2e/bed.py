@@ -136,7 +136,7 @@ class Bed:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=die_with_parent,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - it only sets a signal
             )
         self.processes[name] = process
         return process

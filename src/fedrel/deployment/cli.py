@@ -161,10 +161,11 @@ def start_site(folder: SitePath = HERE) -> None:
     """Answer the coordinator, within what site.toml allows, until stopped."""
     from fedrel.deployment.folders import SiteFolder
     from fedrel.deployment.programs import running, supernode
-    from fedrel.deployment.starting import check_ready
+    from fedrel.deployment.starting import check_coordinator, check_ready
 
     here = SiteFolder(folder)
     check_ready(here)
+    check_coordinator(here)
     with running(supernode(here)) as process:
         raise typer.Exit(process.wait())
 

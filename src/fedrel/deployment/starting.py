@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 import stat
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from fedrel.deployment.policy import NAME, check_names, objections, read_policy
 from fedrel.errors import UserError
 
 SECRET = ("site.key", "runtime.key", "triple.key")
+PATIENCE = 10.0  # seconds, for the coordinator to show its certificate
 
 
 def check_ready(folder: SiteFolder) -> None:
@@ -28,6 +31,26 @@ def check_ready(folder: SiteFolder) -> None:
         raise UserError(problem, file=folder.path / NAME, remedy="allow it there, or do not take part")
     for name in SECRET:
         check_secret(folder.path / name)
+
+
+def check_coordinator(folder: SiteFolder) -> None:
+    """Refuse a coordinator that the federation's authority does not vouch for; one that is away may come later."""
+    address = read_policy(folder.path).coordinator
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    context = ssl.create_default_context(cafile=folder.path / "ca.crt")
+    try:
+        with (
+            socket.create_connection((host, int(port)), PATIENCE) as plain,
+            context.wrap_socket(plain, server_hostname=host),
+        ):
+            return
+    except ssl.SSLCertVerificationError as error:
+        problem = f"{address} cannot prove that it is the coordinator: {error.verify_message}"
+        remedy = "compare ca.crt with whoever made the federation, and the address with site.toml"
+        raise UserError(problem, file=folder.path / "ca.crt", remedy=remedy) from error
+    except OSError:
+        return
 
 
 def check_secret(path: Path) -> None:

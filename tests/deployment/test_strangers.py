@@ -1,0 +1,146 @@
+"""Known sites and a known coordinator only: real programs on this machine, each refusal with a non-zero exit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.deployment.conftest import ALLOW, Town
+
+pytest.importorskip("flwr", reason="needs Flower: pip install 'fedrel[flower]'")
+
+import tomli_w
+
+from fedrel.deployment.bundles import init_federation
+from fedrel.deployment.folders import SiteFolder
+from fedrel.deployment.keys import write_site_key
+from fedrel.deployment.nodes import register
+from fedrel.deployment.preparing import prepare_site
+from fedrel.deployment.programs import running, superlink, supernode, wait_until_listening
+from fedrel.deployment.starting import check_coordinator
+
+
+@pytest.fixture(scope="module")
+def real(first_town: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    """A federation of one site with its keys, and the coordinator's superlink running."""
+    folder = tmp_path_factory.mktemp("real")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    init_federation(folder, ["north"], "127.0.0.1", port)
+    for name in ("kb.tsv", "dev.jsonl", "test.jsonl", "vectors.txt"):
+        shutil.copy(first_town.folder / name, folder)
+    town = Town(folder, ("north",))
+    site = town.site("north").path
+    shutil.copytree(first_town.site("north").path / "text", site / "text")
+    set_policy(town)
+    town.publish()
+    prepare_site(town.site("north"))
+    program = superlink(town.coordinator, "127.0.0.1")
+    with running(program) as process:
+        wait_until_listening(process, port)
+        register(town.coordinator)
+        yield town
+
+
+def set_policy(town: Town, **allow: object) -> None:
+    tree = {
+        "coordinator": f"127.0.0.1:{town.coordinator.federation.port}",
+        "data": {"files": ["text/*.txt"]},
+        "allow": {**ALLOW, **allow},
+    }
+    (town.site("north").path / "site.toml").write_text(tomli_w.dumps(tree))
+
+
+def fedrel(*arguments: object, timeout: float = 300) -> tuple[int, str]:
+    command = [sys.executable, "-m", "fedrel", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
+    return done.returncode, done.stdout + done.stderr
+
+
+@contextmanager
+def other_key(folder: Path) -> Iterator[None]:
+    kept = {name: (folder / name).read_bytes() for name in ("site.key", "site.pub")}
+    for name in kept:
+        (folder / name).unlink()
+    write_site_key(folder / "site.key", folder / "site.pub", "a stranger's")
+    yield
+    for name, content in kept.items():
+        (folder / name).write_bytes(content)
+
+
+def test_a_key_that_is_not_registered_is_turned_away(real):
+    with other_key(real.site("north").path):
+        code, output = fedrel("site", "start", real.site("north").path)
+    assert code != 0
+    assert "public key" in output.lower() or "authentic" in output.lower(), output
+
+
+def test_no_key_is_refused(real):
+    key = real.site("north").path / "site.key"
+    moved = key.rename(key.with_name("away"))
+    try:
+        code, output = fedrel("site", "start", real.site("north").path)
+        assert code == 2 and "site.key: no such file" in output
+        program = supernode(real.site("north"))
+        at = list(program.command).index("--auth-supernode-private-key")
+        command = [*program.command[:at], *program.command[at + 2 :]]
+        done = subprocess.run(
+            command, env=dict(program.environment), capture_output=True, check=False, timeout=120
+        )
+        assert done.returncode != 0
+    finally:
+        moved.rename(key)
+
+
+def test_a_coordinator_of_another_authority_is_refused(real, tmp_path):
+    init_federation(tmp_path / "other", ["north"], "127.0.0.1")
+    authority = real.site("north").path / "ca.crt"
+    own = authority.read_bytes()
+    authority.write_bytes((tmp_path / "other" / "coordinator" / "ca.crt").read_bytes())
+    try:
+        code, output = fedrel("site", "start", real.site("north").path)
+        assert code == 2 and "cannot prove that it is the coordinator" in output
+    finally:
+        authority.write_bytes(own)
+    check_coordinator(real.site("north"))
+
+
+def test_a_coordinator_that_is_away_is_waited_for(real, tmp_path):
+    there = (real.site("north").path / "site.toml").read_text()
+    away = there.replace(f":{real.coordinator.federation.port}", ":1")
+    (tmp_path / "site.toml").write_text(away)
+    shutil.copy(real.site("north").path / "ca.crt", tmp_path)
+    check_coordinator(SiteFolder(tmp_path))
+
+
+@pytest.mark.slow
+def test_a_site_refuses_what_it_was_not_prepared_for_and_what_it_does_not_allow(real):
+    with running(supernode(real.site("north"))):
+        asked = ("--folder", real.coordinator.path, "--set", "engine.deadline=120")
+        real.publish_only(seed=9)  # the coordinator published anew, the site was not told
+        code, output = fedrel("federation", "run", real.write(seed=9), *asked, "--name", "other")
+        assert code == 2
+        assert "north refused the request: its config is not the one that was published" in output
+        real.publish_only()
+        set_policy(real, rounds=0, may_leave=["Update"])
+        code, output = fedrel("federation", "run", real.write(), *asked, "--name", "census")
+        assert code == 2
+        assert "north refused the request: its site.toml does not allow the message" in output
+        set_policy(real, rounds=0)
+        code, output = fedrel("federation", "run", real.write(), *asked, "--name", "rounds")
+        assert code == 2
+        assert "its site.toml allows at most 0 rounds" in output
+    code, output = fedrel("audit", real.site("north").path)
+    assert code == 0
+    notes = [json.loads(line)["entry"]["note"] for line in real.site("north").audit.read_text().splitlines()]
+    assert sum("its config is not the one" in note for note in notes) == 1
+    assert sum("asked for round 1" in note for note in notes) >= 1
