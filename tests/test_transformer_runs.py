@@ -92,6 +92,16 @@ def test_the_model_predicts_and_transformers_loads_it(files: Path, out: Path) ->
     assert encoder.get_input_embeddings().weight.shape[0] == len(tokeniser)
 
 
+def test_it_reads_raw_text_with_a_kb_that_has_types(files: Path, out: Path, tmp_path: Path) -> None:
+    from fedrel.predict import write_predictions
+
+    run(config(files, "method=fedavg", "training.rounds=4"), out)
+    (tmp_path / "kb.tsv").write_text("g\tBRCA\tNA\td\tgout\tGENE\tDISEASE\n", encoding="utf-8")
+    (tmp_path / "new.txt").write_text("the BRCA level raises the risk of gout\n", encoding="utf-8")
+    write_predictions(out / "model", [tmp_path / "new.txt"], tmp_path / "kb.tsv", 0.5, tmp_path / "found.jsonl")
+    assert '"association"' in (tmp_path / "found.jsonl").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("settings", [["extractor.frozen_layers=1"], ["extractor.lora_rank=2"]])
 def test_what_is_frozen_does_not_travel(files: Path, out: Path, settings: list[str]) -> None:
     small = run(config(files, "method=fedavg", "training.rounds=1", *settings), out / "small")

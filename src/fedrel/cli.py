@@ -149,7 +149,12 @@ def sweep(
 @app.command()
 def align(
     texts: Annotated[list[Path], typer.Argument(help="Raw text files.")],
-    kb: Annotated[Path, typer.Option(help="TSV: head id, head names, relation, tail id, tail names.")],
+    kb: Annotated[
+        Path,
+        typer.Option(
+            help="TSV: head id, head names, relation, tail id, tail names; types, if any, in two more."
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="The JSON lines to write.")],
     na_rate: Annotated[float, typer.Option(min=0, max=1, help="Share of unrelated pairs kept as NA.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Chooses which unrelated pairs are kept.")] = 0,

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from fedrel.data.align import align
 from fedrel.data.kb import read_kb
 from fedrel.errors import UserError
 
@@ -50,3 +51,15 @@ def test_a_bad_line_is_named(tmp_path: Path, row: tuple[str, ...], problem: str)
     path = written(tmp_path, ("e1", "Ada", "r", "e2", "Bo"), row)
     with pytest.raises(UserError, match=rf"kb\.tsv:2: {problem}"):
         read_kb(path)
+
+
+def test_types_may_stand_in_two_more_columns(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, ("g1", "BRCA1", "r", "d1", "cancer", "GENE", "DISEASE"), ("g1", "BRCA1", "r", "x", "X", "", "")
+    )
+    kb = read_kb(path)
+    assert kb.types == {"g1": "GENE", "d1": "DISEASE"}
+    text = tmp_path / "text.txt"
+    text.write_text("They say BRCA1 raises the risk of cancer.", encoding="utf-8")
+    (found, *_) = align([text], kb, na_rate=0, seed=0)
+    assert (found.head.type, found.tail.type) == ("GENE", "DISEASE")

@@ -10,8 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,10 @@ from fedrel.deployment.programs import Program, superlink, supernode, wait_until
 from fedrel.federation.flower.programs import environment
 from fedrel.methods.base import methods
 from fedrel.prepare import Preparation
-from tests.federation_e2e.dividing import divide
+from tests.federation_e2e.dividing import divide, prepared_for
 
 NAMES = ("north", "south", "west")
+PATIENCE = 900.0  # seconds for whatever is waited for; a busy machine takes its time
 SUBMIT = """\
 import sys
 from pathlib import Path
@@ -121,11 +122,18 @@ class Bed:
         program = supernode(self.site(name))
         self.run(name, program if self.secure else self._in_the_clear(program))
 
-    def submit(self, request: Path) -> subprocess.Popen[bytes]:
-        """Hand a run to the superlink, from a process of its own."""
-        home = self.coordinator.flower
+    def submit(self, config: Config, out: Path, *, resume: bool = False) -> subprocess.Popen[bytes]:
+        """Prepare the sites for a run and hand it to the superlink, from a process of its own."""
+        for name in NAMES:
+            prepared_for(config, self.site(name).path)
+        home, request = self.coordinator.flower, self.request(config, out, resume=resume)
         command = [sys.executable, "-c", SUBMIT, str(request), str(home)]
         return self.run("submit", Program(command, environment(home)))
+
+    def finish(self, config: Config, out: Path, *, resume: bool = False) -> None:
+        """The same, and wait for its good end."""
+        code = self.submit(config, out, resume=resume).wait(PATIENCE)
+        assert code == 0, self.log("submit").read_text()
 
     def run(self, name: str, program: Program) -> subprocess.Popen[bytes]:
         with self.log(name).open("ab") as log:
@@ -146,11 +154,14 @@ class Bed:
 
     def kill(self, name: str) -> None:
         """End a process and all that it started, without a warning."""
-        process = self.processes.pop(name)
-        for pid in family(process.pid):
+        self.signal(name, signal.SIGKILL)
+        self.processes.pop(name).wait()
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to a process and all that it started."""
+        for pid in family(self.processes[name].pid):
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        process.wait()
+                os.kill(pid, number)
 
     def end(self) -> None:
         """End everything."""
@@ -172,17 +183,6 @@ class Bed:
         known = {"superlink": {"default": "fedrel", "fedrel": connection}}
         (self.coordinator.flower / "config.toml").write_text(tomli_w.dumps(known))
         return Program(command, program.environment)
-
-
-@contextmanager
-def bed(folder: Path, config: Config, ready: Preparation, *, secure: bool = True) -> Iterator[Bed]:
-    """A federation's folders; whatever is started in them ends with the test."""
-    made = Bed(folder, secure)
-    made.make(config, ready)
-    try:
-        yield made
-    finally:
-        made.end()
 
 
 def family(pid: int) -> list[int]:
@@ -213,10 +213,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(condition: Callable[[], bool], seconds: float, *, what: str) -> None:
-    end = time.monotonic() + seconds
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < end, f"waited {seconds} seconds for {what}"
+        assert time.monotonic() < end, f"waited {PATIENCE} seconds for {what}"
         time.sleep(0.1)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -77,6 +77,17 @@ class Called:
 @pytest.fixture
 def called(folders: Path, tmp_path: Path) -> Called:
     return Called(copied(folders, tmp_path / "federation"))
+
+
+@pytest.fixture
+def federation(folders: Path, tmp_path: Path) -> Iterator[Bed]:
+    """A federation of real processes; whatever is started ends with the test."""
+    bed = Bed(copied(folders, tmp_path / "federation"))
+    bed.move_ports()
+    try:
+        yield bed
+    finally:
+        bed.end()
 
 
 def copied(folders: Path, to: Path) -> Path:

@@ -83,7 +83,7 @@ def _drawn(rate: float, seed: int, head: str, tail: str, text: str) -> bool:
 
 
 def _mention(match: Match, entity: str, kb: KnowledgeBase) -> Mention:
-    return Mention(entity, kb.name(entity), match.start, match.end)
+    return Mention(entity, kb.name(entity), match.start, match.end, kb.types.get(entity, ""))
 
 
 def _record(instance: Instance) -> dict[str, object]:

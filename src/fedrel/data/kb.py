@@ -13,10 +13,11 @@ from fedrel.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeBase:
-    """Names by entity id, and relations by (head id, tail id), all in the order they were added."""
+    """Names and types by entity id, and relations by (head id, tail id), all in the order they were added."""
 
     names: dict[str, dict[str, None]] = field(default_factory=dict)  # an ordered set of names
     facts: dict[tuple[str, str], dict[str, None]] = field(default_factory=dict)  # an ordered set of relations
+    types: dict[str, str] = field(default_factory=dict)  # of the entities whose type is known
 
     def add(self, head: str, head_names: list[str], relation: str, tail: str, tail_names: list[str]) -> None:
         """One triple. An entity that is there already gains the names it did not have."""
@@ -47,21 +48,24 @@ class KnowledgeBase:
 
 
 def read_kb(path: Path) -> KnowledgeBase:
-    """A TSV of head id, head names, relation, tail id, tail names; `|` separates names, `#` starts a comment."""
+    """A TSV of head id, head names, relation, tail id, tail names; `|` separates names, `#` starts a comment.
+
+    Two more columns may say the types of head and tail, as GENE and DISEASE: what blinding puts in their place.
+    """
     kb = KnowledgeBase()
     for number, line in lines(path):
         if not line.strip() or line.startswith("#"):
             continue
         columns = [column.strip() for column in line.split("\t")]
-        if len(columns) != 5:
-            problem = (
-                f"expected 5 columns (head id and names, relation, tail id and names), found {len(columns)}"
-            )
+        if len(columns) not in (5, 7):
+            expected = "5 columns (head id and names, relation, tail id and names), or 7 with both types"
+            problem = f"expected {expected}, found {len(columns)}"
             raise UserError(problem, file=path, line=number, remedy="separate the columns by tabs")
-        head, head_names, relation, tail, tail_names = columns
+        head, head_names, relation, tail, tail_names, *types = columns
         if not (head and relation and tail):
             raise UserError("an id or the relation is empty", file=path, line=number)
         kb.add(head, _names(head_names, path, number), relation, tail, _names(tail_names, path, number))
+        kb.types.update((entity, type_) for entity, type_ in zip((head, tail), types, strict=False) if type_)
     return kb
 
 

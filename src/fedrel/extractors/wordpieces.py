@@ -165,9 +165,8 @@ def _blinded(sentence: Sentence) -> tuple[list[str], Span, Span]:
         labels.append(blind(text[slice(*spans[role])], type_))
         if labels[role] == _UNTYPED:
             problem = "has no type to stand in its place"
-            raise _refuse(
-                sentence, role, problem, "give the entities' types, or set extractor.blinding=false"
-            )
+            remedy = "give types (`type` in h and t; columns 6 and 7 of a KB), or train with blinding=false"
+            raise _refuse(sentence, role, problem, remedy)
     first, second = sorted((0, 1), key=lambda role: spans[role])
     (start, end), (other_start, other_end) = spans[first], spans[second]
     between = text[end:other_start] if end <= other_start else " "

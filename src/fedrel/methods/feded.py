@@ -151,7 +151,7 @@ class FedED(FedAvg):
         z = torch.from_numpy(desk.received(Teacher).logits)
         for batch in desk.batches(desk.validation, epochs=1):
             reading = desk.read("none", batch)
-            taught = z[np.searchsorted(desk.rows, batch.rows)].to(reading.logits)
+            taught = z[desk.index_of(batch.rows)].to(reading.logits)
             desk.step(self.distillation(reading.logits, reading.labels, taught))
         return desk.update(len(desk.rows))
 

@@ -1,0 +1,98 @@
+"""Sites and coordinators that die, hang and come back, as real processes: no run is lost for it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.federation_e2e.bed import Bed, rounds, same, wait_for
+from tests.federation_e2e.conftest import Local, experiment
+
+pytestmark = pytest.mark.slow
+
+WEST = 2  # the number of the site that suffers
+LONG = 500  # rounds: nobody waits for their end
+
+Refused = Sequence[dict[str, Any]]
+
+
+def await_round(out: Path, after: int, what: str, condition: Callable[[Refused], bool]) -> int:
+    """Wait for a later round whose refusals are as they should be; its number."""
+    found: list[int] = []
+
+    def look() -> bool:
+        found[:] = [
+            line["round"] for line in rounds(out) if line["round"] > after and condition(line["refused"])
+        ]
+        return bool(found)
+
+    wait_for(look, what)
+    return found[0]
+
+
+def left_out(refused: Refused) -> bool:
+    return [one["site"] for one in refused] == [WEST]
+
+
+def all_there(refused: Refused) -> bool:
+    return not refused
+
+
+def test_a_site_killed_in_training_is_left_out_and_rejoins(federation: Bed, out: Path):
+    federation.start()
+    federation.submit(experiment("scaffold", training__rounds=LONG, engine__deadline=90), out)
+    begun = await_round(out, 0, "a whole round", all_there)
+    federation.kill("west")
+    missed = await_round(out, begun, "a round without the dead site", left_out)
+    (refused,) = rounds(out)[missed - 1]["refused"]
+    assert refused["reason"] == "is not connected" or "did not answer within" in refused["reason"]
+    federation.start_site("west")
+    await_round(out, missed, "a whole round again", all_there)
+
+
+def test_a_site_paused_past_the_deadline_is_left_out_and_rejoins(federation: Bed, out: Path):
+    federation.start()
+    federation.submit(experiment("fedavg", training__rounds=LONG, engine__deadline=90), out)
+    begun = await_round(out, 0, "a whole round", all_there)
+    federation.signal("west", signal.SIGSTOP)
+    missed = await_round(out, begun, "a round without the paused site", left_out)
+    federation.signal("west", signal.SIGCONT)
+    await_round(out, missed, "a whole round again", all_there)
+
+
+def test_a_coordinator_killed_between_and_within_rounds_resumes(federation: Bed, local: Local, out: Path):
+    config = experiment(training__rounds=4, engine__deadline=600)
+    federation.start()
+    federation.submit(config, out)
+    await_round(out, 0, "the first round", all_there)
+    kill_coordinator(federation)  # between rounds, or at the very beginning of the second
+    federation.start_superlink()
+    federation.submit(config, out, resume=True)
+    begun = await_round(out, 1, "the second round", all_there)
+    inbox = federation.site("west").path / "state"
+    wait_for(lambda: any(inbox.rglob(f"{begun + 1:05}-*-claim.safetensors")), "a question of the next round")
+    kill_coordinator(federation)  # within a round: a site has been asked
+    federation.start_superlink()
+    federation.finish(config, out, resume=True)
+    same(local(config), out)
+
+
+def test_sites_restarted_find_what_they_remember(federation: Bed, local: Local, out: Path):
+    federation.start()
+    federation.finish(experiment("scaffold", training__rounds=2, engine__deadline=600), out)
+    for name in ("north", "west"):
+        federation.kill(name)
+        federation.start_site(name)
+    longer = experiment("scaffold", training__rounds=3, engine__deadline=600)
+    federation.finish(longer, out, resume=True)
+    same(local(longer), out)
+
+
+def kill_coordinator(federation: Bed) -> None:
+    """The superlink, the process that runs the rounds, and whoever follows it."""
+    federation.kill("submit")
+    federation.kill("superlink")
