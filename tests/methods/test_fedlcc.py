@@ -236,7 +236,9 @@ def test_methods_for_sentences_refuse_documents(
         run(config.with_settings([f"method={name}"]), tmp_path / "run")
 
 
-@pytest.mark.parametrize("name", ["fedatt", "fedprox", "centralised", "fedlcc+centralised", "fedlcc+fedatt"])
+@pytest.mark.parametrize(
+    "name", ["fedatt", "fedprox", "scaffold", "feddyn", "fedadam", "fedlcc+centralised", "fedlcc+fedatt"]
+)
 def test_other_methods_read_documents_too(tmp_path: Path, config: Config, name: str) -> None:
     config = config.with_settings([f"method={name}", "methods={}"])
     assert set(run(config, tmp_path / "run")["metrics"]) >= {"f1", "ign_f1", "intra_f1", "inter_f1"}
