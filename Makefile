@@ -36,6 +36,7 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/pcnn.py
 	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python benchmarks/transformer.py
 
 clean:
 	rm -rf .venv runs
