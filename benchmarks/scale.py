@@ -75,7 +75,7 @@ def experiment(folder: Path, sites: int, batch_size: int) -> Config:
         data=FileData(
             root=folder,
             pool=[Path("sentences.jsonl")],
-            fractions=(1.0, 0.0, 0.0),
+            fractions=(0.998, 0.001, 0.001),
             relations=Path("relations.json"),
         ),
         partition=PartitionSection(sites=sites),

@@ -55,7 +55,9 @@ def test_a_bad_line_is_named(tmp_path: Path, row: tuple[str, ...], problem: str)
 
 def test_types_may_stand_in_two_more_columns(tmp_path: Path) -> None:
     path = written(
-        tmp_path, ("g1", "BRCA1", "r", "d1", "cancer", "GENE", "DISEASE"), ("g1", "BRCA1", "r", "x", "X", "", "")
+        tmp_path,
+        ("g1", "BRCA1", "r", "d1", "cancer", "GENE", "DISEASE"),
+        ("g1", "BRCA1", "r", "x", "X", "", ""),
     )
     kb = read_kb(path)
     assert kb.types == {"g1": "GENE", "d1": "DISEASE"}

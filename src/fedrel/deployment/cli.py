@@ -167,7 +167,12 @@ def start_site(folder: SitePath = HERE) -> None:
     check_ready(here)
     check_coordinator(here)
     with running(supernode(here)) as process:
-        raise typer.Exit(process.wait())
+        code = process.wait()
+    problem = f"the coordinator turned {here.name} away, or Flower's supernode failed (exit code {code})"
+    remedy = (
+        "its messages are above; if it was not activated, the coordinator does not know the key in site.pub"
+    )
+    raise UserError(problem, remedy=remedy)
 
 
 def audit(

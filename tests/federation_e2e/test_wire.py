@@ -1,0 +1,116 @@
+"""What crosses, byte by byte: nothing of a site's sentences does, in any form that could be read.
+
+Every training sentence holds a word that occurs nowhere else. Without TLS, a proxy before the superlink keeps all
+that passes, and the coordinator's files are searched as well.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from fedrel.config import Config
+from fedrel.data.columns import TRAIN, Corpus, open_corpus
+from fedrel.data.world import World, WorldConfig
+from fedrel.prepare import prepare
+from tests.federation_e2e.bed import NAMES, Bed
+from tests.federation_e2e.conftest import experiment
+from tests.federation_e2e.proxy import recording
+
+pytestmark = pytest.mark.slow
+
+MARKED = 40  # sentences of each site whose token ids are searched for
+
+
+def marker(number: int) -> str:
+    """A word for one sentence; digits alone could turn up by chance."""
+    return f"qzx{number:05}vjk"
+
+
+def write_marked(folder: Path) -> Config:
+    """The built-in world in files, a marker at the end of every training sentence."""
+    world = World(WorldConfig(sentences=1000, relations=5, mean_length=14))
+    splits: dict[int, list[str]] = {0: [], 1: [], 2: []}
+    for number, (split, one) in enumerate(world.instances()):
+        text = f"{one.text} {marker(number)}" if split == TRAIN else one.text
+        ends = {
+            key: {"id": end.id, "name": end.name, "pos": [end.start, end.end]}
+            for key, end in (("h", one.head), ("t", one.tail))
+        }
+        splits[split].append(json.dumps({"text": text, "relation": one.relation, **ends}))
+    for split, name in enumerate(("train", "dev", "test")):
+        (folder / f"{name}.jsonl").write_text("\n".join(splits[split]) + "\n")
+    files = {name: [str(folder / f"{name}.jsonl")] for name in ("train", "dev", "test")}
+    plain = experiment(training__rounds=2, partition__coordinator=0.0, engine__deadline=600)
+    tree = plain.model_dump(mode="json", exclude_none=True)
+    tree["data"] = {"corpus": "files", "format": "jsonl", **files}
+    return Config.model_validate(tree)
+
+
+def disguises(word: str) -> Iterator[bytes]:
+    """A word as it could be hidden in bytes; base64 begins at any of three places in its groups."""
+    for plain in (word.encode(), word.encode("utf-16-le"), word.encode("utf-16-be")):
+        yield plain
+        for before in range(3):
+            yield base64.b64encode(b"\0" * before + plain)[4 if before else 0 : -4]
+
+
+def runs_of_ids(corpus: Corpus, ids: np.ndarray, rows: Sequence[int], beyond: int) -> Iterator[bytes]:
+    """Every three token ids in a row that could not stand in an ascending list or among row numbers by chance."""
+    for row in rows:
+        sentence = ids[corpus.tokens[corpus.starts[row] : corpus.starts[row + 1]]]
+        for three in np.lib.stride_tricks.sliding_window_view(sentence, 3):
+            if len(set(three.tolist())) == 3 and (np.diff(three) < 0).any() and three.max() > beyond:
+                yield three.astype("<i4").tobytes()
+                yield three.astype("<i8").tobytes()
+
+
+def test_no_sentence_crosses(tmp_path: Path, out: Path):
+    config = write_marked(tmp_path)
+    bed = Bed(tmp_path / "federation", secure=False)
+    bed.make(config, prepare(config))
+    with recording(bed.coordinator.federation.port) as (port, recorder):
+        bed.link = port
+        for name in NAMES:
+            bed.write_policy(name)
+        try:
+            bed.start()
+            bed.finish(config, out)
+        finally:
+            bed.end()
+        crossed = recorder.captured()
+    at_coordinator = [
+        file.read_bytes()
+        for root in (bed.coordinator.path, out)
+        for file in root.rglob("*")
+        if file.is_file()
+    ]
+
+    # The search would find what does cross: the model's numbers, as they are.
+    filters = load_file(out / "checkpoint" / "round-00002.safetensors")["weights/classifier.weight"].tobytes()
+    assert any(filters[:64] in file for file in at_coordinator)
+    assert max(map(len, crossed)) > 10_000 and any(
+        b"Update" in one or b"safetensors" in one for one in crossed
+    )
+
+    needles: set[bytes] = set()
+    for name in NAMES:
+        folder = bed.site(name).path / "materials"
+        corpus = open_corpus(folder / "corpus")
+        texts = [corpus.text_of(row) for row in range(len(corpus))]
+        marks = [text.rsplit(" ", 1)[-1] for text in texts]
+        assert all(mark.startswith("qzx") for mark in marks) and len(set(marks)) == len(marks)
+        needles.update(form for mark in marks for form in disguises(mark))
+        lookup = np.load(folder / "lookup.npy")
+        rows = range(0, len(corpus), max(len(corpus) // MARKED, 1))
+        for ids in (np.arange(len(corpus.words)), lookup):
+            needles.update(runs_of_ids(corpus, ids, rows, beyond=len(corpus)))
+    assert len(needles) > 5000
+    for heap in (*crossed, *at_coordinator):
+        assert not [needle for needle in needles if needle in heap]
