@@ -124,7 +124,8 @@ def test_flags_of_the_superlink(tmp_path):
 def test_a_program_ends_with_all_that_it_started(tmp_path):
     code = (
         "import subprocess, sys, time\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "sleep = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
+        "child = subprocess.Popen(sleep, start_new_session=True)\n"  # as Flower's superexec
         f"open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))\n"
         "time.sleep(600)"
     )

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from fedrel.deployment.clientapp import write_programs
 from fedrel.deployment.folders import CONNECTION, CoordinatorFolder, SiteFolder
@@ -90,13 +91,19 @@ def running(program: Program) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Tell a program to end, and after a while make it and what it started end."""
+    """Tell a program to end, and then make all end that it started: some of it lives in sessions of its own."""
+    started = _descendants(process.pid)
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             process.wait(GRACE)
-    _kill_group(process.pid)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    for pid, born in started.items():
+        if _born(pid) == born:  # the number may be another process's by now
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def wait_until_listening(process: subprocess.Popen[bytes], port: int) -> None:
@@ -118,6 +125,26 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _kill_group(group: int) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)
+def _descendants(pid: int) -> dict[int, str]:
+    """The processes that this one started, and those that they did, each with when it was born."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").glob("[0-9]*"):  # elsewhere than on Linux there is none: the group must do
+        with suppress(OSError, ValueError, IndexError):
+            parents[int(entry.name)] = int(_facts(int(entry.name))[1])
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return {child: _born(child) for child in found - {pid}}
+
+
+def _born(pid: int) -> str:
+    """When a process began, as the kernel counts; nothing if it is gone."""
+    try:
+        return _facts(pid)[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _facts(pid: int) -> list[str]:
+    """What the kernel says of a process after its name: its state, its parent and so on."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

@@ -40,7 +40,7 @@ class Text(NamedTuple):
     """`n` sentences that are worked on together, laid end to end."""
 
     rows: Ints  # [T] each token's row in the table of words at hand
-    starts: Ints  # [n + 1]
+    starts: Ints  # [n + 1] sentence s is rows[starts[s]:starts[s + 1]]
     head: Ints  # [n]
     tail: Ints  # [n]
 

@@ -20,22 +20,21 @@ def convolve_and_pool(
     best: Floats, where: Floats, shape: Shape,
 ) -> None:  # fmt: skip
     """Project so many words and the distances that are needed, then `pool`: all parts, all sentences."""
-    sentences = len(text.head)
-    needed = find(text, 0, sentences, lines, places, shape)
+    needed = find(text, lines, places, shape)
     for begin in range(0, shape.slots, lines.numbers.shape[1]):
         project_distances(needed, places, panels, begin, lines, shape)
         project_ends(needed.ends, places, panels, begin, lines, shape)
-        project_words(vectors, words, panels, begin, lines, 0, shape)
-        pool(text, 0, sentences, places.sources, lines, begin, best, where, shape)
+        project_words(vectors, words, panels, begin, lines, shape)
+        pool(text, places.sources, lines, begin, best, where, shape)
 
 
 @inner
-def find(text: Text, first: int, last: int, lines: Lines, places: Places, shape: Shape) -> Needed:
-    """Find the lines of all tokens of sentences `first` to `last`, and the distances at their ends."""
+def find(text: Text, lines: Lines, places: Places, shape: Shape) -> Needed:
+    """Find the lines of all tokens, and the distances at the sentences' ends."""
     half, part, furthest = shape.window // 2, lines.numbers.shape[1], shape.distances // 2
     sources, at, ends = places.sources, 0, 0
     first_head, first_tail, last_head, last_tail = shape.distances, shape.distances, 0, 0
-    for sentence in range(first, last):
+    for sentence in range(len(text.head)):
         begin, end = text.starts[sentence], text.starts[sentence + 1]
         for token in range(begin, end):
             to_head = min(max(token - begin - text.head[sentence], -furthest), furthest) + furthest
@@ -54,10 +53,11 @@ def find(text: Text, first: int, last: int, lines: Lines, places: Places, shape:
                     inside = begin <= there < end
                     line = lines.words + text.rows[there] * shape.window + offset if inside else 0
                     sources[at + offset] = line * part
-                    column = offset * shape.position
-                    _copy(places.head, to_head + offset, inside, places.ends, ends, column, shape)
-                    column += shape.window * shape.position
-                    _copy(places.tail, to_tail + offset, inside, places.ends, ends, column, shape)
+                    for k in range(shape.position):
+                        column = offset * shape.position + k
+                        places.ends[ends, column] = places.head[to_head + offset, k] if inside else 0
+                        column += shape.window * shape.position
+                        places.ends[ends, column] = places.tail[to_tail + offset, k] if inside else 0
                 sources[at + shape.window] = (lines.ends + ends) * part
                 sources[at + shape.window + 1] = 0
                 ends += 1
@@ -67,38 +67,27 @@ def find(text: Text, first: int, last: int, lines: Lines, places: Places, shape:
 
 @inner
 def pool(
-    text: Text, first: int, last: int, sources: Ints, lines: Lines, begin: int,
-    best: Floats, where: Floats, shape: Shape,
-) -> None:  # fmt: skip
-    """The largest output of each piece of sentences `first` to `last`, and the first token that has it.
+    text: Text, sources: Ints, lines: Lines, begin: int, best: Floats, where: Floats, shape: Shape
+) -> None:
+    """The largest output of each piece, best [n, 3, slots], and the first token that has it, where [n, 3, slots].
 
-    They go to best [n, 3, slots] and where [n, 3, slots]. What is not above 0 counts as 0 and is nobody's: -1.
-    If `where` is [0, 3, slots], only the values are found. The part's first filter is `begin`; the sources are
-    those that `find` found.
+    What is not above 0 counts as 0 and is nobody's: -1. If `where` is [0, 3, slots], only the values are found.
+    The part's first filter is `begin`; the sources are those that `find` found.
     """
     per, part = shape.window + 2, lines.numbers.shape[1]
-    for sentence in range(first, last):
-        row = sentence - first
-        at = (text.starts[sentence] - text.starts[first]) * per
+    for sentence in range(len(text.head)):
+        at = (text.starts[sentence] - text.starts[0]) * per
         length = text.starts[sentence + 1] - text.starts[sentence]
         head = min(max(text.head[sentence] + 1, 0), length)
         tail = min(max(text.tail[sentence] + 1, 0), length)
         pieces = (0, min(head, tail), max(head, tail), length)
         for piece in range(3):
             for slot in range(begin, begin + part):
-                best[row, piece, slot] = 0
+                best[sentence, piece, slot] = 0
             for slot in range(begin, begin + part if len(where) else begin):
-                where[row, piece, slot] = -1
+                where[sentence, piece, slot] = -1
             token, count = pieces[piece], pieces[piece + 1] - pieces[piece]
             raise_to_sums(
                 lines.numbers, part, sources, at + token * per, per, count, token,
-                best, where, (row * 3 + piece) * shape.slots + begin,
+                best, where, (sentence * 3 + piece) * shape.slots + begin,
             )  # fmt: skip
-
-
-@inner
-def _copy(
-    vectors: Floats, row: int, inside: bool, ends: Floats, number: int, column: int, shape: Shape
-) -> None:
-    for k in range(shape.position):
-        ends[number, column + k] = vectors[row, k] if inside else 0

@@ -61,13 +61,13 @@ def stretch(vectors: Floats, stretched: Floats, shape: Shape) -> None:
 
 @inner
 def project_words(
-    vectors: Floats, count: int, panels: Panels, begin: int, lines: Lines, first: int, shape: Shape
+    vectors: Floats, count: int, panels: Panels, begin: int, lines: Lines, shape: Shape
 ) -> None:
-    """The lines of `count` words, numbered from `first`, from their vectors [count, pitch]."""
+    """The lines of so many words from their vectors [count, pitch]."""
     part = lines.numbers.shape[1]
     row = shape.window * part
     right = Matrix(panels.words, begin * shape.window * shape.word, COLUMNS, shape.word * COLUMNS)
-    result = Matrix(lines.numbers, lines.words * part + first * row, row, 1)
+    result = Matrix(lines.numbers, lines.words * part, row, 1)
     multiply(Matrix(vectors, 0, shape.pitch, 1), right, result, count, row, shape.word, 1.0, 0.0)
 
 

@@ -132,7 +132,8 @@ def _begin(
     stretch(head, places.head, shape)
     stretch(tail, places.tail, shape)
     every = Needed(0, 0, shape.distances - 1, 0, shape.distances - 1)
-    project_distances(every, places, panels, 0, lines, shape)
+    for begin in range(0, shape.slots, lines.numbers.shape[1]):
+        project_distances(every, places, panels, begin, lines, shape)
 
 
 @kernel
@@ -159,17 +160,20 @@ def _encode(
     result: Floats, shape: Shape,
 ) -> None:  # fmt: skip
     """The maxima, result [n, 3 * filters]. Words from number `met` on are `fresh`: not in the table yet."""
-    done = met
     for first in range(0, len(text.head), _AT_ONCE):
         last = min(first + _AT_ONCE, len(text.head))
-        upto = done  # words are numbered as they appear: new ones are projected just before their first use
+        some = Text(text.rows, text.starts[first : last + 1], text.head[first:last], text.tail[first:last])
+        upto = met  # words are numbered as they appear: new ones are projected just before their first use
         for token in range(text.starts[first], text.starts[last]):
             upto = max(upto, text.rows[token] + 1)
-        project_words(fresh[done - met :], upto - done, panels, 0, lines, done, shape)
-        done = upto
-        needed = find(text, first, last, lines, places, shape)
-        project_ends(needed.ends, places, panels, 0, lines, shape)
-        pool(text, first, last, places.sources, lines, 0, best, where, shape)
+        free = lines.words + met * shape.window
+        fresh_lines = Lines(lines.numbers, lines.head, lines.tail, lines.ends, free)
+        needed = find(some, lines, places, shape)
+        for begin in range(0, shape.slots, lines.numbers.shape[1]):
+            project_words(fresh, upto - met, panels, begin, fresh_lines, shape)
+            project_ends(needed.ends, places, panels, begin, lines, shape)
+            pool(some, places.sources, lines, begin, best, where, shape)
+        fresh, met = fresh[upto - met :], upto
         for sentence in range(first, last):
             for piece in range(3):
                 for filter_ in range(shape.filters):
