@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("flwr", reason="needs the extra `flower`")
-
 from fedrel.config import Config
 from fedrel.experiment import run
 from fedrel.federation.flower.venue import Venue
@@ -17,7 +15,6 @@ from fedrel.prepare import prepare
 from tests.conftest import tiny
 from tests.federation_e2e.bed import NAMES, Bed
 from tests.federation_e2e.dividing import prepared_for
-from tests.federation_e2e.grid import CalledGrid
 
 Local = Callable[[Config], Path]
 
@@ -63,6 +60,8 @@ class Called:
     """A federation whose nodes are called in this process: everything but the network is real."""
 
     def __init__(self, folder: Path) -> None:
+        from tests.federation_e2e.grid import CalledGrid
+
         self.bed = Bed(folder)
         self.grid = CalledGrid([self.bed.site(name).path for name in NAMES])
 

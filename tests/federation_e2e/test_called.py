@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("flwr", reason="needs the extra `flower`")
+
 from flwr.app import RecordDict
 
 from fedrel.config import Config

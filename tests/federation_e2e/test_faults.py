@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("flwr", reason="needs the extra `flower`")
+
 from tests.federation_e2e.bed import Bed, rounds, same, wait_for
 from tests.federation_e2e.conftest import Local, experiment
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("flwr", reason="needs the extra `flower`")
+
 from tests.federation_e2e.bed import PATIENCE, Bed, same
 from tests.federation_e2e.conftest import Local, experiment
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("ray", reason="needs the extra `flower`, which brings Ray")
+
 from fedrel.config import Config
 from fedrel.experiment import run
 from tests.federation.test_engines import same
 from tests.federation_e2e.conftest import Local, experiment
-
-pytest.importorskip("ray", reason="needs the extra `flower`, which brings Ray")
 
 
 def simulated(config: Config) -> Config:

@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("flwr", reason="needs the extra `flower`")
+
 from fedrel.config import Config
 from fedrel.data.columns import TRAIN, Corpus, open_corpus
 from fedrel.data.world import World, WorldConfig

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrel.deployment import policy
-from fedrel.deployment.artefacts import shape
+from fedrel.deployment.artefacts import differences, shape
 from fedrel.deployment.folders import SiteFolder
 from fedrel.federation.flower.reasons import Reason, Why
 from fedrel.methods.base import Method, method
@@ -77,11 +77,11 @@ class SiteGate:
 
     def _agreement(self, request: Request) -> tuple[Reason, str] | None:
         """What all must agree on: the fingerprints, and a request for just the experiment that was published."""
-        mine = self._folder.prepared_with
-        for name in sorted({*mine, *request.artefacts}, key=[*_DIFFERS, *mine, *request.artefacts].index):
-            if mine.get(name) != request.artefacts.get(name):
-                note = f"{name}: prepared with {mine.get(name)}, asked with {request.artefacts.get(name)}"
-                return Reason(_DIFFERS.get(name, Why.ARTEFACTS)), note
+        mine, asked = self._folder.prepared_with, request.artefacts
+        if different := differences(mine, asked):
+            name = different[0]
+            note = f"{name}: prepared with {mine.get(name)}, asked with {asked.get(name)}"
+            return Reason(_DIFFERS.get(name, Why.ARTEFACTS)), note
         if shape(request.config) != (published := shape(self._folder.published)):
             keys = [key for key in published if shape(request.config)[key] != published[key]]
             return Reason(Why.CONFIG), f"asked for another {', '.join(keys)} than was published"

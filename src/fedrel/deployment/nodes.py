@@ -1,10 +1,9 @@
-"""Flower's register of the sites' keys: who is known, under which number, and when each was last heard of."""
+"""Flower's register of the sites' keys: who is known, under which number, and who is there."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,6 @@ from fedrel.deployment.folders import CONNECTION, CoordinatorFolder
 from fedrel.errors import UserError
 from fedrel.federation.flower.programs import environment, needs_flower
 from fedrel.files import write_text
-
-
-@dataclass(frozen=True)
-class Node:
-    """What Flower says of a site's node."""
-
-    status: str  # registered, online, offline
-    online_since: str
-    offline_since: str
 
 
 def register(folder: CoordinatorFolder) -> list[str]:
@@ -49,18 +39,14 @@ def register(folder: CoordinatorFolder) -> list[str]:
     return [name for name, about in kept.items() if before.get(name) != about["key"]]
 
 
-def nodes(folder: CoordinatorFolder) -> dict[str, Node]:
-    """Every node that the superlink knows, by its id."""
+def nodes(folder: CoordinatorFolder) -> dict[str, str]:
+    """Every node that the superlink knows, by its id: registered, online or offline."""
     listed = _flwr(folder, "list", CONNECTION)["nodes"]
-    return {
-        str(one["node-id"]): Node(one["status"], one["online-at"], one["offline-at"])
-        for one in listed
-        if one["status"] != "unregistered"
-    }
+    return {str(one["node-id"]): one["status"] for one in listed if one["status"] != "unregistered"}
 
 
-def by_site(folder: CoordinatorFolder) -> dict[str, Node]:
-    """The nodes of the registered sites, by the site's name."""
+def by_site(folder: CoordinatorFolder) -> dict[str, str]:
+    """The same of the registered sites, by the site's name."""
     listed = nodes(folder)
     return {name: listed[about["node"]] for name, about in _kept(folder).items() if about["node"] in listed}
 

@@ -43,7 +43,7 @@ class Status:
 def status(folder: CoordinatorFolder) -> Status:
     """What the superlink and the latest run's folder say."""
     try:
-        known = {name: node.status for name, node in by_site(folder).items()}
+        known = by_site(folder)
     except UserError:
         known = dict.fromkeys(folder.federation.sites, "coordinator not running")
     out = _latest(folder)

@@ -30,10 +30,12 @@ def raise_to_sums(
     counted from `first`; it is a float, so that vectors of floats can choose it. NaN counts as larger than all.
     Where `where` is empty, only the values are found.
     """
-    for column in range(0, length, BLOCK):
-        if len(where) == 0:
-            _raise(lines, sources, at, per, count, column, best, place + column)
-        else:
+    if len(where) == 0:
+        for number in range(count):
+            for column in range(0, length, BLOCK):
+                _raise(lines, sources, at + number * per, per, 1, column, best, place + column)
+    else:
+        for column in range(0, length, BLOCK):
             _raise_and_note(lines, sources, at, per, count, column, best, place + column, first, where)
 
 
