@@ -1,0 +1,66 @@
+"""Every cell of FedLCC's Tables 3 to 7 and every curve of its Figs. 3 and 4 has a preset that says so and is so."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedrel.config import Config, load_config
+from fedrel.document_config import DocumentData, DocumentSection
+from fedrel.presets import config_path, presets
+
+IID, ENTROPY = "iid", "entropy"
+CORPORA = {"cdr": "Table 3", "chr": "Table 4", "gda": "Table 5"}
+
+# What the paper shows: preset, how documents are shared out, fraction, batch size, epochs, and where it shows it.
+CELLS = [
+    *((name, IID, 1.0, 3, 1, table) for name, table in CORPORA.items()),
+    *((f"{name}-entropy", ENTROPY, 1.0, 3, 1, table) for name, table in CORPORA.items()),
+    *((f"{name}-entropy", ENTROPY, 1.0, 3, 1, "Fig. 3") for name in CORPORA),
+    *((f"{name}-c{part}", IID, part, 3, 1, f"Fig. 4, C={part}") for name in CORPORA for part in (0.1, 0.3, 0.5)),
+    *((name, IID, 1.0, 3, 1, "Fig. 4, C=1") for name in CORPORA),
+    ("chr", IID, 1.0, 3, 1, "Table 6, B=3, E=1"),
+    *(
+        (f"chr-b{size}-e{epochs}", IID, 1.0, size, epochs, f"Table 6, B={size}, E={epochs}")
+        for size in (3, 9, 15)
+        for epochs in (1, 5)
+        if (size, epochs) != (3, 1)
+    ),
+    ("docred", IID, 1.0, 3, 1, "Table 7"),
+]  # fmt: skip
+
+
+def opened(name: str) -> Config:
+    return load_config(config_path(f"fedlcc/{name}"))
+
+
+@pytest.mark.parametrize(("name", "kind", "fraction", "size", "epochs", "where"), CELLS)
+def test_a_cell_has_its_preset(
+    name: str, kind: str, fraction: float, size: int, epochs: int, where: str
+) -> None:
+    config = opened(name)
+    assert where in presets()[f"fedlcc/{name}"]
+    assert (config.partition.kind, config.partition.sites) == (kind, 10)
+    training = config.training
+    assert (training.fraction, training.batch_size, training.epochs) == (fraction, size, epochs)
+
+
+@pytest.mark.parametrize("name", sorted({name for name, *_ in CELLS}))
+def test_the_rest_is_table_2(name: str) -> None:
+    config = opened(name)
+    training = config.training
+    assert (training.rounds, training.learning_rate, training.learning_rate_decay) == (50, 2.5e-5, 0.0)
+    assert (training.optimiser, training.weight_decay) == ("adamw", 0.0)  # without weight decay, that is Adam
+    assert config.method == "fedlcc" and config.methods["fedlcc"] == {"mu": 0.1, "tau": 0.5}
+    assert isinstance(config.extractor, DocumentSection) and config.extractor.encoder == "minilm"
+    assert config.evaluation.task == "documents"
+
+
+def test_table_6_counts_rounds_to_an_f1_of_80() -> None:
+    assert {opened(name).evaluation.target for name, *_ in CELLS if name.startswith("chr")} == {0.8}
+
+
+def test_chr_is_asked_about_as_its_table_1_counts() -> None:
+    for name in ("chr", "chr-part", "chr-entropy"):
+        data = opened(name).data
+        assert isinstance(data, DocumentData)
+        assert (data.directions, data.id_separator) == ("once", "")
