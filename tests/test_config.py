@@ -51,3 +51,18 @@ def test_data_paths_follow_fedrel_data_and_else_the_config(tmp_path, monkeypatch
 def test_what_is_wrong_is_said_with_its_key(tree, message):
     with pytest.raises(UserError, match=message.replace("?", r"\?").replace(".", r"\.")):
         parse(tree, "config.toml")
+
+
+def test_a_config_that_extends_another_changes_only_what_it_says(tmp_path):
+    (tmp_path / "base.toml").write_text(
+        'seed = 5\n[partition]\nkind = "iid"\nsites = 7\n[extractor]\nkind = "pcnn"\nfilters = 9\n'
+    )
+    (tmp_path / "above.toml").write_text(
+        'extends = "base.toml"\n[partition]\nkind = "quantity"\n[extractor]\nkind = "transformer"\n'
+    )
+    config = load_config(tmp_path / "above.toml")
+    assert (config.seed, config.partition.kind, config.partition.sites) == (5, "quantity", 7)
+    assert config.extractor.kind == "transformer"  # whose keys are others: `filters` is not among them
+    (tmp_path / "base.toml").write_text('extends = "above.toml"\n')
+    with pytest.raises(UserError, match="in a chain that ends"):
+        load_config(tmp_path / "above.toml")

@@ -113,6 +113,8 @@ class PartitionSection(_Section):
     """For `file`: a line for each training sentence with the site that holds it."""
     sentence_edges: Literal["clique", "adjacent"] = "clique"
     """For `entropy`: which sentences of a document's graph are linked, all or neighbours."""
+    entropy: Literal["distribution", "released"] = "distribution"
+    """For `entropy`: FedLCC's Eq. 15 as it is written, or the number that its authors' code computes."""
 
 
 class PCNNSection(_Section):
@@ -435,12 +437,13 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
 
 
 def _overlaid(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Key by key what stands above; a section of another kind stands alone."""
+    """Key by key what stands above; data or an extractor of another kind, which has other keys, stands alone."""
     merged = dict(below)
     for key, value in above.items():
         under = merged.get(key)
         if isinstance(value, dict) and isinstance(under, dict):
-            same = all(value.get(tag, under.get(tag)) == under.get(tag) for tag in ("kind", "corpus"))
+            tag, _ = _TAGS.get(key, (None, ""))
+            same = tag is None or value.get(tag, under.get(tag)) == under.get(tag)
             value = _overlaid(under, value) if same else value  # noqa: PLW2901
         merged[key] = value
     return merged
