@@ -45,9 +45,10 @@ def watching() -> Iterator[Callable[[str, Config], Watcher]]:
 
         def watch(name: str, config: Config) -> Watcher:
             task = progress.add_task(name, total=None, about="reading")
+            what = "documents" if config.data.corpus == "documents" else "sentences"
 
             def reading(count: int) -> None:
-                progress.update(task, about=f"reading, {count:,} sentences")
+                progress.update(task, about=f"reading, {count:,} {what}")
 
             def prepared(ready: Preparation) -> None:
                 data, sites = ready.dataset, ready.materials.partition
@@ -55,7 +56,7 @@ def watching() -> Iterator[Callable[[str, Config], Watcher]]:
                 progress.update(
                     task,
                     total=config.training.rounds,
-                    about=f"{len(data.train):,} sentences at {sites.sites:,} sites"
+                    about=f"{len(data.train):,} {what} at {sites.sites:,} sites"
                     + (f", {empty} of them empty and never drawn" if empty else ""),
                 )
 

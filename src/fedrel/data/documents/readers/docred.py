@@ -21,6 +21,8 @@ from fedrel.data.opening import lines
 from fedrel.data.relations import RelationMap
 from fedrel.errors import UserError
 
+_COUNTING = "`sent_id` counts sentences from 0, `pos` the tokens of that sentence from 0"
+
 
 def read(
     path: Path,
@@ -87,9 +89,9 @@ class _Record:
     def title(self) -> str:
         return str(self.fields.get("title", self.number))
 
-    def error(self, problem: str) -> UserError:
+    def error(self, problem: str, remedy: str = "") -> UserError:
         problem = f"document {self.number} ({self.title!r}): {problem}"
-        return UserError(problem, file=self.file, line=self.line)
+        return UserError(problem, file=self.file, line=self.line, remedy=remedy)
 
     def document(
         self, relations: RelationMap | None, pair_types: PairTypes | None, titles: dict[str, str] | None
@@ -116,7 +118,7 @@ class _Record:
                 raise self.error("expected every sentence in `sents` to be a list of strings")
         text, spans = spans_of(sentences)
         if not text.strip():
-            raise self.error("is empty: its `sents` have no word")
+            raise self.error("is empty: its `sents` have no word", "remove it, or give it a text")
         return text, spans
 
     def _add_mention(
@@ -136,12 +138,12 @@ class _Record:
                 )
         place = f"{name!r} at tokens [{first}, {after}) of sentence {sentence}"
         if not 0 <= sentence < len(sentences):
-            raise self.error(f"expected {place}, found {len(sentences)} sentences")
+            raise self.error(f"expected {place}, found {len(sentences)} sentences", _COUNTING)
         if not 0 <= first < after <= len(sentences[sentence]):
-            raise self.error(f"expected {place}, found {len(sentences[sentence])} tokens in it")
+            raise self.error(f"expected {place}, found {len(sentences[sentence])} tokens in it", _COUNTING)
         start, end = sentences[sentence][first][0], sentences[sentence][after - 1][1]
         if not _alike(name, text[start:end]):
-            raise self.error(f"expected {place}, found {text[start:end]!r}")
+            raise self.error(f"expected {place}, found {text[start:end]!r}", _COUNTING)
         draft.handled["names_differ"] += name != text[start:end]
         draft.mention(identity, kind, Mention(name, start, end))
 
@@ -166,7 +168,10 @@ class _Record:
             relations.check(relation, self.file, self.line)
         for entity in (head, tail):
             if not draft.knows(str(entity)):
-                raise self.error(f"the relation {relation} names entity {entity}, which has no mention")
+                raise self.error(
+                    f"the relation {relation} names entity {entity}, which has no mention",
+                    "give the entity a mention in `vertexSet`, or remove the label",
+                )
         if not isinstance(evidence, list) or not all(
             isinstance(number, int) and 0 <= number < sentences for number in evidence
         ):

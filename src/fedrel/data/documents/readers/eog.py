@@ -29,6 +29,7 @@ _COLUMNS = 17
 _LABEL = re.compile(r"([12]):([^:]+):([12])")
 _NONE = "NR"
 _LEFT_OUT = "not_include"
+_COUNTING = "tokens count from 0 through the whole document, as spaces and | separate them"
 
 
 def read(path: Path, *, relations: RelationMap | None = None) -> Iterator[Document]:
@@ -68,10 +69,15 @@ def rows(path: Path) -> Iterator[Row]:
         identity, _, rest = line.partition("\t")
         text, *columns = rest.split("\t")
         if not text.strip("| "):
-            raise UserError(f"document {identity} is empty", file=path, line=number)
+            raise UserError(
+                f"document {identity} is empty",
+                file=path,
+                line=number,
+                remedy="remove the line, or give it a text",
+            )
         if len(columns) % _COLUMNS:
             problem = f"expected {_COLUMNS} columns a pair after id and text, found {len(columns)}"
-            raise UserError(problem, file=path, line=number)
+            raise UserError(problem, file=path, line=number, remedy="separate all columns by tabs")
         listed = [columns[place : place + _COLUMNS] for place in range(0, len(columns), _COLUMNS)]
         pairs = [Listed(pair[0], tuple(pair[5:11]), tuple(pair[11:17])) for pair in listed]
         yield Row(path, number, identity, text, pairs)
@@ -131,7 +137,8 @@ def _add_entity(row: Row, entity: tuple[str, ...], text: str, sentences: Sentenc
     identity, names, kind, firsts, afters, _ = entity
     tokens = [token for sentence in sentences for token in sentence]
     if not names:
-        raise row.error(f"a pair names the entity {identity!r}, which has no mention")
+        problem = f"a pair names the entity {identity!r}, which has no mention"
+        raise row.error(problem, "give the entity a mention, or remove the pair")
     places = list(zip(firsts.split(":"), afters.split(":"), strict=False))
     given = names.split("|")
     if len(given) != len(places) or firsts.count(":") != afters.count(":"):
@@ -140,11 +147,11 @@ def _add_entity(row: Row, entity: tuple[str, ...], text: str, sentences: Sentenc
     for name, (first, after) in zip(given, places, strict=True):
         place = f"{name!r} of {identity} at tokens [{first}, {after})"
         if not (first.isdecimal() and after.isdecimal() and int(first) < int(after) <= len(tokens)):
-            raise row.error(f"expected {place}, found {len(tokens)} tokens in all")
+            raise row.error(f"expected {place}, found {len(tokens)} tokens in all", _COUNTING)
         whole = (tokens[int(first)][0], tokens[int(after) - 1][1])
         start, end = _narrowed(name, text, whole)
         if not agree(name, text[start:end], draft.handled):
-            raise row.error(f"expected {place}, found {text[slice(*whole)]!r}")
+            raise row.error(f"expected {place}, found {text[slice(*whole)]!r}", _COUNTING)
         draft.mention(identity, kind, Mention(name, start, end))
 
 

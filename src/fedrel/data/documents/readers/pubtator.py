@@ -51,7 +51,8 @@ def read(
                     yield current.document()
                 current = _Article(options, identity, number, text)
             elif current is None or current.id != identity:
-                raise options.error(f"the abstract of {identity} comes before its title", number)
+                remedy = f"put the line {identity}|t|... right above it"
+                raise options.error(f"the abstract of {identity} comes before its title", number, remedy)
             else:
                 current.add_abstract(text, number)
             continue
