@@ -13,6 +13,7 @@ from fedrel import load_document_model, load_model
 from fedrel.cli import app
 from fedrel.config import Config, load_config
 from fedrel.errors import UserError
+from fedrel.evidence import EACH
 from fedrel.experiment import run, to_toml
 from tests.documents import documents, tiny_documents, write_documents
 from tests.extractors.conftest import write_encoder
@@ -91,6 +92,16 @@ def test_pubtator_is_read_too_and_its_own_relations_are_not_looked_at(folder: Pa
     assert {(one["h"]["id"], one["relation"], one["t"]["id"]) for one in found} == {
         (head, relation, tail) for head, tail in (("C1", "C2"), ("C2", "C1")) for relation in ("r0", "r1")
     }
+
+
+def test_a_report_marks_what_was_found(folder: Path, tmp_path: Path) -> None:
+    path = write_documents(tmp_path / "new.json", documents(2, seed=9))
+    page = tmp_path / "page.html"
+    options = ("--threshold", "0", "--out", tmp_path / "found", "--report", page)
+    invoke("predict", folder / "run" / "model", path, *options)
+    text = page.read_text(encoding="utf-8")
+    assert "documents" in text and '<mark class="tail">' in text and "looked-3" in text
+    assert text.count('<article class="finding">') == 2 * EACH
 
 
 def test_a_document_with_one_entity_has_nothing_to_find(folder: Path, tmp_path: Path) -> None:

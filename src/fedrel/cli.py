@@ -212,11 +212,14 @@ def predict(
     kb: Annotated[Path | None, typer.Option(help="For raw text: a KB whose names to look for.")] = None,
     threshold: Annotated[float, typer.Option(min=0, max=1, help="The least probability to report.")] = 0.5,
     out: Annotated[Path | None, typer.Option(help="Write JSON lines here instead of the terminal.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Of documents: a page (HTML) with what was found, marked in the text.")
+    ] = None,
 ) -> None:
     """Extract relations from new text. Sentences about the same pair are pooled; documents are read one by one."""
     from fedrel.predict import write_predictions
 
-    write_predictions(model, texts, kb, threshold, out)
+    write_predictions(model, texts, kb, threshold, out, report)
 
 
 @app.command()

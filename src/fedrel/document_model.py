@@ -57,6 +57,7 @@ class Finding:
 
     row: int  # of the document in its corpus
     document: str
+    text: str  # of the document, as characters are counted in
     head: Found
     relation: str
     tail: Found
@@ -130,13 +131,14 @@ def find(
         bounds = batch.bags.tolist()
         for read in documents:
             view = inputs.corpus.view(int(part.rows[read.number]))
-            asked = view.pairs[~view.left_out].tolist()
+            asked, text = view.pairs[~view.left_out].tolist(), view.text
             own = likely[bounds[read.number] : bounds[read.number + 1]]
             for pair, relation in np.argwhere(own >= threshold).tolist():
                 head, tail = asked[pair]
                 yield Finding(
                     row=view.row,
                     document=view.id,
+                    text=text,
                     head=_entity(view, head),
                     relation=relations[relation + 1],
                     tail=_entity(view, tail),

@@ -1,4 +1,4 @@
-"""What a model finds in a few test documents and where it looks, for the report."""
+"""What a model finds in documents and where it looks: as it is written, and document by document for a report."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.document_model import Finding, find
-from fedrel.predict import finding_as_json
+from fedrel.document_model import Finding, Found, find
 
 if TYPE_CHECKING:
-    from fedrel.data.documents.columns import DocumentCorpus
     from fedrel.data.documents.view import DocumentView
     from fedrel.extractors.document import DocumentTransformer
     from fedrel.extractors.document_pieces import DocumentInputs
@@ -29,23 +27,46 @@ def evidence(
 ) -> list[dict[str, Any]]:
     """So many of the first documents in which anything is found, as `evidence.json` has them."""
     relations = list(inputs.corpus.relations)
-    found = find(extractor, inputs, rows[:LOOKED_THROUGH], relations)
-    return list(islice(_told(inputs.corpus, found), documents))
+    found = by_document(find(extractor, inputs, rows[:LOOKED_THROUGH], relations))
+    shown = []
+    for row, one in islice(found, documents):
+        facts = _facts(inputs.corpus.view(row))
+        for finding in one["findings"]:
+            finding["right"] = (finding["h"]["id"], finding["relation"], finding["t"]["id"]) in facts
+        shown.append(one)
+    return shown
 
 
-def _told(corpus: DocumentCorpus, findings: Iterable[Finding]) -> Iterator[dict[str, Any]]:
-    for row, own in groupby(findings, key=lambda one: one.row):
-        view = corpus.view(row)
-        facts = _facts(view)
-        surest = sorted(own, key=lambda one: -one.probability)[:EACH]
-        yield {
-            "document": view.id,
-            "text": view.text,
-            "findings": [
-                finding_as_json(one) | {"right": (one.head.id, one.relation, one.tail.id) in facts}
-                for one in surest
-            ],
-        }
+def by_document(findings: Iterable[Finding]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Findings that come document by document: each one's row, its text, and the surest that were found in it."""
+    for row, group in groupby(findings, key=lambda one: one.row):
+        own = sorted(group, key=lambda one: -one.probability)
+        told = [finding_as_json(one) for one in own[:EACH]]
+        yield row, {"document": own[0].document, "text": own[0].text, "findings": told}
+
+
+def finding_as_json(found: Finding) -> dict[str, Any]:
+    """A relation found in a document as it is written."""
+    return {
+        "document": found.document,
+        "h": _entity(found.head),
+        "relation": found.relation,
+        "t": _entity(found.tail),
+        "probability": round(found.probability, 6),
+        "evidence": [
+            {"text": one.text, "start": one.start, "end": one.end, "share": round(one.share, 6)}
+            for one in found.evidence
+        ],
+    }
+
+
+def _entity(entity: Found) -> dict[str, Any]:
+    return {
+        "id": entity.id,
+        "name": entity.name,
+        "type": entity.type,
+        "mentions": [list(mention) for mention in entity.mentions],
+    }
 
 
 def _facts(view: DocumentView) -> set[tuple[str, str, str]]:

@@ -5,24 +5,43 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from fedrel.console import counting
 from fedrel.data.instances import Instance
-from fedrel.document_model import DocumentModel, Finding, Found
+from fedrel.document_model import DocumentModel, Finding
 from fedrel.errors import UserError
+from fedrel.evidence import by_document, finding_as_json
 from fedrel.files import atomic_file
 from fedrel.model import Model, Prediction, open_model
 
+REPORTED = 100  # documents that a report shows
+
 
 def write_predictions(
-    folder: Path, texts: Sequence[Path], kb: Path | None, threshold: float, out: Path | None
+    folder: Path,
+    texts: Sequence[Path],
+    kb: Path | None,
+    threshold: float,
+    out: Path | None,
+    report: Path | None = None,
 ) -> None:
-    """Predict and write; with a knowledge base, each fact says whether that had it already."""
+    """Predict and write; with a knowledge base, each fact says whether that had it already.
+
+    `report` is a page with what was found in documents, marked in their texts.
+    """
     model = open_model(folder)
+    found: Iterable[dict[str, Any]]
     if isinstance(model, DocumentModel):
-        found = _in_documents(model, texts, kb, threshold)
+        findings = _in_documents(model, texts, kb, threshold)
+        if report is not None:
+            _write_report(report, findings)
+        found = map(finding_as_json, findings)
+    elif report is not None:
+        problem = "a report shows what was found in documents, but this is a model of sentences"
+        raise UserError(problem, remedy="leave --report out: the output names every fact's sentences")
     else:
         found = _in_sentences(model, texts, kb, threshold)
     lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in found)
@@ -56,30 +75,6 @@ def as_json(found: Prediction, known: Any = None) -> dict[str, Any]:
     return line
 
 
-def finding_as_json(found: Finding) -> dict[str, Any]:
-    """A relation found in a document as it is written."""
-    return {
-        "document": found.document,
-        "h": _entity(found.head),
-        "relation": found.relation,
-        "t": _entity(found.tail),
-        "probability": round(found.probability, 6),
-        "evidence": [
-            {"text": one.text, "start": one.start, "end": one.end, "share": round(one.share, 6)}
-            for one in found.evidence
-        ],
-    }
-
-
-def _entity(entity: Found) -> dict[str, Any]:
-    return {
-        "id": entity.id,
-        "name": entity.name,
-        "type": entity.type,
-        "mentions": [list(mention) for mention in entity.mentions],
-    }
-
-
 def _in_sentences(
     model: Model, texts: Sequence[Path], kb: Path | None, threshold: float
 ) -> Iterable[dict[str, Any]]:
@@ -94,14 +89,22 @@ def _in_sentences(
 
 def _in_documents(
     model: DocumentModel, files: Sequence[Path], kb: Path | None, threshold: float
-) -> Iterable[dict[str, Any]]:
+) -> list[Finding]:
     if kb is not None:
         problem = "a model of documents reads entities from its input, not from a knowledge base"
         raise UserError(problem, remedy="leave --kb out")
     documents = (document for path in files for document in model.read(path))
     with counting("reading") as count:
-        found = model.predict(count(documents), threshold=threshold)
-    return map(finding_as_json, found)
+        return model.predict(count(documents), threshold=threshold)
+
+
+def _write_report(path: Path, findings: Sequence[Finding]) -> None:
+    from fedrel.studio.report import write_findings_report
+
+    in_order = sorted(findings, key=lambda one: one.row)
+    documents = len({one.row for one in findings})
+    shown = [one for _, one in islice(by_document(in_order), REPORTED)]
+    write_findings_report(path, shown, findings=len(findings), documents=documents)
 
 
 def _instances(texts: Sequence[Path], kb: Any) -> Iterator[Instance]:

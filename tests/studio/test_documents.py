@@ -6,16 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedrel.studio.documents import stretches
-from fedrel.studio.report import write_run_report
+from fedrel.studio.report import write_findings_report, write_run_report
 from fedrel.studio.runs import FoundRelation
 from tests.studio.conftest import write_json
 from tests.studio.html_page import Page
 
 TEXT = "Zorbine brought on <hot>-head."
 FOUND = {
-    "h": {"name": "Zorbine", "mentions": [[0, 7]]},
+    "h": {"id": "D1", "name": "Zorbine", "mentions": [[0, 7]]},
     "relation": "CID",
-    "t": {"name": "hot-head", "mentions": [[19, 29]]},
+    "t": {"id": "D9", "name": "hot-head", "mentions": [[19, 29]]},
     "probability": 0.875,
     "right": False,
     "evidence": [
@@ -52,6 +52,7 @@ def test_the_page_marks_what_was_found(make_run: Callable[..., Path]) -> None:
     folder = make_run()
     write_json(folder / "evidence.json", [{"document": "<b>7", "text": TEXT, "findings": [FOUND]}])
     page = Page(write_run_report(folder).read_text(encoding="utf-8"))
+    assert "Zorbine D1 CID hot-head D9" in " ".join(page.words.split())
     assert "<b>7" in page.words and "not annotated" in page.words and "<hot>" in page.words
     assert {"class": "tail"} in page.all("mark")
     assert any(
@@ -63,3 +64,13 @@ def test_the_page_marks_what_was_found(make_run: Callable[..., Path]) -> None:
 def test_a_run_without_documents_has_no_such_part(make_run: Callable[..., Path]) -> None:
     page = Page(write_run_report(make_run()).read_text(encoding="utf-8"))
     assert "documents" not in [one.get("id") for one in page.all("section")]
+
+
+def test_a_page_of_new_documents_says_how_many_it_leaves_out(tmp_path: Path) -> None:
+    found = {key: value for key, value in FOUND.items() if key != "right"}
+    shown = [{"document": "7", "text": TEXT, "findings": [found]}]
+    write_findings_report(tmp_path / "page.html", shown, findings=1200, documents=300)
+    page = Page((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert "1,200 relations were found in 300 documents; of these the first 1 are shown" in page.words
+    assert "annotated" not in page.words and "<hot>" in page.words
+    assert not page.all("script")  # it has no plot

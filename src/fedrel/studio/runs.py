@@ -181,23 +181,24 @@ class FoundToken(Record):
 class FoundEntity(Record):
     """An entity of a finding, and the characters of its mentions."""
 
+    id: str
     name: str
     mentions: list[tuple[int, int]]
 
 
 class FoundRelation(Record):
-    """A relation found in a document; `right` if its annotators found it, too."""
+    """A relation found in a document; `right` if its annotators found it, too, None for one not annotated."""
 
     h: FoundEntity
     relation: str
     t: FoundEntity
     probability: float
-    right: bool
+    right: bool | None = None
     evidence: list[FoundToken]
 
 
 class ReadDocument(Record):
-    """A test document and what was found in it."""
+    """A document and what was found in it."""
 
     document: str
     text: str
