@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fedrel.document_config import DocumentData
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 def read_documents(
@@ -57,7 +58,7 @@ def partition_by_entropy(
     section: PartitionSection, corpus: DocumentCorpus, rows: Ints
 ) -> partitions.Partition:
     """Who holds which training documents: those alike in structural entropy together."""
-    entropy = structural_entropy(corpus, sentence_edges=section.sentence_edges)
+    entropy = _entropy(section, corpus)
     return by_entropy(rows, entropy[rows], section.sites)
 
 
@@ -67,7 +68,7 @@ def plot_entropy(
     """Draw which entropies each site has, and how many documents (FedLCC, Fig. 2)."""
     from fedrel.studio.entropy_plot import entropy_plot
 
-    entropy = structural_entropy(corpus, sentence_edges=section.sentence_edges)[parts.order]
+    entropy = _entropy(section, corpus)[parts.order]
     entropy_plot(intervals(entropy, parts.sites), parts.sizes, path)
 
 
@@ -86,7 +87,7 @@ def mirrored_documents(
     """
     able = np.flatnonzero(parts.sizes)
     if section.kind == "entropy":
-        entropy = structural_entropy(corpus, sentence_edges=section.sentence_edges)
+        entropy = _entropy(section, corpus)
         edges = intervals(entropy[parts.order], parts.sites)
         middles = (edges[:-1] + edges[1:]) / 2
         nearest = np.abs(entropy[rows][:, None] - middles[able]).argmin(axis=1)
@@ -95,3 +96,7 @@ def mirrored_documents(
     dealt = places[np.arange(len(rows)) * len(places) // len(rows)]
     order = numpy_generator(seed, "mirror").permutation(len(rows))
     return partitions.grouped(rows, dealt[order], parts.names)
+
+
+def _entropy(section: PartitionSection, corpus: DocumentCorpus) -> Floats:
+    return structural_entropy(corpus, sentence_edges=section.sentence_edges, measure=section.entropy)
