@@ -202,7 +202,7 @@ def one_by_one(model: DocumentTransformer, batch: DocumentBatch, read: Sequence[
     width = model.encoder.width
     above, below = model.context.weight.split(width)
     matrices = model.classifier.weight.view(-1, width // size, size, size)
-    found = []
+    found = torch.empty_like(batch.labels)  # made first: thousands of small results would split the heap
     for number, states, attention in read:
         first = batch.entities[number]
         own = slice(batch.mentions[number], batch.mentions[number + 1])
@@ -214,8 +214,8 @@ def one_by_one(model: DocumentTransformer, batch: DocumentBatch, read: Sequence[
             subject, object_ = (mentions[entity == one].logsumexp(0) for one in (head, tail))
             z_s = torch.tanh(model.subject.weight @ subject + above @ c).view(-1, size)
             z_o = torch.tanh(model.object.weight @ object_ + below @ c).view(-1, size)
-            found.append(torch.einsum("ka,rkab,kb->r", z_s, matrices, z_o) + model.classifier.bias)
-    return torch.stack(found).sigmoid()
+            found[pair] = torch.einsum("ka,rkab,kb->r", z_s, matrices, z_o) + model.classifier.bias
+    return found.sigmoid()
 
 
 def base_sized(folder: Path) -> str:

@@ -12,9 +12,12 @@ from typer.testing import CliRunner
 from fedrel import load_document_model, load_model
 from fedrel.cli import app
 from fedrel.config import Config, load_config
+from fedrel.data.documents.columns import DocumentCorpus
+from fedrel.data.documents.entropy import by_entropy, structural_entropy
 from fedrel.errors import UserError
 from fedrel.evidence import EACH
 from fedrel.experiment import run, to_toml
+from fedrel.prepare import dataset, partition
 from tests.documents import documents, tiny_documents, write_documents
 from tests.extractors.conftest import write_encoder
 
@@ -135,6 +138,19 @@ def test_training_on_a_document_of_20000_tokens(tmp_path: Path, encoder: str) ->
 def test_partition_draws_the_entropies(folder: Path, tmp_path: Path) -> None:
     output = invoke("partition", folder / "config.toml", "--plot", tmp_path / "entropy.png")
     assert "site-2" in output and (tmp_path / "entropy.png").stat().st_size > 1000
+
+
+def test_the_authors_entropy_can_be_asked_for(folder: Path) -> None:
+    settings = ["partition.entropy=released", "partition.sentence_edges=adjacent"]
+    config = load_config(folder / "config.toml", settings)
+    data = dataset(config.data)
+    assert isinstance(data.text, DocumentCorpus)
+    released = structural_entropy(data.text, sentence_edges="adjacent", measure="released")
+    expected = by_entropy(data.train, released[data.train], 3)
+    found = partition(config.partition, data, config.seed)
+    assert [found.rows(site).tolist() for site in range(3)] == [
+        expected.rows(site).tolist() for site in range(3)
+    ]
 
 
 def test_models_are_opened_as_what_they_are(folder: Path) -> None:
