@@ -37,6 +37,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/pcnn.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/transformer.py
+	$(BIN)/python benchmarks/document.py
 
 clean:
 	rm -rf .venv runs
