@@ -117,3 +117,25 @@ def test_a_run_never_draws_an_empty_site(tmp_path: Path) -> None:
     run(config, tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["active"] for line in lines] == [with_data, with_data]
+
+
+@pytest.mark.parametrize(
+    "command", [["run"], ["compare", "--methods", "fedavg,fedrs"]], ids=lambda words: words[0]
+)
+def test_it_is_said_once_which_sites_are_empty(
+    command: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where output is no terminal, too; and the display of the rounds does not go over it."""
+    config = tmp_path / "config.toml"
+    config.write_text(CONFIG.format(kind="dirichlet", alpha=1e-4) + "[training]\nrounds = 1\n")
+    words = ["fedrel", *command, str(config), "--set", "engine.kind=local", "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", words)
+    monkeypatch.setenv("COLUMNS", "120")
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    said = re.findall(r"\d of 8 sites have no data and are never drawn: site-\d", capsys.readouterr().out)
+    assert len(said) == 1

@@ -79,7 +79,7 @@ class FileData(_Section):
     sample: int | None = Field(None, ge=1)
     """Train on so many sentences only, drawn at random from the training part."""
     balanced: bool = False
-    """Of the sample: as many of each relation as of any other, as far as they go."""
+    """Of the sample: as many of each relation as of any other; refused where one has too few."""
     relations: Path | None = None
     """The relation map; without one, the format's own, or the training files' relations in alphabetical order."""
     source_field: str = "source"

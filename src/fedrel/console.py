@@ -42,6 +42,7 @@ def watching() -> Iterator[Callable[[str, Config], Watcher]]:
         TimeRemainingColumn(compact=True),
         console=console,
     ) as progress:
+        said: set[str] = set()  # the runs of a comparison have the same sites: once is enough
 
         def watch(name: str, config: Config) -> Watcher:
             task = progress.add_task(name, total=None, about="reading")
@@ -52,13 +53,14 @@ def watching() -> Iterator[Callable[[str, Config], Watcher]]:
 
             def prepared(ready: Preparation) -> None:
                 data, sites = ready.dataset, ready.materials.partition
-                empty = int((sites.sizes == 0).sum())
                 progress.update(
                     task,
                     total=config.training.rounds,
-                    about=f"{len(data.train):,} {what} at {sites.sites:,} sites"
-                    + (f", {empty} of them empty and never drawn" if empty else ""),
+                    about=f"{len(data.train):,} {what} at {sites.sites:,} sites",
                 )
+                if (empty := about_empty(sites)) and empty not in said:
+                    said.add(empty)
+                    console.print(empty, style="yellow", markup=False)
 
             def round_done(line: dict[str, Any]) -> None:
                 progress.update(task, completed=line["round"], about=about_round(line, config))
