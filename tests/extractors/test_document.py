@@ -23,6 +23,7 @@ from fedrel.extractors import localized
 from fedrel.extractors.document import DocumentTransformer, document_transformer
 from fedrel.extractors.document_batch import DocumentBatch
 from fedrel.extractors.document_pieces import DocumentInputs, tokenise
+from fedrel.extractors.pretrained import shared_states
 from tests.documents import documents, write_documents
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -203,6 +204,7 @@ def test_dropout_comes_from_the_generator(tmp_path: Path, tiny_bert: str) -> Non
 
 
 def test_frozen_layers_stay_do_not_travel_and_are_kept(tmp_path: Path, tiny_bert: str) -> None:
+    shared_states.cache_clear()
     made = make(tmp_path, tiny_bert, documents(4), frozen_layers=1)
     free = make(tmp_path / "free", tiny_bert, documents(4))
     assert not any(

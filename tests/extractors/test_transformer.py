@@ -24,6 +24,7 @@ from fedrel.extractors.batch import PieceBatch
 from fedrel.extractors.encoder_dropout import DrawnDropout
 from fedrel.extractors.padding import alike
 from fedrel.extractors.pieces import PieceInputs
+from fedrel.extractors.pretrained import shared_states
 from fedrel.extractors.sgd import SGD
 from fedrel.extractors.states import States
 from fedrel.extractors.transformer import SentenceTransformer, sentence_transformer
@@ -244,7 +245,16 @@ def test_frozen_layers_do_not_travel_and_change_nothing_else(
         torch.testing.assert_close(model.encode(batch), free.encode(batch), atol=2e-5, rtol=1e-4)
 
 
+def test_models_with_the_same_frozen_layers_share_what_is_kept(encoders: Callable[[str], str]) -> None:
+    first, beside = make(encoders("bert"), frozen_layers=1), make(encoders("bert"), frozen_layers=1)
+    assert first._states is beside._states
+    others = (make(encoders("bert"), frozen_layers=2), make(encoders("electra"), frozen_layers=1))
+    assert len({id(model._states) for model in (first, *others)}) == 3
+    assert make(encoders("bert"))._states is None
+
+
 def test_kept_outputs_of_frozen_layers_change_nothing(tiny_bert: str) -> None:
+    shared_states.cache_clear()
     keeps, forgets = make(tiny_bert, frozen_layers=1), make(tiny_bert, frozen_layers=1)
     forgets._states = States(0)
     batches = [make_batch([9, 5, 30, 9, 12], seed=seed) for seed in (0, 1, 0, 1)]

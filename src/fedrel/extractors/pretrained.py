@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -27,6 +28,12 @@ KEPT_BYTES = 1 << 30  # of frozen layers' outputs
 Enter = Callable[[Sequence[int], Tensor], Tensor]
 
 
+@lru_cache(maxsize=1)
+def shared_states(frozen: bytes) -> States:
+    """What layers with this digest make of texts: the same for a model beside another and for the next run."""
+    return States(KEPT_BYTES)
+
+
 class Pretrained(Extractor):
     """An encoder whose word vectors are `words`; `keeps` says that its lowest layers are frozen."""
 
@@ -45,7 +52,7 @@ class Pretrained(Extractor):
         encoder.model.set_input_embeddings(nn.Identity())  # `words` has them
         self.words, self.encoder = words, encoder
         self._tokeniser, self._adapted = tokeniser, adapted
-        self._states = States(KEPT_BYTES) if keeps else None
+        self._states = shared_states(self._frozen()) if keeps else None
 
     @torch.no_grad()
     def export(self, folder: Path) -> None:
@@ -60,6 +67,15 @@ class Pretrained(Extractor):
                 self._tokeniser.save_pretrained(folder)
         finally:
             model.set_input_embeddings(nn.Identity())
+
+    def _frozen(self) -> bytes:
+        """A digest of all that decides what frozen layers make of a text."""
+        whole = hashlib.sha256(self.encoder.model.config.to_json_string().encode())
+        for name, tensor in (*self.words.state_dict().items(), *self.encoder.model.named_parameters()):
+            if not tensor.requires_grad:
+                whole.update(name.encode())
+                whole.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
+        return whole.digest()
 
     def _enter(self, batch: Batch) -> Enter:
         """How texts of a batch enter the layers that are trained, given their numbers and their pieces [B, L]."""
