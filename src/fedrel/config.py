@@ -377,8 +377,10 @@ def parse(tree: Mapping[str, Any], origin: str) -> Config:
             problem = f"{where[0]}.{tag} is {'missing' if found is None else f'{found!r}'}"
             raise UserError(problem, file=origin, remedy=f"say {kinds}") from error
         if first["type"] != "extra_forbidden":
-            about = f"{key}: " if key else ""
-            raise UserError(about + first["msg"].removeprefix("Value error, "), file=origin) from error
+            problem = (f"{key}: " if key else "") + first["msg"].removeprefix("Value error, ")
+            if first["type"] != "value_error" and isinstance(first["input"], int | float | str):
+                problem += f", found {first['input']!r}"
+            raise UserError(problem, file=origin) from error
         known = _fields_at(tree, where[:-1])
         raise UserError(f"unknown key {key!r}", file=origin, remedy=nearest(where[-1], known)) from error
 
