@@ -124,7 +124,7 @@ class _Table:
         self._reach(rows)
         gradient = torch.zeros_like(self._mean).index_copy_(0, self._slot[rows], some)
         if self._pull:
-            gradient.add_(self.rows._now(self._reached) - self._start, alpha=self._pull)
+            gradient.add_(self.rows.at(self._reached) - self._start, alpha=self._pull)
         if self._own is not None:
             gradient.index_add_(0, self._slot[self._own[0]], self._own[1])
         first, second = BETAS
@@ -149,4 +149,4 @@ class _Table:
         nothing = self._mean.new_zeros(len(new), self._mean.shape[1])
         self._mean, self._square = torch.cat([self._mean, nothing]), torch.cat([self._square, nothing])
         if self._pull:
-            self._start = torch.cat([self._start, self.rows._now(new)])
+            self._start = torch.cat([self._start, self.rows.at(new)])

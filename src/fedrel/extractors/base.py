@@ -38,6 +38,8 @@ class Extractor(nn.Module, ABC):
     def __init__(self) -> None:
         super().__init__()
         self._base: Weights | None = None
+        self._start: dict[str, Tensor] = {}  # the same as tensors, without the tables
+        self._begun: dict[str, int] = {}  # each parameter's version when it was last put back to them
 
     @abstractmethod
     def encode(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
@@ -93,8 +95,8 @@ class Extractor(nn.Module, ABC):
 
     def load(self, weights: Weights) -> None:
         """Take over all of `weights`, after checking names and shapes."""
-        self._check(weights)
-        self._restore(weights, only_touched=False)
+        self._base = None  # the same object may hold other numbers by now
+        self.begin(weights)
         self._base = None
 
     def begin(self, weights: Weights) -> None:
@@ -103,11 +105,19 @@ class Extractor(nn.Module, ABC):
         The same object as last time (which must not have been written to since) costs what training
         changed; any other is copied whole.
         """
-        same = weights is self._base
+        same, tables = weights is self._base, self._tables
         if not same:
             self._check(weights)
-        self._restore(weights, only_touched=same)
-        self._base = weights
+            self._base, self._begun = weights, {}
+            self._start = {name: _as_tensor(weights[name]) for name in self._weights if name not in tables}
+        for name, parameter in self._weights.items():
+            parameter.grad = None
+            if name in tables:
+                tables[name].restart(weights[name], only_touched=same)
+            elif parameter._version != self._begun.get(name):
+                with torch.no_grad():
+                    parameter.copy_(self._start[name])
+                self._begun[name] = parameter._version
 
     def update(self) -> dict[str, npt.NDArray[np.float32] | Rows]:
         """The weights after training since `begin`: dense ones whole, word tables by changed rows."""
@@ -133,16 +143,6 @@ class Extractor(nn.Module, ABC):
             for name, module in self.named_modules()
             if isinstance(module, RowEmbedding)
         }
-
-    @torch.no_grad()
-    def _restore(self, weights: Weights, *, only_touched: bool) -> None:
-        tables = self._tables
-        for name, parameter in self._weights.items():
-            parameter.grad = None
-            if name in tables:
-                tables[name].restart(weights[name], only_touched=only_touched)
-            else:
-                parameter.copy_(_as_tensor(weights[name]))
 
     def _check(self, weights: Weights) -> None:
         expected = self.shapes()

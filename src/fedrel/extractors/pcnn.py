@@ -20,7 +20,6 @@ from fedrel.extractors.base import Extractor
 from fedrel.extractors.batch import Batch
 from fedrel.extractors.piecewise import convolve_and_pool, lay_out
 from fedrel.extractors.rows import RowEmbedding
-from fedrel.federation.weights import Weights
 
 if TYPE_CHECKING:
     from fedrel.extractors.kernels.scoring import Table
@@ -77,7 +76,6 @@ class PCNN(Extractor):
             if bias:
                 self.classifier.bias.zero_()
         self._table: Table | None = None
-        self._begun: object = None  # the state of the weights after `begin`
 
     def encode(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
         """The vector of each sentence, [S, 3 * filters].
@@ -124,15 +122,6 @@ class PCNN(Extractor):
         from fedrel.extractors.kernels.fitting import fit
 
         return fit(self, batch, orders, batch_size, lr, weight_decay, seed)
-
-    def begin(self, weights: Weights) -> None:
-        """Start a site's work from `weights`. If the last site left them as they were, the table still holds."""
-        before = self._state() if weights is self._base else None
-        super().begin(weights)
-        now = self._state()
-        if self._table is not None and before is not None and self._table.state == before == self._begun:
-            self._table.state = now
-        self._begun = now
 
     def _has_kernels(self) -> bool:
         return self.filters.dtype is torch.float32 and self.filters.is_cpu and kernels.available()

@@ -64,7 +64,7 @@ class RowEmbedding(nn.Module):
         With gradients on, the rows are a leaf of the graph, and the next `descend` trains them.
         """
         rows, inverse = torch.unique(ids, return_inverse=True)
-        values = self._now(rows)
+        values = self.at(rows)
         if torch.is_grad_enabled():
             values.requires_grad_()
             self._pending.append((rows, values))
@@ -99,39 +99,8 @@ class RowEmbedding(nn.Module):
         for _, values in self._pending:
             values.grad = None
 
-    def dense(self) -> Tensor:
-        """The whole table as it is now: a copy."""
-        return self._now(torch.arange(len(self.weight), device=self.weight.device))
-
-    def changed(self) -> Rows:
-        """What training did since `restart`: the rows it changed and the factor of all others.
-
-        A common force moves the others too, by `drift` times itself; who knows the force can add that.
-        """
-        index = self._touched_rows()
-        values = self._now(index)
-        return Rows(index.to(torch.int32).cpu().numpy(), values.cpu().numpy(), self._rest)
-
     @torch.no_grad()
-    def restart(self, base: Floats, *, only_touched: bool) -> None:
-        """Start again from `base`. `only_touched`: all rows but the touched ones are `base`'s already."""
-        if only_touched:
-            index = self._touched_rows()
-            self.weight[index] = torch.from_numpy(base[index.cpu().numpy()]).to(self.weight)
-        else:
-            self.weight.copy_(torch.tensor(base))
-        self.weight[GAP] = 0
-        self.touched.zero_()
-        self._base = base
-        self._begin()
-
-    def _begin(self) -> None:
-        self.scale = 1.0
-        self._course, self._pull, self._own, self._common = None, 0.0, None, None
-        self._pending = []
-
-    @torch.no_grad()
-    def _now(self, rows: Tensor) -> Tensor:
+    def at(self, rows: Tensor) -> Tensor:
         """The true values of rows: a copy."""
         values = self.weight.index_select(0, rows)
         if self.scale != 1.0:
@@ -142,6 +111,39 @@ class RowEmbedding(nn.Module):
             if self._course and force is not None:
                 values.add_(self._look_up(force, rows), alpha=self._course.drift)
         return values
+
+    def dense(self) -> Tensor:
+        """The whole table as it is now: a copy."""
+        return self.at(torch.arange(len(self.weight), device=self.weight.device))
+
+    def changed(self) -> Rows:
+        """What training did since `restart`: the rows it changed and the factor of all others.
+
+        A common force moves the others too, by `drift` times itself; who knows the force can add that.
+        """
+        index = self._touched_rows()
+        values = self.at(index)
+        return Rows(index.to(torch.int32).cpu().numpy(), values.cpu().numpy(), self._rest)
+
+    @torch.no_grad()
+    def restart(self, base: Floats, *, only_touched: bool) -> None:
+        """Start again from `base`. `only_touched`: all rows but the touched ones are `base`'s already."""
+        index = self._touched_rows()
+        if not only_touched:
+            self.weight.copy_(torch.tensor(base))
+        elif len(index):
+            values = torch.from_numpy(base.take(index.cpu().numpy(), axis=0))
+            self.weight.index_copy_(0, index, values.to(self.weight))
+        if len(index) or not only_touched:
+            self.weight[GAP].zero_()
+            self.touched.zero_()
+        self._base = base
+        self._begin()
+
+    def _begin(self) -> None:
+        self.scale = 1.0
+        self._course, self._pull, self._own, self._common = None, 0.0, None, None
+        self._pending = []
 
     @property
     def _rest(self) -> float:

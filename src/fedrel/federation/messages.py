@@ -46,12 +46,15 @@ class Array:
             size = sizes.setdefault(expected, found) if isinstance(expected, str) else expected
             if found != size:
                 raise RefusedError(f"{name} has shape {array.shape}, expected {size} along {expected}")
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
+        if not array.size:
+            return
+        least, most = array.min(), array.max()  # either is NaN if any value is
+        if array.dtype.kind == "f" and not (np.isfinite(least) and np.isfinite(most)):
             raise RefusedError(f"{name} holds a value that is not finite")
-        if array.size and self.low is not None and array.min() < self.low:
-            raise RefusedError(f"{name} holds {array.min()}, below {self.low}")
-        if array.size and self.high is not None and array.max() > self.high:
-            raise RefusedError(f"{name} holds {array.max()}, above {self.high}")
+        if self.low is not None and least < self.low:
+            raise RefusedError(f"{name} holds {least}, below {self.low}")
+        if self.high is not None and most > self.high:
+            raise RefusedError(f"{name} holds {most}, above {self.high}")
 
 
 @dataclass(frozen=True, slots=True)

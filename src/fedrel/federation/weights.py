@@ -65,32 +65,37 @@ class WeightedMean:
         self._sums = {name: np.zeros(tensor.shape) for name, tensor in base.items()}
         # Kept for all sites; only as much of it comes into memory as the largest dense tensor needs.
         self._scratch = np.empty(max((tensor.size for tensor in base.values()), default=0))
-        self._rest = dict.fromkeys(base, 0.0)  # how much of `base` itself the sum of each tensor holds
+        self._rest = dict.fromkeys(base, 0.0)  # how much of `base` itself the sum of each tensor lacks
+        self._listed: dict[
+            str, npt.NDArray[np.float64]
+        ] = {}  # of that, what each row does not lack: it was listed
 
     def add(self, tensors: Tensors, weight: float) -> None:
         """Add one site's weights, `weight` times."""
         self.total += weight
         for name, tensor in tensors.items():
             if isinstance(tensor, Rows):
-                change = np.multiply(self.base[name][tensor.index], tensor.rest, dtype=np.float64)
-                np.subtract(tensor.values, change, out=change)
-                change *= weight
-                self._sums[name][tensor.index] += change
+                self._sums[name][tensor.index] += self._times(tensor.values, weight)
                 self._rest[name] += weight * tensor.rest
+                if name not in self._listed:
+                    self._listed[name] = np.zeros(len(self.base[name]))
+                self._listed[name][tensor.index] += weight * tensor.rest
             else:
-                product = self._scratch[: tensor.size].reshape(tensor.shape)
-                np.multiply(tensor, weight, out=product, dtype=np.float64)
-                self._sums[name] += product
+                self._sums[name] += self._times(tensor, weight)
 
     def result(self) -> dict[str, npt.NDArray[np.float32]]:
         """The mean so far; the sums are consumed."""
         if not self.total:
             raise NoAnswerError
-        for name, rest in self._rest.items():
-            if rest:
-                self._sums[name] += rest * self.base[name].astype(np.float64)
-            self._sums[name] /= self.total
-        return {name: total.astype(np.float32) for name, total in self._sums.items()}
+        for name, listed in self._listed.items():
+            base = self.base[name]
+            lacking = (self._rest[name] - listed).reshape(-1, *(1,) * (base.ndim - 1))
+            self._sums[name] += np.multiply(base, lacking, out=self._scratch[: base.size].reshape(base.shape))
+        return {name: (total / self.total).astype(np.float32) for name, total in self._sums.items()}
+
+    def _times(self, tensor: npt.NDArray[np.float32], weight: float) -> npt.NDArray[np.float64]:
+        product = self._scratch[: tensor.size].reshape(tensor.shape)
+        return np.multiply(tensor, weight, out=product, dtype=np.float64)
 
 
 def dense(base: Weights, tensors: Tensors) -> dict[str, npt.NDArray[np.float32]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import IO, Any
 
 import numpy as np
@@ -32,17 +33,14 @@ def decode(block: bytes) -> dict[str, npt.NDArray[Any]]:
 
 def framing(arrays: Arrays) -> int:
     """How many bytes `encode` adds to the numbers themselves: the names, types, shapes and places of the arrays."""
-    header: dict[str, Any] = {}
-    end = 0
-    rank = {
-        code: place for place, code in enumerate(reversed(_CODES))
-    }  # the last types stand first in a block
-    for name in sorted(arrays, key=lambda name: (rank.get(_code(arrays[name]), len(rank)), name)):
-        array = arrays[name]
+    length, end = 1 + max(len(arrays), 1), 0  # the braces and the commas between
+    for name, array in sorted(arrays.items(), key=_place):
         begin, end = end, end + array.nbytes
-        header[name] = {"dtype": _code(array), "shape": list(array.shape), "data_offsets": [begin, end]}
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    return 8 + -(-len(text) // 8) * 8  # padded so that the numbers begin at a multiple of 8
+        shape = ",".join(map(str, array.shape))
+        length += _quoted(name) + len(
+            f':{{"dtype":"{_code(array.dtype)}","shape":[{shape}],"data_offsets":[{begin},{end}]}}'
+        )
+    return 8 + -(-length // 8) * 8  # padded so that the numbers begin at a multiple of 8
 
 
 def write_block(pipe: IO[bytes], note: Mapping[str, Any], body: bytes) -> None:
@@ -60,9 +58,27 @@ def read_block(pipe: IO[bytes]) -> tuple[dict[str, Any], dict[str, npt.NDArray[A
     return json.loads(head), decode(_exactly(pipe, int.from_bytes(sizes[8:], "little")))
 
 
-def _code(array: npt.NDArray[Any]) -> str:
+def _place(named: tuple[str, npt.NDArray[Any]]) -> tuple[int, str]:
+    """Where an array stands in a block: the last types first."""
+    return _rank(named[1].dtype), named[0]
+
+
+@cache
+def _rank(dtype: np.dtype[Any]) -> int:
+    code = _code(dtype)
+    return -_CODES.index(code) if code in _CODES else 1
+
+
+@cache
+def _code(dtype: np.dtype[Any]) -> str:
     """The format's name for a type: `F32` for float32."""
-    return f"{array.dtype.kind.upper()}{8 * array.dtype.itemsize}"
+    return f"{dtype.kind.upper()}{8 * dtype.itemsize}"
+
+
+@cache
+def _quoted(name: str) -> int:
+    """How many bytes a name takes in JSON."""
+    return len(json.dumps(name, ensure_ascii=False).encode())
 
 
 def _exactly(pipe: IO[bytes], size: int) -> bytes:

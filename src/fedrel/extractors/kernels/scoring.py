@@ -80,8 +80,8 @@ class Table:
             met = _meet(ids, memory.slot, memory.known, 0, rows)
         fresh = room("vectors", (met - self._met + ROWS, shape.pitch))
         if met > self._met:
-            values, inverse = pcnn.words.distinct(torch.from_numpy(memory.known[self._met : met]))
-            fresh[: met - self._met, : shape.word] = values[inverse].numpy()
+            words = torch.from_numpy(memory.known[self._met : met])
+            fresh[: met - self._met, : shape.word] = pcnn.words.at(words).numpy()
         _encode(
             layout.text(torch.from_numpy(rows), batch),
             fresh,
