@@ -76,6 +76,9 @@ def ragged(starts: Ints, sizes: Ints) -> Ints:
 
 def slices(bags: Bags, sentences: int) -> Iterator[Bags]:
     """The bags in order, in runs of about `sentences` sentences (a bag is never cut)."""
+    if len(bags) and len(bags.rows) <= sentences:
+        yield bags
+        return
     begin = 0
     while begin < len(bags):
         end = int(np.searchsorted(bags.bounds, bags.bounds[begin] + sentences, side="right")) - 1

@@ -88,7 +88,7 @@ def open_inputs(folder: Path, corpus: Corpus | DocumentCorpus) -> Inputs:
 
         return DocumentInputs.open(folder, corpus)
     if (folder / "lookup.npy").exists():
-        return WordInputs(corpus, np.load(folder / "lookup.npy", mmap_mode="r"))
+        return WordInputs(corpus, np.asarray(np.load(folder / "lookup.npy", mmap_mode="r")))
     from fedrel.extractors.pieces import PieceInputs
 
     return PieceInputs.open(folder)

@@ -100,7 +100,8 @@ class PCNN(Extractor):
 
     def can_fit(self) -> bool:
         """Whether `fit` does what training would do: kernels can run, and nothing is frozen or corrected."""
-        trained = all(weight.requires_grad for weight in self.parameters() if weight is not self.words.weight)
+        dense = (self.head_positions, self.tail_positions, self.filters, self.filters_bias)
+        trained = all(weight.requires_grad for weight in (*dense, *self.classifier.parameters()))
         return trained and not self._is_corrected() and self._has_kernels()
 
     def fit(

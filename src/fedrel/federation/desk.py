@@ -7,6 +7,7 @@ before.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +43,7 @@ class Desk:
         self.materials, self.method, self.states = materials, method, states
         self.training, self.seed = training, seed
         self.extractor = extractor()
+        self._shapes = self.extractor.shapes()
         self._new_extractor = extractor
         self._others: dict[str, Extractor] = {}
         self._round = 0
@@ -86,7 +88,7 @@ class Desk:
 
     def _unpack(self, phase: str, arrays: Arrays) -> dict[type[Message], Message]:
         """The messages of a request; arrays are named `Kind.field`."""
-        kinds = {kind.__name__: kind for kind in (*getattr(self.method, phase).takes, *self.method.carried())}
+        kinds = _kinds(type(self.method), phase)
         parts: dict[str, dict[str, npt.NDArray[Any]]] = {}
         for name, array in arrays.items():
             kind, _, field = name.partition(".")
@@ -94,6 +96,10 @@ class Desk:
         for kind in parts:
             if kind not in kinds:
                 raise RefusedError(f"{phase} takes no {kind}")
-        return {
-            kinds[kind]: kinds[kind].unpack(part, self.extractor.shapes()) for kind, part in parts.items()
-        }
+        return {kinds[kind]: kinds[kind].unpack(part, self._shapes) for kind, part in parts.items()}
+
+
+@cache
+def _kinds(method: type[Method], phase: str) -> dict[str, type[Message]]:
+    """The kinds of message that a phase may be asked with, by name."""
+    return {kind.__name__: kind for kind in (*getattr(method, phase).takes, *method.carried())}

@@ -65,7 +65,7 @@ class Materials:
         """Open what `save` left."""
         rest = json.loads((folder / "materials.json").read_text())
         validation, watched, order, bounds = (
-            np.load(folder / f"{name}.npy", mmap_mode="r")
+            np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r"))  # faster to index than a memmap
             for name in ("validation", "watched", "order", "bounds")
         )
         text = (open_documents if rest["documents"] else open_corpus)(Path(rest["corpus"]))

@@ -170,7 +170,7 @@ class Site:
     def label_probabilities(self, bags: Bags) -> npt.NDArray[np.float32]:
         """p(r|s) of Eq. 1 for every sentence, with r its bag's relation."""
         labels = np.repeat(bags.labels, np.diff(bags.bounds))
-        return self.probabilities(bags)[np.arange(len(labels)), labels].astype(np.float32)
+        return self._scored(bags)[np.arange(len(labels)), labels]
 
     def other(self, role: str) -> Extractor:
         """A model beside the one in training, for methods that compare the two; `begin` it before use."""
@@ -178,16 +178,16 @@ class Site:
 
     def probabilities(self, bags: Bags) -> npt.NDArray[np.float64]:
         """p(r|s) of every sentence, [S, R], in order, without dropout."""
+        return self._scored(bags).astype(np.float64)
+
+    def _scored(self, bags: Bags) -> npt.NDArray[np.float32]:
         import torch
 
         from fedrel.extractors.bags import sentence_probabilities
 
         with torch.inference_mode():
-            parts = [
-                sentence_probabilities(self.extractor, batch).cpu().double().numpy()
-                for batch in self.scan(bags)
-            ]
-        return np.concatenate(parts)
+            parts = [sentence_probabilities(self.extractor, batch).cpu().numpy() for batch in self.scan(bags)]
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
     def vectors(self, rows: Ints) -> torch.Tensor:
         """What the model at hand makes of sentences, [S, d], in order, without dropout or gradient."""

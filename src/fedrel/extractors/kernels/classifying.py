@@ -18,7 +18,7 @@ from fedrel.extractors.kernels.vectors import Floats, Ints
 class Classifier(NamedTuple):
     """The weights. A unit is a filter in a piece; some more, of zeros, fill up the rows."""
 
-    weight: Floats  # [relations and a tile's rows, units]
+    weight: Floats  # [relations, 3 * filters]; while the kernel works, [relations and a tile's rows, units]
     bias: Floats  # [relations], or [0]
     relations: int
 
@@ -56,7 +56,8 @@ def classify(labels: Ints, classifier: Classifier, desk: Desk, shape: Shape) -> 
     count, columns, relations = len(labels), desk.turned.shape[1], classifier.relations
     left = Matrix(classifier.weight, 0, classifier.weight.shape[1], 1)
     right, result = Matrix(desk.turned, 0, columns, COLUMNS), Matrix(desk.logits, 0, columns, 1)
-    multiply(left, right, result, relations, columns, 3 * shape.filters, 1.0, 0.0)
+    whole_panels = -(-count // COLUMNS) * COLUMNS
+    multiply(left, right, result, relations, whole_panels, 3 * shape.filters, 1.0, 0.0)
     for relation in range(len(classifier.bias)):
         for sentence in range(count):
             desk.logits[relation, sentence] += classifier.bias[relation]

@@ -29,7 +29,7 @@ class Weights(NamedTuple):
     touched: npt.NDArray[np.bool_]  # [vocabulary] the rows that training has changed
     head: Floats  # [2 * reach + 1, position]
     tail: Floats
-    filters: Floats  # [filters, window * pitch]
+    filters: Floats  # [filters, window * width]; while the kernel works, [filters, window * pitch]
     bias: Floats  # [filters]
     classifier: Classifier
 
@@ -56,8 +56,10 @@ class Settings(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Room to work in, for the largest step."""
+    """Room to work in, for the largest step at least."""
 
+    filters: Floats  # [filters, window * pitch]
+    classifier: Floats  # [relations and a tile's rows, units]
     text: Text
     labels: Ints  # [n]
     slot: npt.NDArray[np.int32]  # [vocabulary] a word's number in this step; -1 between steps
@@ -81,7 +83,8 @@ def train(
     losses: npt.NDArray[np.float64], shape: Shape,
 ) -> float:  # fmt: skip
     """Take all steps. The losses are filled; what comes back is the new scale of the words' rows."""
-    decay = 1 - settings.rate * settings.weight_decay
+    decay, given = 1 - settings.rate * settings.weight_decay, weights
+    weights = _spread(given, room, shape)
     for step in range(len(losses)):
         text, labels, words = _gather(plan, step, weights.words, scale, room, shape)
         pack(weights.filters, shape.pitch, weights.bias, room.lines.numbers.shape[1], room.panels, shape)
@@ -102,7 +105,39 @@ def train(
         )  # fmt: skip
         _move_filters(weights, decay, room, shape)
         scale = _move_inputs(text, words, weights, decay, scale, room, shape)
+    _gather_in(weights, given, shape)
     return scale
+
+
+@inner
+def _spread(weights: Weights, room: Room, shape: Shape) -> Weights:
+    """The same weights with filters and classifier in rows that no loop has a remainder of."""
+    for filter_ in range(shape.filters):
+        for offset in range(shape.window):
+            for k in range(shape.pitch):
+                value = weights.filters[filter_, offset * shape.width + k] if k < shape.width else 0
+                room.filters[filter_, offset * shape.pitch + k] = value
+    narrow, units = weights.classifier, 3 * shape.filters
+    for relation in range(narrow.relations):
+        for unit in range(room.classifier.shape[1]):
+            room.classifier[relation, unit] = narrow.weight[relation, unit] if unit < units else 0
+    classifier = Classifier(room.classifier, narrow.bias, narrow.relations)
+    return Weights(
+        weights.words, weights.touched, weights.head, weights.tail, room.filters, weights.bias, classifier
+    )
+
+
+@inner
+def _gather_in(weights: Weights, given: Weights, shape: Shape) -> None:
+    """Undo `_spread`."""
+    for filter_ in range(shape.filters):
+        for offset in range(shape.window):
+            for k in range(shape.width):
+                value = weights.filters[filter_, offset * shape.pitch + k]
+                given.filters[filter_, offset * shape.width + k] = value
+    for relation in range(given.classifier.relations):
+        for unit in range(3 * shape.filters):
+            given.classifier.weight[relation, unit] = weights.classifier.weight[relation, unit]
 
 
 @inner

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +12,11 @@ import torch
 from fedrel.extractors.batch import Batch
 from fedrel.extractors.kernels import layout
 from fedrel.extractors.kernels.classifying import Classifier, desk
-from fedrel.extractors.kernels.epoch import Plan, Room, Settings, Weights, train
+from fedrel.extractors.kernels.epoch import Room, Settings, Weights, train
 from fedrel.extractors.kernels.gathering import BLOCK
 from fedrel.extractors.kernels.layout import Shape, Text
-from fedrel.extractors.kernels.scratch import room
+from fedrel.extractors.kernels.planning import plan
+from fedrel.extractors.kernels.scratch import Sizes, kept, room
 from fedrel.extractors.kernels.tile import ROWS
 from fedrel.extractors.kernels.vectors import Ints
 from fedrel.extractors.kernels.winners import sentence_of, winners_of
@@ -35,76 +35,43 @@ def fit(
     seed: int,
 ) -> npt.NDArray[np.float64]:
     """`PCNN.fit`."""
-    shape, plan = layout.shape_of(pcnn), _plan(batch, orders, batch_size)
-    losses = np.empty(len(plan.steps) - 1)
+    shape, weights = layout.shape_of(pcnn), _weights(pcnn)
+    vocabulary, relations = len(weights.words), weights.classifier.relations
+    steps, sizes = plan(batch, orders, batch_size, vocabulary, relations)
+    losses = np.empty(len(steps.steps) - 1)
     if not len(losses):
         return losses
-    _check(plan, pcnn)
-    # These two live in rows of another length while the kernel works.
-    filters = room("filters", (shape.filters, shape.window, shape.pitch))
-    filters[:, :, : shape.width] = pcnn.filters.detach().view(shape.filters, shape.window, -1).numpy()
-    relations, units = pcnn.classifier.weight.shape
-    classifier = room("classifier", (relations + ROWS, layout.whole(units)))
-    classifier[:relations, :units] = pcnn.classifier.weight.detach().numpy()
-    bias = np.empty(0, np.float32) if pcnn.classifier.bias is None else _array(pcnn.classifier.bias)
-    weights = Weights(
+    space = kept(
+        (shape, vocabulary, relations), sizes, lambda most: _room(shape, vocabulary, relations, most)
+    )
+    settings = Settings(float(lr), float(weight_decay), float(pcnn.dropout), int(seed))
+    pcnn.words.scale = train(steps, weights, float(pcnn.words.scale), settings, space, losses, shape)
+    torch.autograd.graph.increment_version(list(pcnn._weights.values()))
+    return losses
+
+
+def _weights(pcnn: PCNN) -> Weights:
+    """The weights' own memory."""
+    classifier = pcnn.classifier
+    bias = np.empty(0, np.float32) if classifier.bias is None else _array(classifier.bias)
+    return Weights(
         words=_array(pcnn.words.weight),
         touched=_array(pcnn.words.touched),
         head=_array(pcnn.head_positions),
         tail=_array(pcnn.tail_positions),
-        filters=filters.reshape(shape.filters, -1),
+        filters=_array(pcnn.filters),
         bias=_array(pcnn.filters_bias),
-        classifier=Classifier(classifier, bias, relations),
-    )
-    settings = Settings(float(lr), float(weight_decay), float(pcnn.dropout), int(seed))
-    pcnn.words.scale = train(
-        plan, weights, float(pcnn.words.scale), settings, _room(plan, weights, shape), losses, shape
-    )
-    _array(pcnn.filters).reshape(shape.filters, shape.window, -1)[:] = filters[:, :, : shape.width]
-    _array(pcnn.classifier.weight)[:] = classifier[:relations, :units]
-    torch.autograd.graph.increment_version(list(pcnn.parameters()))
-    return losses
-
-
-def _plan(batch: Batch, orders: Sequence[Ints], batch_size: int) -> Plan:
-    """The sentences of every step: those of `batch_size` bags, in each epoch's order of the bags."""
-    bags = batch.bags.numpy()
-    sizes = np.diff(bags)
-    order = np.concatenate([*orders, np.empty(0, np.int64)]).astype(np.int64)
-    ends = np.cumsum(sizes[order])
-    first = np.cumsum([0, *map(len, orders)])
-    bounds = [np.arange(begin, end, batch_size) for begin, end in pairwise(first) if end > begin]
-    steps = np.concatenate([*bounds, first[-1:]])
-    sentence_ends = np.concatenate([[0], ends])
-    shift = np.repeat(bags[order] - sentence_ends[:-1], sizes[order])
-    return Plan(
-        words=batch.words.contiguous().numpy(),
-        starts=batch.starts.contiguous().numpy(),
-        head=batch.head.contiguous().numpy(),
-        tail=batch.tail.contiguous().numpy(),
-        labels=np.repeat(batch.labels.numpy(), sizes),
-        order=np.arange(len(shift)) + shift,
-        steps=sentence_ends[steps],
+        classifier=Classifier(_array(classifier.weight), bias, len(classifier.weight)),
     )
 
 
-def _check(plan: Plan, pcnn: PCNN) -> None:
-    """A kernel does not look where it reads."""
-    for what, numbers, size in (
-        ("word", plan.words, len(pcnn.words.weight)),
-        ("relation", plan.labels, len(pcnn.classifier.weight)),
-    ):
-        if numbers.min() < 0 or numbers.max() >= size:
-            raise IndexError(f"{what} {numbers.max()} of {size}")
-
-
-def _room(plan: Plan, weights: Weights, shape: Shape) -> Room:
-    lengths = np.diff(plan.starts)
-    sentences = int(np.diff(plan.steps).max())
-    tokens = int(np.add.reduceat(lengths[plan.order], plan.steps[:-1]).max())
-    words = min(tokens, len(weights.words))
+def _room(shape: Shape, vocabulary: int, relations: int, most: Sizes) -> Room:
+    sentences, tokens = most.sentences, most.tokens
+    words = min(tokens, vocabulary)
     inputs = (tokens + shape.window // 2 * (sentences + 1), shape.pitch)
     return Room(
+        filters=room("filters", (shape.filters, shape.window * shape.pitch)),
+        classifier=room("classifier", (relations + ROWS, layout.whole(3 * shape.filters))),
         text=Text(
             rows=room("text.rows", (tokens,), np.int64),
             starts=room("text.starts", (sentences + 1,), np.int64),
@@ -112,7 +79,7 @@ def _room(plan: Plan, weights: Weights, shape: Shape) -> Room:
             tail=room("text.tail", (sentences,), np.int64),
         ),
         labels=room("labels", (sentences,), np.int64),
-        slot=room("slot", (len(weights.words),), np.int32, fill=-1),
+        slot=room("slot", (vocabulary,), np.int32, fill=-1),
         used=room("used", (words,), np.int64),
         vectors=room("vectors", (words + ROWS, shape.pitch)),
         panels=layout.panels(shape),
@@ -120,11 +87,11 @@ def _room(plan: Plan, weights: Weights, shape: Shape) -> Room:
         places=layout.places(shape, sentences, tokens),
         best=room("best", (sentences, 3, shape.slots)),
         where=room("where", (sentences, 3, shape.slots)),
-        desk=desk(shape, weights.classifier.relations, sentences),
+        desk=desk(shape, relations, sentences),
         inputs=room("inputs", inputs),
         moves=room("moves", inputs),
         winners=winners_of(shape, sentences),
-        sentence=sentence_of(shape, int(lengths.max())),
+        sentence=sentence_of(shape, most.longest),
     )
 
 

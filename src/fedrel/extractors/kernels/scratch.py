@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,16 @@ import numpy.typing as npt
 _LINE = 64  # bytes that the processor loads at once; a vector across two of them takes twice as long
 
 _own = threading.local()
+
+Made = TypeVar("Made")
+
+
+class Sizes(NamedTuple):
+    """How much is worked on at once."""
+
+    sentences: int
+    tokens: int
+    longest: int  # tokens of one sentence
 
 
 def room(
@@ -26,6 +36,16 @@ def room(
         array = arrays[name] = aligned((size + size // 4,), dtype)
         array.fill(fill)
     return array[:size].reshape(shape)
+
+
+def kept(key: Hashable, sizes: Sizes, make: Callable[[Sizes], Made]) -> Made:
+    """What `make` makes of rooms for at least these sizes, kept until another key or larger sizes are asked for."""
+    before, most, made = _own.__dict__.get("kept", (None, None, None))
+    if before != key or any(asked > had for asked, had in zip(sizes, most, strict=True)):
+        most = type(sizes)(*(asked + asked // 4 for asked in sizes))
+        made = make(most)
+        _own.kept = key, most, made
+    return cast(Made, made)
 
 
 def own(_: str, shape: Sequence[int]) -> npt.NDArray[np.float32]:
