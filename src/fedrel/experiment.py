@@ -46,9 +46,10 @@ from fedrel.tasks import Outcome, task
 if TYPE_CHECKING:
     from fedrel.federation.flower.engine import FlowerEngine
     from fedrel.federation.flower.venue import Venue
+    from fedrel.federation.threads import ThreadEngine
     from fedrel.federation.workers import WorkerEngine
 
-    AnyEngine = LocalEngine | WorkerEngine | FlowerEngine
+    AnyEngine = LocalEngine | ThreadEngine | WorkerEngine | FlowerEngine
 
 ATTEMPTS = 2  # how often a round is tried with newly drawn sites before the run stops
 
@@ -251,9 +252,9 @@ def engine(config: Config, ready: Preparation, states: Path) -> Iterator[AnyEngi
         with LocalEngine(desk(config, ready.materials, states)) as local:
             yield local
     else:
-        from fedrel.federation.workers import WorkerEngine
+        from fedrel.federation.threads import side_by_side
 
-        with WorkerEngine(config, ready.materials, states, workers) as spread:
+        with side_by_side(config, ready.materials, states, workers) as spread:
             yield spread
 
 

@@ -6,7 +6,7 @@ before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -50,13 +50,17 @@ class Desk:
         self._messages: dict[type[Message], Message] = {}
 
     def open(self, phase: str, round_: int, shared: Arrays) -> None:
-        """Take in what a question sends to every site; it stays here until the round ends."""
-        kept = self._messages if round_ == self._round else {}
-        self._round, self._messages = round_, kept | self._unpack(phase, shared)
+        """Take in what a question sends to every site."""
+        self.keep(round_, self.unpack(phase, shared))
+
+    def keep(self, round_: int, messages: Mapping[type[Message], Message]) -> None:
+        """Have messages to every site at hand until the round ends."""
+        before = self._messages if round_ == self._round else {}
+        self._round, self._messages = round_, {**before, **messages}
 
     def answer(self, phase: str, round_: int, site: int, own: Arrays) -> tuple[Arrays, Entry]:
         """One site's answer to the question that was opened, and the site's journal entry."""
-        received = self._messages | self._unpack(phase, own)
+        received = {**self._messages, **self.unpack(phase, own)}
         ask = getattr(self.method, phase)
         missing = [kind.__name__ for kind in ask.takes if kind not in received]
         if missing:
@@ -86,7 +90,19 @@ class Desk:
         """Gather bags from the corpus."""
         return self.materials.inputs.batch(bags, self.training.device)
 
-    def _unpack(self, phase: str, arrays: Arrays) -> dict[type[Message], Message]:
+    def can_fit(self) -> bool:
+        """Whether the extractor's own kernels train as the config asks, where a method does not ask for more."""
+        training = self.training
+        plain = training.optimiser == "sgd" and training.clip is None and not training.warmup
+        return plain and self.extractor.can_fit()
+
+    def trains_by_kernels(self) -> bool:
+        """Whether they do all of a site's training, so that it hardly needs the interpreter."""
+        from fedrel.methods.fedavg import FedAvg
+
+        return isinstance(self.method, FedAvg) and self.method.is_plain() and self.can_fit()
+
+    def unpack(self, phase: str, arrays: Arrays) -> dict[type[Message], Message]:
         """The messages of a request; arrays are named `Kind.field`."""
         kinds = _kinds(type(self.method), phase)
         parts: dict[str, dict[str, npt.NDArray[Any]]] = {}

@@ -224,8 +224,7 @@ class Site:
         import torch
 
         training = self._desk.training
-        plain = training.optimiser == "sgd" and training.clip is None and not training.warmup
-        if self._correction or not plain or not self.extractor.can_fit():
+        if self._correction or not self._desk.can_fit():
             return False
         shuffle = numpy_generator(self._desk.seed, "shuffle", self.round, self.number)
         batch = self._desk.batch(bags)
