@@ -3,13 +3,16 @@
     python benchmarks/scale.py [--sentences 500000] [--rounds 4] [--batch-size 16]
 
 The built-in world in NYT10's shape is written as JSON lines, read and indexed from there as a user's own corpus
-is, and opened a second time. Then two federations train Lazy MIL on it by turns, with two worker processes each:
+is, and opened a second time. Then two federations train Lazy MIL on it by turns, with two workers each:
 100 sites of which 10 are active in a round, and 10,000 of which 1,000 are, so that both have a tenth of the
-sentences active. A round is what `fedrel run` does in one, without evaluation, at E=3. A site that has won 40
-sentences trains on whole batches and on what is left over, which costs more a sentence; how much depends on the
-batch size. At B=16 little is left over, and the ratio shows what many sites cost; at B=32 (32 and 8) a good part
-of it is the batches' own. The first round of each is for warming up; seconds are medians, and
-the ratio is the median over turns, so that what else the machine does falls on both.
+sentences active. A round is what `fedrel run` does in one, without evaluation, at E=3.
+
+The two do not take the same steps. A site that has won 38 sentences trains on batches of 16, 16 and 6, three steps
+where its share of a large site's would be 2.4; and a step has costs of its own (filters are laid out anew, every
+filter and class moves) and shares fewer words among fewer sentences. So the kernel alone takes about a tenth longer
+a sentence at B=16, more at B=32 (32 and 6). That is part of the ratio, as it is of anybody's round. The first round
+of each is for warming up; seconds are medians, and the ratio is the median over turns, so that what else the
+machine does falls on both.
 
 Memory is that of all processes together, both federations' at once, sampled from the kernel's proportional set
 size: what several processes map counts once. It is an upper bound of what one run needs.

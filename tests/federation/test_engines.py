@@ -1,4 +1,4 @@
-"""One process, two workers, a killed and resumed run: the same weights to the bit, the same bytes counted."""
+"""On one thread, on several, in processes, killed and resumed: the same weights to the bit, the same bytes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,23 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from fedrel.config import Config
 from fedrel.errors import UserError
 from fedrel.experiment import run, to_toml
+from fedrel.extractors import kernels
+from fedrel.federation.desk import Desk
+from fedrel.federation.journal import Entry
+from fedrel.federation.messages import Arrays
+from fedrel.federation.threads import ThreadEngine, side_by_side
+from fedrel.federation.workers import WorkerEngine
+from fedrel.prepare import desk, prepare
 from tests.conftest import tiny
 
 
@@ -39,11 +48,73 @@ def same(one: Path, other: Path) -> None:
         np.testing.assert_array_equal(first[name], second[name], err_msg=name)
 
 
+@pytest.fixture
+def processes(monkeypatch):
+    """Workers are processes, even where they would be threads."""
+    monkeypatch.setattr(Desk, "trains_by_kernels", lambda _: False)
+
+
 @pytest.mark.parametrize("method", ["lazy-mil", "att-ra", "one"])
-def test_workers_give_the_same_weights_and_bytes(method, tmp_path):
+def test_workers_give_the_same_weights_and_bytes(method, tmp_path, processes):
     run(tiny(method=f'"{method}"'), tmp_path / "local")
     run(tiny(method=f'"{method}"', engine__kind="workers", engine__workers=2), tmp_path / "workers")
     same(tmp_path / "local", tmp_path / "workers")
+
+
+def thread_engine(config: Config, tmp_path: Path, threads: int) -> ThreadEngine:
+    """Threads, whatever the engine would choose: they must do for any method."""
+    ready = prepare(config)
+    return ThreadEngine([desk(config, ready.materials, tmp_path / "sites") for _ in range(threads)])
+
+
+@pytest.mark.parametrize("method", ["lazy-mil", "att-ra"])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_give_the_same_weights_and_bytes(method, threads, tmp_path, monkeypatch):
+    config = tiny(method=f'"{method}"', training__rounds=2)
+    run(config, tmp_path / "local")
+    with thread_engine(config, tmp_path, threads) as engine:
+        monkeypatch.setattr("fedrel.experiment.engine", lambda *_: nullcontext(engine))
+        run(config, tmp_path / "threads")
+    same(tmp_path / "local", tmp_path / "threads")
+
+
+@pytest.mark.skipif(not kernels.available(), reason="without kernels, workers are processes")
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [("lazy-mil", ThreadEngine), ("att", WorkerEngine), ("lazy-mil+fedprox", WorkerEngine)],
+)
+def test_workers_are_threads_where_kernels_train(method, kind, tmp_path):
+    config = tiny(method=f'"{method}"')
+    with side_by_side(config, prepare(config).materials, tmp_path, 2) as engine:
+        assert isinstance(engine, kind)
+
+
+def test_a_threads_mistake_ends_the_question(tmp_path, monkeypatch):
+    """What goes wrong on a thread is raised where the question was put; no other site is begun."""
+    config, begun = tiny(), []
+
+    def answer(_: Desk, __: str, ___: int, site: int, ____: Arrays) -> tuple[Arrays, Entry]:
+        begun.append(site)
+        if site == 2:
+            raise UserError("site 2 has lost its file")
+        return {"site": np.array(site)}, Entry()
+
+    monkeypatch.setattr(Desk, "answer", answer)
+    with thread_engine(config, tmp_path, 2) as engine:
+        answers = engine.ask("train", 1, {}, {site: {} for site in range(50)})
+        assert [next(answers)[0], next(answers)[0]] == [0, 1]
+        with pytest.raises(UserError, match="site 2 has lost its file"):
+            next(answers)
+        assert len(begun) < 50
+        monkeypatch.setattr(Desk, "answer", lambda *_: ({}, Entry()))
+        assert [site for site, _ in engine.ask("train", 1, {}, {7: {}, 9: {}})] == [7, 9]
+
+
+def test_a_refused_request_is_a_failure_on_threads_too(tmp_path):
+    with thread_engine(tiny(), tmp_path, 2) as engine:
+        ((site, answer),) = engine.ask("train", 1, {}, {4: {}})
+    assert site == 4 and answer.arrays is None
+    assert answer.failure == "refused the request: the request for train lacks Model"
 
 
 def command(config: Path, out: Path) -> list[str]:

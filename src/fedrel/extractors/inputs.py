@@ -78,7 +78,8 @@ def tensor(array: npt.NDArray[np.integer[Any]], device: str) -> torch.Tensor:
     """Integers as torch indexes with them."""
     import torch
 
-    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64)).to(device)
+    made = torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
+    return made if device == "cpu" else made.to(device)
 
 
 def open_inputs(folder: Path, corpus: Corpus | DocumentCorpus) -> Inputs:

@@ -82,7 +82,7 @@ class ModelTensors:
         for name, shape in shapes.items():
             if name in left:
                 array = tensors[name] = left.pop(name)
-                Array("float32", shape, low=-LARGEST, high=LARGEST).check(name, array, {})
+                _of_weights(shape).check(name, array, {})
             elif self.rows and f"{name}/index" in left:
                 tensors[name] = self._unpack_rows(name, left, shape)
             else:
@@ -93,20 +93,29 @@ class ModelTensors:
 
     def _unpack_rows(self, name: str, left: dict[str, npt.NDArray[Any]], shape: tuple[int, ...]) -> Rows:
         sizes: dict[str, int] = {}
-        declared = {
-            "index": Array("int32", ("rows",), low=0, high=shape[0] - 1),
-            "values": Array("float32", ("rows", *shape[1:]), low=-LARGEST, high=LARGEST),
-            "rest": Array("float64", (), low=0, high=1),
-        }
         found = {}
-        for part, declaration in declared.items():
+        for part, declaration in _of_rows(shape).items():
             if f"{name}/{part}" not in left:
                 raise RefusedError(f"{name}/{part} is missing")
             found[part] = left.pop(f"{name}/{part}")
             declaration.check(f"{name}/{part}", found[part], sizes)
-        if (np.diff(found["index"]) <= 0).any():
+        if (found["index"][1:] <= found["index"][:-1]).any():
             raise RefusedError(f"{name}/index is not ascending")
         return Rows(found["index"], found["values"], float(found["rest"]))
+
+
+@cache
+def _of_weights(shape: tuple[str | int, ...]) -> Array:
+    return Array("float32", shape, low=-LARGEST, high=LARGEST)
+
+
+@cache
+def _of_rows(shape: tuple[int, ...]) -> Mapping[str, Array]:
+    return {
+        "index": Array("int32", ("rows",), low=0, high=shape[0] - 1),
+        "values": _of_weights(("rows", *shape[1:])),
+        "rest": Array("float64", (), low=0, high=1),
+    }
 
 
 class Message:

@@ -1,7 +1,8 @@
 """The thread engine: sites side by side in one process, where almost all of their work is kernels.
 
-Kernels hold no interpreter lock, so threads run them side by side as processes would; and they share the corpus, the
-weights they start from and the answers, which processes must copy. Each thread works at a desk of its own.
+Kernels hold no interpreter lock, so threads run them side by side as processes would; and they share the
+weights that a round starts from and hand over answers as they are, where processes must copy both. Each thread
+works at a desk of its own.
 """
 
 from __future__ import annotations
