@@ -65,10 +65,9 @@ class WeightedMean:
         self._sums = {name: np.zeros(tensor.shape) for name, tensor in base.items()}
         # Kept for all sites; only as much of it comes into memory as the largest dense tensor needs.
         self._scratch = np.empty(max((tensor.size for tensor in base.values()), default=0))
-        self._rest = dict.fromkeys(base, 0.0)  # how much of `base` itself the sum of each tensor lacks
-        self._listed: dict[
-            str, npt.NDArray[np.float64]
-        ] = {}  # of that, what each row does not lack: it was listed
+        # How much of `base` a row's sum lacks: what all sites say of the rest, less what those say that list it.
+        self._rest = dict.fromkeys(base, 0.0)
+        self._listed: dict[str, npt.NDArray[np.float64]] = {}
 
     def add(self, tensors: Tensors, weight: float) -> None:
         """Add one site's weights, `weight` times."""
@@ -91,7 +90,10 @@ class WeightedMean:
             base = self.base[name]
             lacking = (self._rest[name] - listed).reshape(-1, *(1,) * (base.ndim - 1))
             self._sums[name] += np.multiply(base, lacking, out=self._scratch[: base.size].reshape(base.shape))
-        return {name: (total / self.total).astype(np.float32) for name, total in self._sums.items()}
+        return {
+            name: np.divide(total, self.total, out=total).astype(np.float32)
+            for name, total in self._sums.items()
+        }
 
     def _times(self, tensor: npt.NDArray[np.float32], weight: float) -> npt.NDArray[np.float64]:
         product = self._scratch[: tensor.size].reshape(tensor.shape)
