@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-_POSITION = np.uint64(0xFFFF_FFFF)  # the low half of a sort key
+_MOST = 1 << 31  # guesses that a sort key has room for
 
 
 def rank(scores: NDArray[np.float32], facts: NDArray[np.integer], na: int = 0) -> Ranking:
@@ -31,38 +31,44 @@ def rank(scores: NDArray[np.float32], facts: NDArray[np.integer], na: int = 0) -
     guesses = np.delete(scores, na, axis=1).ravel()
     if np.isnan(guesses).any():
         raise ValueError("a score is NaN: the ranking would be meaningless")
-    if guesses.size > _POSITION:
-        raise ValueError(f"{guesses.size:,} scores; at most {int(_POSITION):,} can be ranked at once")
+    if guesses.size > _MOST:
+        raise ValueError(f"{guesses.size:,} scores; at most {_MOST:,} can be ranked at once")
     right = np.delete(_fact_mask(np.asarray(facts), scores.shape), na, axis=1).ravel()
-    found = np.cumsum(right[_descending(guesses)], dtype=np.int64)
-    return Ranking(found, int(np.count_nonzero(right)))
+    return Ranking(_places(guesses, right), guesses.size)
 
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """What is right in a ranked list: `found[i]` facts among the first i + 1 guesses, of `facts` in all.
+    """What is right in a ranked list of `guesses` guesses: the places of the right ones, one for each fact.
 
-    Where a number has no meaning it is 0.0: every area under fewer than two points, and every recall, area,
-    precision and F1 when there are no facts to find.
+    Between two right guesses recall rests and precision falls. So areas and maxima follow from these places
+    alone, of which there are thousands where there are millions of guesses. Where a number has no meaning it is
+    0.0: every area under fewer than two points, and every recall, area, precision and F1 when there are no facts
+    to find.
     """
 
-    found: NDArray[np.int64]
-    facts: int
+    right: NDArray[np.int64]  # [facts], ascending from 0
+    guesses: int
+
+    @property
+    def facts(self) -> int:
+        """How many facts there are; all of them are found in the end."""
+        return len(self.right)
 
     @cached_property
     def precision(self) -> Floats:
         """The share of the first i + 1 guesses that is right."""
-        return self.found / np.arange(1, len(self.found) + 1)
+        return self._found / np.arange(1, self.guesses + 1)
 
     @cached_property
     def recall(self) -> Floats:
         """The share of all facts that the first i + 1 guesses have found."""
-        return self.found / max(self.facts, 1)
+        return self._found / max(self.facts, 1)
 
     @property
     def auc(self) -> float:
         """Area under the precision-recall curve by the trapezoid, over the points as they are."""
-        return self._area(len(self.found))
+        return self._area(self.guesses)
 
     @property
     def auc_2000(self) -> float:
@@ -72,15 +78,14 @@ class Ranking:
     @property
     def max_f1(self) -> float:
         """The best F1 that any cut of the list has: 2 right / (guesses made + facts)."""
-        if not len(self.found):
-            return 0.0
-        return float(np.max(2 * self.found / np.arange(1 + self.facts, 1 + self.facts + len(self.found))))
+        count = np.arange(1, self.facts + 1)
+        return float(np.max(2 * count / (self.right + 1 + self.facts), initial=0.0))
 
     def p_at(self, n: int) -> float:
         """Right guesses among the first n, divided by exactly n, even if fewer were made."""
         if n < 1:
             raise ValueError(f"P@N needs N of at least 1, not {n}")
-        return float(self.found[:n][-1]) / n if len(self.found) else 0.0
+        return int(np.searchsorted(self.right, n)) / n
 
     def metrics(self) -> dict[str, float]:
         """The numbers of the papers' tables, by the names that `result.json` uses."""
@@ -101,7 +106,7 @@ class Ranking:
         """
         if points < 4:
             raise ValueError(f"a curve needs at least 4 points, not {points}")
-        kept = np.arange(len(self.found))
+        kept = np.arange(self.guesses)
         if len(kept) > points:
             edges = np.linspace(0, self.recall[-1], points // 4, endpoint=False)
             starts = np.append(np.searchsorted(self.recall, edges), len(kept))
@@ -114,8 +119,17 @@ class Ranking:
         part = self.precision[start:stop]
         return np.array([start, start + part.argmin(), start + part.argmax(), stop - 1])
 
+    @property
+    def _found(self) -> NDArray[np.int64]:
+        """How many facts are among the first i + 1 guesses."""
+        return np.searchsorted(self.right, np.arange(self.guesses), side="right")
+
     def _area(self, points: int) -> float:
-        return float(np.trapezoid(self.precision[:points], self.recall[:points]))
+        """The trapezoids that end at a right guess: the others have no width. The first point ends none."""
+        place = self.right[: np.searchsorted(self.right, points)]
+        before = np.arange(len(place))
+        heights = (before + 1) / (place + 1) + before / np.maximum(place, 1)
+        return float(heights[place > 0].sum() / 2 / max(self.facts, 1))
 
 
 def _fact_mask(facts: NDArray[np.integer], shape: tuple[int, ...]) -> NDArray[np.bool_]:
@@ -131,18 +145,18 @@ def _fact_mask(facts: NDArray[np.integer], shape: tuple[int, ...]) -> NDArray[np
     return mask
 
 
-def _descending(values: NDArray[np.float32]) -> NDArray[np.uint64]:
-    """The stable descending order of `values`.
+def _places(values: NDArray[np.float32], right: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Where the right ones of `values` stand in their stable descending order, ascending.
 
-    Each value becomes one integer: its bits, turned so that larger values come first, above its position.
-    All keys differ, so numpy's vectorised unstable sort gives the stable order, and sorting plain
-    integers is several times faster than a stable argsort of floats.
+    Each value becomes one integer: its bits, turned so that larger values come first, above its position, above
+    whether it is right. All keys differ, so numpy's vectorised unstable sort gives the stable order; sorting plain
+    integers is several times faster than a stable argsort of floats, and nothing is looked up afterwards.
     """
     bits = (values + np.float32(0)).view(np.uint32)  # adding zero makes -0.0 tie with 0.0
     negative = bits >> 31 == 1
     keys = np.where(negative, bits, bits ^ np.uint32(0x7FFF_FFFF)).astype(np.uint64)
     keys <<= np.uint64(32)
-    keys |= np.arange(len(keys), dtype=np.uint64)
+    keys |= np.arange(0, 2 * len(keys), 2, dtype=np.uint64)
+    keys |= right
     keys.sort()
-    keys &= _POSITION
-    return keys
+    return np.flatnonzero(keys & np.uint64(1))
