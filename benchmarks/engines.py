@@ -29,7 +29,7 @@ from typing import Any
 from fedrel.config import Config, EngineSection, Evaluation, PartitionSection, Training, WorldData
 from fedrel.experiment import Session, engine
 from fedrel.prepare import prepare
-from scale import Memory
+from processes import Memory
 
 KINDS = ("local", "workers", "flower-simulation")
 WORKERS = 2

@@ -36,7 +36,7 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedrel.extractors import kernels
 from fedrel.extractors.bags import HEADS, sentence_probabilities
@@ -44,6 +44,7 @@ from fedrel.extractors.batch import Batch
 from fedrel.extractors.pcnn import PCNN
 from fedrel.extractors.sgd import SGD
 from fedrel.seeding import numpy_generator, torch_generator
+from published import Published, pad, score, train
 
 VOCABULARY, RELATIONS, BATCH = 114_042, 53, 32
 SCORED_AT_ONCE, PUBLISHED_SCORED_AT_ONCE = 512, 32  # for each loop the size it is fastest with
@@ -58,49 +59,6 @@ CHECKED_STEPS = 20
 TOLERANCE, LOSS_TOLERANCE = 1e-9, 1e-4  # for weights in float64, and for a step's loss in float32
 BUSY = 0.7  # a load average that says so
 SLICE = 1.5  # seconds that one loop has in a turn
-
-
-class Published(nn.Module):
-    """PCNN as it is usually written."""
-
-    def __init__(self, ours: PCNN, dropout: float) -> None:
-        super().__init__()
-        self.words = nn.Embedding(VOCABULARY, WORD, padding_idx=0)
-        self.head_positions = nn.Embedding(2 * LONGEST + 2, POSITION, padding_idx=0)
-        self.tail_positions = nn.Embedding(2 * LONGEST + 2, POSITION, padding_idx=0)
-        self.convolution = nn.Conv1d(WORD + 2 * POSITION, FILTERS, 3, padding=1)
-        self.classifier = nn.Linear(3 * FILTERS, RELATIONS)
-        self.dropout = nn.Dropout(dropout)
-        with torch.no_grad():
-            self.words.weight.copy_(ours.words.dense())
-            self.head_positions.weight[0] = self.tail_positions.weight[0] = 0
-            self.head_positions.weight[1:] = ours.head_positions
-            self.tail_positions.weight[1:] = ours.tail_positions
-            self.convolution.weight.copy_(ours.filters.view(FILTERS, 3, -1).transpose(1, 2))
-            self.convolution.bias.copy_(ours.filters_bias)  # type: ignore[union-attr]
-            self.classifier.load_state_dict(ours.classifier.state_dict())
-
-    def forward(self, words: Tensor, head: Tensor, tail: Tensor, piece: Tensor) -> Tensor:
-        """Logits, [S, R]. `piece`: 1, 2, 3, and 0 after the sentence's end."""
-        inputs = torch.cat([self.words(words), self.head_positions(head), self.tail_positions(tail)], 2)
-        output = self.convolution(inputs.transpose(1, 2))
-        maxima = [output.masked_fill((piece != p)[:, None], -100).amax(2) for p in (1, 2, 3)]
-        vectors = torch.cat(maxima, 1).relu()
-        logits: Tensor = self.classifier(self.dropout(vectors))
-        return logits
-
-    def as_ours(self) -> dict[str, Tensor]:
-        """The weights under our names."""
-        kernel = self.convolution.weight.transpose(1, 2).reshape(FILTERS, -1)
-        return {
-            "words.weight": self.words.weight,
-            "head_positions": self.head_positions.weight[1:],
-            "tail_positions": self.tail_positions.weight[1:],
-            "filters": kernel,
-            "filters_bias": self.convolution.bias,  # type: ignore[dict-item]
-            "classifier.weight": self.classifier.weight,
-            "classifier.bias": self.classifier.bias,
-        }
 
 
 def corpus(number: int) -> Batch:
@@ -124,17 +82,6 @@ def cut(pool: Batch, size: int) -> list[Batch]:
     return [pool.take(torch.arange(first, first + size)) for first in range(0, SENTENCES, size)]
 
 
-def pad(batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Words, distances and pieces as `Published` reads them, [S, 120] each, 0 after the sentence's end."""
-    lengths = batch.starts.diff()[:, None]
-    place = torch.arange(LONGEST).expand(len(lengths), -1)
-    inside = place < lengths
-    words = torch.zeros_like(place).masked_scatter(inside, batch.words)
-    head, tail = place - batch.head[:, None], place - batch.tail[:, None]
-    piece = 1 + (head > 0).long() + (tail > 0).long()
-    return words, (head + LONGEST + 1) * inside, (tail + LONGEST + 1) * inside, piece * inside
-
-
 def model(dropout: float) -> PCNN:
     generator = torch_generator(0, "benchmark")
     return PCNN(VOCABULARY, RELATIONS, word_dimension=WORD, dropout=dropout, generator=generator)
@@ -146,25 +93,18 @@ class PublishedLoop:
     def __init__(self, pool: Batch, dropout: float) -> None:
         self.net = Published(model(dropout), dropout)
         self.optimiser = torch.optim.SGD(self.net.parameters(), lr=RATE, weight_decay=DECAY, fused=True)
-        self.batches = [(pad(batch), batch.labels) for batch in cut(pool, BATCH)]
-        self.large = [pad(batch) for batch in cut(pool, PUBLISHED_SCORED_AT_ONCE)]
+        self.batches = [(pad(batch, LONGEST), batch.labels) for batch in cut(pool, BATCH)]
+        self.large = [pad(batch, LONGEST) for batch in cut(pool, PUBLISHED_SCORED_AT_ONCE)]
 
     def train(self, number: int) -> int:
         """One step; says how many sentences it took in."""
         inputs, labels = self.batches[number % len(self.batches)]
-        self.net.train()
-        loss = nn.functional.cross_entropy(self.net(*inputs), labels)
-        self.optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.optimiser.step()
-        self.loss = loss.detach()
+        self.loss = train(self.net, self.optimiser, inputs, labels)
         return BATCH
 
     def score(self, number: int) -> int:
         """Relations of one batch; says how many sentences it has."""
-        self.net.eval()
-        with torch.inference_mode():
-            self.net(*self.large[number % len(self.large)]).softmax(1)
+        score(self.net, self.large[number % len(self.large)])
         return PUBLISHED_SCORED_AT_ONCE
 
 

@@ -29,10 +29,9 @@ import os
 import statistics
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,10 +40,10 @@ from fedrel.config import Config, EngineSection, Evaluation, FileData, Partition
 from fedrel.data.world import World, nyt10_shape
 from fedrel.experiment import Session, engine
 from fedrel.prepare import dataset, prepare
+from processes import Memory
 
 FEW, MANY = 100, 10_000
 FRACTION, EPOCHS, WORKERS = 0.1, 3, 2
-SAMPLED = 0.2  # seconds between two looks at the memory
 LIMITS = {"ratio": 1.3, "peak_memory_bytes": 4 * 10**9, "index_seconds": 60.0, "open_seconds": 2.0}
 
 Result = TypeVar("Result")
@@ -86,51 +85,6 @@ def experiment(folder: Path, sites: int, batch_size: int) -> Config:
         evaluation=Evaluation(every=never),
         engine=EngineSection(workers=WORKERS),
     )
-
-
-class Memory:
-    """The peak of the proportional set sizes of this process and all that descend from it, summed."""
-
-    def __init__(self) -> None:
-        self.peak = 0
-        self._stop = threading.Event()
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Sample from now on until the block ends."""
-        thread = threading.Thread(target=self._sample, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            thread.join()
-
-    def _sample(self) -> None:
-        while not self._stop.wait(SAMPLED):
-            self.peak = max(self.peak, sum(map(_resident, _family(os.getpid()))))
-
-
-def _family(process: int) -> list[int]:
-    """A process and its descendants."""
-    family = [process]
-    for parent in family:
-        for children in Path(f"/proc/{parent}/task").glob("*/children"):
-            family += map(int, _read(children).split())
-    return family
-
-
-def _resident(process: int) -> int:
-    """A process's proportional set size, in bytes."""
-    sizes = dict(line.split(":") for line in _read(Path(f"/proc/{process}/smaps_rollup")).splitlines()[1:])
-    return int(sizes["Pss"].removesuffix("kB")) * 1024 if "Pss" in sizes else 0
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text()
-    except OSError:  # it has ended since
-        return ""
 
 
 def timed(work: Callable[[], Result]) -> tuple[float, Result]:
