@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedrel.extractors import kernels
-from fedrel.extractors.bags import bag_of_sentence, sentence_probabilities
+from fedrel.extractors.bags import HEADS, bag_of_sentence, sentence_probabilities
 from fedrel.extractors.batch import Batch
 from fedrel.extractors.dropout import dropout
 from fedrel.extractors.pcnn import PCNN
@@ -172,8 +174,11 @@ def test_nothing_hides_a_nan() -> None:
     assert pcnn.encode(batch)[0].isnan().any()
     with torch.no_grad():
         assert pcnn.encode(batch)[0].isnan().any()
-    losses = pcnn.fit(batch, [np.arange(5)], batch_size=5, lr=0.1, weight_decay=0.0, seed=0)
-    assert np.isnan(losses[0])
+    bags = random_batch(0, [2, 3])
+    for head, one in (("none", batch), ("one", bags)):
+        orders_ = [np.arange(len(one.labels))]
+        losses = pcnn.fit(one, orders_, batch_size=5, lr=0.1, weight_decay=0.0, seed=0, head=head).losses
+        assert np.isnan(losses[0])
 
 
 # Scoring.
@@ -274,26 +279,44 @@ def orders(bags: int) -> list[np.ndarray]:
 
 
 def steps(batch: Batch) -> Iterator[Batch]:
-    """The sentences of each step, in order, each a bag of its own."""
+    """The bags of each step, in order."""
     bag = bag_of_sentence(batch)
     for order in orders(len(batch.labels)):
         for begin in range(0, len(order), BATCH_SIZE):
-            chosen = [(bag == number).nonzero().squeeze(1) for number in order[begin : begin + BATCH_SIZE]]
-            yield batch.take(torch.cat(chosen))
+            bags = order[begin : begin + BATCH_SIZE]
+            sentences = [(bag == number).nonzero().squeeze(1) for number in bags]
+            bounds = torch.tensor([0, *map(len, sentences)]).cumsum(0)
+            yield dataclasses.replace(
+                batch.take(torch.cat(sentences)), bags=bounds, labels=batch.labels[torch.from_numpy(bags)]
+            )
+
+
+def likeliest(pcnn: PCNN, batch: Batch, table: torch.Tensor) -> torch.Tensor:
+    """ONE's choice, bag by bag."""
+    chosen = []
+    for label, (begin, end) in zip(batch.labels, pairwise(batch.bags.tolist()), strict=True):
+        vectors = slow.encode(pcnn, batch.take(torch.arange(begin, end)), table)
+        chosen.append(begin + pcnn.classifier(vectors).softmax(1)[:, label].argmax())
+    return torch.stack(chosen)
 
 
 def trajectory_in_float64(
-    batch: Batch, lr: float, decay: float, seed: int, **options: object
-) -> tuple[dict[str, np.ndarray], list[float]]:
-    """The weights and losses of torch.optim.SGD on dense weights, under the kernel's own dropout masks."""
+    batch: Batch, lr: float, decay: float, seed: int, head: str = "none", **options: object
+) -> tuple[dict[str, np.ndarray], list[float], np.ndarray]:
+    """The weights, the losses and how often each sentence was trained on.
+
+    By torch.optim.SGD on dense weights, under the kernel's own dropout masks.
+    """
     from fedrel.extractors.kernels.chance import kept
 
     pcnn = model(torch.float64, **options)
     table = torch.nn.Parameter(pcnn.words.dense())
     others = [weight for weight in pcnn.parameters() if weight.requires_grad]
     optimiser = torch.optim.SGD([table, *others], lr=lr, weight_decay=decay)
-    losses = []
-    for number, one in enumerate(steps(batch)):
+    losses, times = [], np.zeros(len(batch.head), int)
+    for number, step in enumerate(steps(batch)):
+        one = step.take(likeliest(pcnn, step, table) if head == "one" else torch.arange(len(step.head)))
+        np.add.at(times, one.rows - batch.rows[0], 1)
         vectors = slow.encode(pcnn, one, table)
         mask = torch.from_numpy(kept(seed, number, *vectors.shape, pcnn.dropout))
         logits = pcnn.classifier(vectors * mask / (1 - pcnn.dropout))
@@ -302,30 +325,38 @@ def trajectory_in_float64(
         loss.backward()
         optimiser.step()
         losses.append(loss.item())
-    return pcnn.state() | {"words.weight": table.detach().numpy()}, losses
+    return pcnn.state() | {"words.weight": table.detach().numpy()}, losses, times
 
 
+@pytest.mark.parametrize("head", ["none", "one"])
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 @pytest.mark.parametrize("decay", [0.0, 1e-2])
 @pytest.mark.parametrize("bias", [True, False])
-def test_thirty_steps_are_float64s(rate: float, decay: float, bias: bool) -> None:
+def test_thirty_steps_are_float64s(head: str, rate: float, decay: float, bias: bool) -> None:
     batch = random_batch(9, SIZES)
-    expected, expected_losses = trajectory_in_float64(batch, 0.3, decay, 11, dropout=rate, bias=bias)
+    expected, expected_losses, expected_times = trajectory_in_float64(
+        batch, 0.3, decay, 11, head, dropout=rate, bias=bias
+    )
     pcnn = model(dropout=rate, bias=bias)
-    losses = pcnn.fit(batch, orders(len(SIZES)), batch_size=BATCH_SIZE, lr=0.3, weight_decay=decay, seed=11)
+    settings_ = {"batch_size": BATCH_SIZE, "lr": 0.3, "weight_decay": decay, "seed": 11}
+    losses, times = pcnn.fit(batch, orders(len(SIZES)), **settings_, head=head)  # type: ignore[arg-type]
     assert len(losses) == 30
+    assert times.tolist() == expected_times.tolist()
     np.testing.assert_allclose(losses, expected_losses, atol=1e-5)
     for name, array in pcnn.state().items():
         np.testing.assert_allclose(array, expected[name], atol=1e-5, err_msg=name)
 
 
-def test_fit_is_a_loop_over_the_graph() -> None:
+@pytest.mark.parametrize("head", ["none", "one"])
+def test_fit_is_a_loop_over_the_graph(head: str) -> None:
     batch = random_batch(9, SIZES)
     fitted, looped = model(), model()
-    losses = fitted.fit(batch, orders(len(SIZES)), batch_size=BATCH_SIZE, lr=0.3, weight_decay=1e-2, seed=0)
+    settings_ = {"batch_size": BATCH_SIZE, "lr": 0.3, "weight_decay": 1e-2, "seed": 0}
+    losses = fitted.fit(batch, orders(len(SIZES)), **settings_, head=head).losses  # type: ignore[arg-type]
     optimiser = SGD(looped, lr=0.3, weight_decay=1e-2)
     for number, one in enumerate(steps(batch)):
-        loss = torch.nn.functional.cross_entropy(looped.classifier(looped.encode(one)), one.labels)
+        reading = HEADS[head].read(looped, one, None)
+        loss = torch.nn.functional.cross_entropy(reading.logits, reading.labels)
         assert loss.item() == pytest.approx(losses[number], abs=1e-5)
         loss.backward()
         optimiser.step()
@@ -369,7 +400,7 @@ def test_the_gap_between_sentences_stays_zero() -> None:
 
 def test_decay_to_almost_nothing_stays_exact() -> None:
     batch = random_batch(9, SIZES)
-    expected, _ = trajectory_in_float64(batch, 0.5, 1.0, 0)  # 2 ** -30 is well below the smallest scale
+    expected, *_ = trajectory_in_float64(batch, 0.5, 1.0, 0)  # 2 ** -30 is well below the smallest scale
     pcnn = model()
     pcnn.fit(batch, orders(len(SIZES)), batch_size=BATCH_SIZE, lr=0.5, weight_decay=1.0, seed=0)
     assert 1e-6 < pcnn.words.scale <= 1
@@ -380,7 +411,8 @@ def test_decay_to_almost_nothing_stays_exact() -> None:
 def test_no_epochs_change_nothing() -> None:
     pcnn = model()
     before = pcnn.state()
-    assert len(pcnn.fit(random_batch(0, [1]), [], batch_size=4, lr=0.1, weight_decay=0.1, seed=0)) == 0
+    fitted = pcnn.fit(random_batch(0, [1]), [], batch_size=4, lr=0.1, weight_decay=0.1, seed=0)
+    assert len(fitted.losses) == 0 and fitted.times.tolist() == [0]
     assert all((array == before[name]).all() for name, array in pcnn.state().items())
 
 
@@ -389,7 +421,7 @@ def test_the_same_bits_again_and_on_two_threads() -> None:
 
     def work(_: int) -> list[bytes]:
         pcnn = model(dropout=0.5, filters=40)
-        losses = pcnn.fit(batch, [np.arange(40)] * 8, batch_size=8, lr=0.1, weight_decay=1e-3, seed=5)
+        losses = pcnn.fit(batch, [np.arange(40)] * 8, batch_size=8, lr=0.1, weight_decay=1e-3, seed=5).losses
         with torch.no_grad():
             scores = sentence_probabilities(pcnn, batch)
         pcnn.encode(batch).square().sum().backward()
@@ -423,7 +455,7 @@ def test_dropout_keeps_what_it_should(rate: float) -> None:
 def test_dropout_has_torchs_scale() -> None:
     """Without a step's moving them, the losses of many masks have the mean that torch's masks have."""
     batch, pcnn = random_batch(9, [1] * 40), model(dropout=0.5, filters=40)
-    losses = pcnn.fit(batch, [np.arange(40)] * 200, batch_size=40, lr=0.0, weight_decay=0.0, seed=1)
+    losses = pcnn.fit(batch, [np.arange(40)] * 200, batch_size=40, lr=0.0, weight_decay=0.0, seed=1).losses
     generator = torch_generator(0, "dropout")
     with torch.no_grad():
         vectors = pcnn.encode(batch)
@@ -446,7 +478,7 @@ def test_without_numba_plain_torch_does_the_work(monkeypatch: pytest.MonkeyPatch
     kernels.available.cache_clear()
     try:
         pcnn = model()
-        assert not pcnn.can_fit()
+        assert not pcnn.can_fit("none")
         vectors = pcnn.encode(batch)
         assert "Encode" not in type(vectors.grad_fn).__name__
         torch.testing.assert_close(vectors, fast)
@@ -458,15 +490,15 @@ def test_without_numba_plain_torch_does_the_work(monkeypatch: pytest.MonkeyPatch
 
 
 def test_fit_is_for_plain_float32_on_the_cpu() -> None:
-    assert model().can_fit()
-    assert not model(torch.float64).can_fit()
+    assert model().can_fit("none")
+    assert not model(torch.float64).can_fit("none")
     frozen = model()
     frozen.filters.requires_grad_(False)
-    assert not frozen.can_fit()
+    assert not frozen.can_fit("none")
     corrected = model()
     corrected.begin(corrected.state())
     corrected.words.correct(0.1, None, None)
-    assert not corrected.can_fit()
+    assert not corrected.can_fit("none")
 
 
 def test_a_copied_model_has_a_table_of_its_own() -> None:

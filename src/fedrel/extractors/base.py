@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,13 @@ from fedrel.federation.weights import Rows, Weights
 
 if TYPE_CHECKING:
     from fedrel.extractors.bags import Reading
+
+
+class Fitted(NamedTuple):
+    """What is to be known of training that was done at once."""
+
+    losses: npt.NDArray[np.float64]  # of each step
+    times: npt.NDArray[np.int64]  # [S] how often each sentence was trained on
 
 
 class Extractor(nn.Module, ABC):
@@ -64,8 +71,8 @@ class Extractor(nn.Module, ABC):
         """What training makes small: the cross-entropy, where an example has one relation."""
         return nn.functional.cross_entropy(logits, labels)
 
-    def can_fit(self) -> bool:
-        """Whether `fit` does what training on plain cross-entropy would do."""
+    def can_fit(self, head: str) -> bool:
+        """Whether `fit` does what training on a bag head's cross-entropy would do."""
         return False
 
     def fit(
@@ -77,8 +84,9 @@ class Extractor(nn.Module, ABC):
         lr: float,
         weight_decay: float,
         seed: int,
-    ) -> npt.NDArray[np.float64]:
-        """Train on plain cross-entropy with plain SGD, an epoch in each of these orders of the bags: all losses."""
+        head: str,
+    ) -> Fitted:
+        """Train on a bag head's cross-entropy with plain SGD, an epoch in each of these orders of the bags."""
         raise NotImplementedError
 
     def shapes(self) -> dict[str, tuple[int, ...]]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from fedrel.errors import UserError
 from fedrel.extractors import kernels
-from fedrel.extractors.base import Extractor
+from fedrel.extractors.base import Extractor, Fitted
 from fedrel.extractors.batch import Batch
 from fedrel.extractors.piecewise import convolve_and_pool, lay_out
 from fedrel.extractors.rows import RowEmbedding
@@ -98,11 +98,11 @@ class PCNN(Extractor):
             self._table = Table()
         return self._table.encode(self, batch, self._state())
 
-    def can_fit(self) -> bool:
+    def can_fit(self, head: str) -> bool:
         """Whether `fit` does what training would do: kernels can run, and nothing is frozen or corrected."""
         dense = (self.head_positions, self.tail_positions, self.filters, self.filters_bias)
         trained = all(weight.requires_grad for weight in (*dense, *self.classifier.parameters()))
-        return trained and not self._is_corrected() and self._has_kernels()
+        return head in ("none", "one") and trained and not self._is_corrected() and self._has_kernels()
 
     def fit(
         self,
@@ -113,16 +113,17 @@ class PCNN(Extractor):
         lr: float,
         weight_decay: float,
         seed: int,
-    ) -> npt.NDArray[np.float64]:
-        """Train on plain cross-entropy, as `HEADS["none"]` and `SGD` do, many times as fast: each step's loss.
+        head: str = "none",
+    ) -> Fitted:
+        """Train on plain cross-entropy, as `HEADS[head]` and `SGD` do, many times as fast.
 
         `orders` are the orders of the bags, one for each epoch; a step takes `batch_size` of them, an epoch's
-        last one what is left, and its loss is the mean over their sentences. Dropout is not drawn from a torch
-        generator: it follows from `seed`, as `kernels.chance.kept` shows.
+        last one what is left, and its loss is the mean over their sentences, or over those chosen. Dropout is
+        not drawn from a torch generator: it follows from `seed`, as `kernels.chance.kept` shows.
         """
         from fedrel.extractors.kernels.fitting import fit
 
-        return fit(self, batch, orders, batch_size, lr, weight_decay, seed)
+        return fit(self, batch, orders, batch_size, lr, weight_decay, seed, head)
 
     def _has_kernels(self) -> bool:
         return self.filters.dtype is torch.float32 and self.filters.is_cpu and kernels.available()

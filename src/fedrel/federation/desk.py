@@ -90,17 +90,18 @@ class Desk:
         """Gather bags from the corpus."""
         return self.materials.inputs.batch(bags, self.training.device)
 
-    def can_fit(self) -> bool:
-        """Whether the extractor's own kernels train as the config asks, where a method does not ask for more."""
+    def can_fit(self, head: str) -> bool:
+        """Whether the extractor's own kernels train a bag head as the config asks, if a method asks for no more."""
         training = self.training
         plain = training.optimiser == "sgd" and training.clip is None and not training.warmup
-        return plain and self.extractor.can_fit()
+        return plain and self.extractor.can_fit(head)
 
     def trains_by_kernels(self) -> bool:
         """Whether they do all of a site's training, so that it hardly needs the interpreter."""
         from fedrel.methods.fedavg import FedAvg
 
-        return isinstance(self.method, FedAvg) and self.method.is_plain() and self.can_fit()
+        method = self.method
+        return isinstance(method, FedAvg) and method.is_plain() and self.can_fit(method.train_head)
 
     def unpack(self, phase: str, arrays: Arrays) -> dict[type[Message], Message]:
         """The messages of a request; arrays are named `Kind.field`."""

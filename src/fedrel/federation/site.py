@@ -219,25 +219,26 @@ class Site:
             for which in shuffled(len(bags), training.batch_size, shuffle, lengths):
                 yield self._desk.batch(bags.take(which))
 
-    def fit(self, bags: Bags) -> bool:
-        """All E epochs of plain cross-entropy at once, by the extractor's own kernels; False where it has none."""
+    def fit(self, bags: Bags, head: str) -> bool:
+        """All E epochs of a head's cross-entropy at once, by the extractor's kernels; False where it has none."""
         import torch
 
         training = self._desk.training
-        if self._correction or not self._desk.can_fit():
+        if self._correction or not self._desk.can_fit(head):
             return False
         shuffle = numpy_generator(self._desk.seed, "shuffle", self.round, self.number)
         batch = self._desk.batch(bags)
-        losses = self.extractor.fit(
+        fitted = self.extractor.fit(
             batch,
             [shuffle.permutation(len(bags)) for _ in range(training.epochs)],
             batch_size=training.batch_size,
             lr=training.learning_rate_in(self.round),
             weight_decay=training.weight_decay,
             seed=derive(self._desk.seed, "dropout", self.round, self.number),
+            head=head,
         )
-        self._losses += losses.tolist()
-        self.journal.trained(batch, torch.full((len(batch.rows),), float(training.epochs)))
+        self._losses += fitted.losses.tolist()
+        self.journal.trained(batch, torch.from_numpy(fitted.times))
         return True
 
     @cached_property

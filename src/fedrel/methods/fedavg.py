@@ -85,16 +85,15 @@ class FedAvg(Method):
         site.begin(site.received(Model).weights)
         site.correct(self.correction(site))
         examples = self.examples(site)
-        if not (self.is_plain() and site.fit(examples)):
+        if not (self.is_plain() and site.fit(examples, self.train_head)):
             for batch in site.batches(examples):
                 site.step(self.loss(site, batch, site.read(self.train_head, batch)))
         return len(examples.rows)
 
     @classmethod
     def is_plain(cls) -> bool:
-        """Whether training is cross-entropy over sentences and nothing else, so that kernels may do it at once."""
-        own = (cls.loss, cls.logits, cls.correction)
-        return cls.train_head == "none" and own == (FedAvg.loss, FedAvg.logits, FedAvg.correction)
+        """Whether training is a bag head's cross-entropy and nothing else, so that kernels may do it at once."""
+        return (cls.loss, cls.logits, cls.correction) == (FedAvg.loss, FedAvg.logits, FedAvg.correction)
 
     def examples(self, site: Site) -> Bags:
         """What the site trains on: all its bags."""

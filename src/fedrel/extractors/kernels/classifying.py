@@ -31,6 +31,7 @@ class Desk(NamedTuple):
     turned: Floats  # [units, n up to whole panels] the same, transposed
     logits: Floats  # [relations and a tile's rows, n up to whole panels]; then the loss's gradient of them
     gradient: Floats  # [n and a tile's rows, units] of the maxima
+    likely: Floats  # [n] the probability of each sentence's label
 
 
 @inner
@@ -53,14 +54,8 @@ def enter(best: Floats, count: int, seed: int, step: int, dropout: float, desk: 
 @inner
 def classify(labels: Ints, classifier: Classifier, desk: Desk, shape: Shape) -> float:
     """The mean cross-entropy of what has entered; its gradient of the logits takes the logits' place."""
-    count, columns, relations = len(labels), desk.turned.shape[1], classifier.relations
-    left = Matrix(classifier.weight, 0, classifier.weight.shape[1], 1)
-    right, result = Matrix(desk.turned, 0, columns, COLUMNS), Matrix(desk.logits, 0, columns, 1)
-    whole_panels = -(-count // COLUMNS) * COLUMNS
-    multiply(left, right, result, relations, whole_panels, 3 * shape.filters, 1.0, 0.0)
-    for relation in range(len(classifier.bias)):
-        for sentence in range(count):
-            desk.logits[relation, sentence] += classifier.bias[relation]
+    count, relations = len(labels), classifier.relations
+    _find_logits(count, classifier, desk, shape)
     loss, each = 0.0, np.float32(1) / np.float32(count)
     for sentence in range(count):
         largest = desk.logits[0, sentence]
@@ -76,6 +71,31 @@ def classify(labels: Ints, classifier: Classifier, desk: Desk, shape: Shape) -> 
             desk.logits[relation, sentence] *= each / total
         desk.logits[labels[sentence], sentence] -= each
     return loss / count
+
+
+@inner
+def find_likelihoods(labels: Ints, classifier: Classifier, desk: Desk, shape: Shape) -> None:
+    """The probability of each sentence's label, by what has entered."""
+    _find_logits(len(labels), classifier, desk, shape)
+    for sentence in range(len(labels)):
+        largest, total = desk.logits[0, sentence], np.float32(0)
+        for relation in range(classifier.relations):
+            largest = max(largest, desk.logits[relation, sentence])
+        for relation in range(classifier.relations):
+            total += np.exp(desk.logits[relation, sentence] - largest)
+        desk.likely[sentence] = np.exp(desk.logits[labels[sentence], sentence] - largest) / total
+
+
+@inner
+def _find_logits(count: int, classifier: Classifier, desk: Desk, shape: Shape) -> None:
+    columns = desk.turned.shape[1]
+    left = Matrix(classifier.weight, 0, classifier.weight.shape[1], 1)
+    right, result = Matrix(desk.turned, 0, columns, COLUMNS), Matrix(desk.logits, 0, columns, 1)
+    whole_panels = -(-count // COLUMNS) * COLUMNS
+    multiply(left, right, result, classifier.relations, whole_panels, 3 * shape.filters, 1.0, 0.0)
+    for relation in range(len(classifier.bias)):
+        for sentence in range(count):
+            desk.logits[relation, sentence] += classifier.bias[relation]
 
 
 @inner
@@ -114,4 +134,5 @@ def desk(shape: Shape, relations: int, sentences: int) -> Desk:
         turned=room("desk.turned", (units, columns)),
         logits=room("desk.logits", (relations + ROWS, columns)),
         gradient=room("desk.gradient", (sentences + ROWS, units)),
+        likely=room("desk.likely", (sentences,)),
     )

@@ -1,7 +1,7 @@
 """Training on plain cross-entropy without a graph: step after step of SGD in one kernel.
 
-It does what `HEADS["none"]`, `RowEmbedding` and `SGD` do together. All that a batch needs stays in the cache from
-its first product to its last update.
+It does what `HEADS["none"]` or `HEADS["one"]`, `RowEmbedding` and `SGD` do together. All that a batch needs stays
+in the cache from its first product to its last update.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedrel.extractors.kernels.choosing import choose
 from fedrel.extractors.kernels.classifying import Classifier, Desk, classify, descend, enter, go_back
 from fedrel.extractors.kernels.compiling import inner, kernel
 from fedrel.extractors.kernels.layout import Lines, Panels, Places, Shape, Text
@@ -35,7 +36,10 @@ class Weights(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What to train on: step i on sentences order[steps[i]:steps[i + 1]] of all there are."""
+    """What to train on: step i on sentences order[steps[i]:steps[i + 1]] of all there are.
+
+    If there are bags, on the likeliest sentence of each: bag b is order[bags[b]:bags[b + 1]].
+    """
 
     words: Ints  # [T]
     starts: Ints  # [S + 1]
@@ -44,6 +48,7 @@ class Plan(NamedTuple):
     labels: Ints  # [S]
     order: Ints
     steps: Ints
+    bags: Ints  # [bags of all steps + 1], or [0]
 
 
 class Settings(NamedTuple):
@@ -61,6 +66,7 @@ class Room(NamedTuple):
     filters: Floats  # [filters, window * pitch]
     classifier: Floats  # [relations and a tile's rows, units]
     text: Text
+    numbers: Ints  # [n] which sentences these are of all
     labels: Ints  # [n]
     slot: npt.NDArray[np.int32]  # [vocabulary] a word's number in this step; -1 between steps
     used: Ints  # [distinct words] the words by number
@@ -80,10 +86,13 @@ class Room(NamedTuple):
 @kernel
 def train(
     plan: Plan, weights: Weights, scale: float, settings: Settings, room: Room,
-    losses: npt.NDArray[np.float64], shape: Shape,
+    losses: npt.NDArray[np.float64], times: Ints, shape: Shape,
 ) -> float:  # fmt: skip
-    """Take all steps. The losses are filled; what comes back is the new scale of the words' rows."""
-    decay, given = 1 - settings.rate * settings.weight_decay, weights
+    """Take all steps: the new scale of the words' rows.
+
+    The losses are filled, and to each sentence's `times` is added how often it is trained on.
+    """
+    decay, given, bag = 1 - settings.rate * settings.weight_decay, weights, 0
     weights = _spread(given, room, shape)
     for step in range(len(losses)):
         text, labels, words = _gather(plan, step, weights.words, scale, room, shape)
@@ -93,6 +102,17 @@ def train(
         convolve_and_pool(
             text, room.vectors, words, room.panels, room.lines, room.places, room.best, room.where, shape
         )
+        if len(plan.bags):
+            first = bag
+            while plan.bags[bag] < plan.steps[step + 1]:
+                bag += 1
+            count = choose(
+                plan.bags[first : bag + 1], text, room.numbers, labels, room.best, room.where,
+                weights.classifier, room.desk, shape,
+            )  # fmt: skip
+            text, labels = Text(text.rows, text.starts, text.head[:count], text.tail[:count]), labels[:count]
+        for number in range(len(labels)):
+            times[room.numbers[number]] += 1
         enter(room.best, len(labels), settings.seed, step, settings.dropout, room.desk, shape)
         losses[step] = classify(labels, weights.classifier, room.desk, shape)
 
@@ -104,7 +124,7 @@ def train(
             room.moves, shape,
         )  # fmt: skip
         _move_filters(weights, decay, room, shape)
-        scale = _move_inputs(text, words, weights, decay, scale, room, shape)
+        scale = _move_inputs(text, weights, decay, scale, room, shape)
     _gather_in(weights, given, shape)
     return scale
 
@@ -161,7 +181,7 @@ def _gather(
             at += 1
         text.starts[number + 1] = at
         text.head[number], text.tail[number] = plan.head[sentence], plan.tail[sentence]
-        labels[number] = plan.labels[sentence]
+        room.numbers[number], labels[number] = sentence, plan.labels[sentence]
     for row in range(words):
         word = room.used[row]
         room.slot[word] = -1
@@ -182,9 +202,7 @@ def _move_filters(weights: Weights, decay: float, room: Room, shape: Shape) -> N
 
 
 @inner
-def _move_inputs(
-    text: Text, words: int, weights: Weights, decay: float, scale: float, room: Room, shape: Shape
-) -> float:
+def _move_inputs(text: Text, weights: Weights, decay: float, scale: float, room: Room, shape: Shape) -> float:
     """Move the vectors of distances and words; the words' decay is in their scale, which comes back."""
     scale *= decay
     if abs(scale) < _SMALLEST_SCALE:
@@ -200,6 +218,7 @@ def _move_inputs(
             word = room.used[text.rows[text.starts[sentence] + token]]
             to_head = min(max(token - text.head[sentence], -reach), reach) + reach
             to_tail = min(max(token - text.tail[sentence], -reach), reach) + reach
+            weights.touched[word] = True
             for k in range(shape.word):
                 weights.words[word, k] += room.moves[at, k] * stretched
             for k in range(shape.position):
@@ -207,8 +226,6 @@ def _move_inputs(
                 weights.tail[to_tail, k] += room.moves[at, shape.word + shape.position + k]
             at += 1
         at += shape.window // 2
-    for row in range(words):
-        weights.touched[room.used[row]] = True
     for k in range(shape.word):
         weights.words[0, k] = 0  # the gap between sentences, which is never trained
     return scale

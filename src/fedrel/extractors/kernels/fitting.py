@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from fedrel.extractors.base import Fitted
 from fedrel.extractors.batch import Batch
 from fedrel.extractors.kernels import layout
 from fedrel.extractors.kernels.classifying import Classifier, desk
@@ -33,21 +34,22 @@ def fit(
     lr: float,
     weight_decay: float,
     seed: int,
-) -> npt.NDArray[np.float64]:
+    head: str,
+) -> Fitted:
     """`PCNN.fit`."""
     shape, weights = layout.shape_of(pcnn), _weights(pcnn)
     vocabulary, relations = len(weights.words), weights.classifier.relations
-    steps, sizes = plan(batch, orders, batch_size, vocabulary, relations)
-    losses = np.empty(len(steps.steps) - 1)
-    if not len(losses):
-        return losses
+    steps, sizes = plan(batch, orders, batch_size, vocabulary, relations, one=head == "one")
+    fitted = Fitted(np.empty(len(steps.steps) - 1), np.zeros(len(batch.head), np.int64))
+    if not len(fitted.losses):
+        return fitted
     space = kept(
         (shape, vocabulary, relations), sizes, lambda most: _room(shape, vocabulary, relations, most)
     )
     settings = Settings(float(lr), float(weight_decay), float(pcnn.dropout), int(seed))
-    pcnn.words.scale = train(steps, weights, float(pcnn.words.scale), settings, space, losses, shape)
+    pcnn.words.scale = train(steps, weights, float(pcnn.words.scale), settings, space, *fitted, shape)
     torch.autograd.graph.increment_version(list(pcnn._weights.values()))
-    return losses
+    return fitted
 
 
 def _weights(pcnn: PCNN) -> Weights:
@@ -78,6 +80,7 @@ def _room(shape: Shape, vocabulary: int, relations: int, most: Sizes) -> Room:
             head=room("text.head", (sentences,), np.int64),
             tail=room("text.tail", (sentences,), np.int64),
         ),
+        numbers=room("numbers", (sentences,), np.int64),
         labels=room("labels", (sentences,), np.int64),
         slot=room("slot", (vocabulary,), np.int32, fill=-1),
         used=room("used", (words,), np.int64),

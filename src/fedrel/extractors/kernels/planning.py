@@ -14,9 +14,12 @@ from fedrel.extractors.kernels.vectors import Ints
 
 
 def plan(
-    batch: Batch, orders: Sequence[Ints], batch_size: int, vocabulary: int, relations: int
+    batch: Batch, orders: Sequence[Ints], batch_size: int, vocabulary: int, relations: int, *, one: bool
 ) -> tuple[Plan, Sizes]:
-    """The sentences of every step: those of `batch_size` bags, in each epoch's order of all bags."""
+    """The sentences of every step: those of `batch_size` bags, in each epoch's order of all bags.
+
+    `one`: of each bag, one sentence is to be trained on.
+    """
     words, starts, head, tail, bags, labels = (
         tensor.contiguous().numpy()
         for tensor in (batch.words, batch.starts, batch.head, batch.tail, batch.bags, batch.labels)
@@ -25,7 +28,8 @@ def plan(
     order, steps, of_sentences, sizes = _lay_out(
         of_bags, bags, labels, starts, words, batch_size, vocabulary, relations
     )
-    return Plan(words, starts, head, tail, of_sentences, order, steps), Sizes(*sizes)
+    bounds = np.concatenate([[0], np.cumsum(np.diff(bags)[of_bags.ravel()])]) if one else order[:0]
+    return Plan(words, starts, head, tail, of_sentences, order, steps, bounds), Sizes(*sizes)
 
 
 @kernel
