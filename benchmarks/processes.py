@@ -15,8 +15,9 @@ TICKS = os.sysconf("SC_CLK_TCK")
 class Memory:
     """The peak of the proportional set sizes of this process and all that descend from it, summed."""
 
-    def __init__(self) -> None:
+    def __init__(self, every: float = SAMPLED) -> None:
         self.peak = 0
+        self._every = every
         self._stop = threading.Event()
 
     @contextmanager
@@ -31,7 +32,7 @@ class Memory:
             thread.join()
 
     def _sample(self) -> None:
-        while not self._stop.wait(SAMPLED):
+        while not self._stop.wait(self._every):
             self.peak = max(self.peak, sum(map(_resident, family(os.getpid()))))
 
 

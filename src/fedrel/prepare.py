@@ -30,7 +30,7 @@ from fedrel.data.readers import RELATIONS, SOURCED, reader
 from fedrel.data.relations import RelationMap, read_relations, relations_of
 from fedrel.data.splits import sample, split_by_pair, without_duplicates
 from fedrel.data.vectors import Vectors, Vocabulary, packaged_glove, read_vectors, vocabulary_from_corpus
-from fedrel.data.world import World, WorldConfig
+from fedrel.data.world import World, WorldConfig, relation_names
 from fedrel.document_config import DocumentData, DocumentSection
 from fedrel.errors import UserError
 from fedrel.extractors.inputs import Inputs, WordInputs
@@ -262,9 +262,8 @@ def world_config(section: WorldData) -> WorldConfig:
 
 def _world(section: WorldData, progress: Progress | None) -> Dataset:
     config = world_config(section)
-    world = World(config)
     options = {"world": WORLD_VERSION, **asdict(config)}
-    corpus = cached([], options, world.relations, world.instances, progress)
+    corpus = cached([], options, relation_names(config), lambda: World(config).instances(), progress)
     return Dataset(corpus, corpus.rows(TRAIN), corpus.rows(DEV), corpus.rows(TEST))
 
 

@@ -72,8 +72,8 @@ def vocabulary_from_corpus(corpus: Corpus, rows: NDArray[np.int64], min_count: i
     counts = np.bincount(tokens, minlength=len(corpus.words))
     names = {name[slice(*span)] for name in map(str.lower, corpus.names) for span in tokenise(name)}
     ranked = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts >= max(min_count, 1))]
-    words = (corpus.words[int(word)] for word in ranked)
-    return Vocabulary(tuple(word for word in words if word not in names))
+    words = list(corpus.words)  # all at once: one by one they take several times as long
+    return Vocabulary(tuple(word for word in map(words.__getitem__, ranked.tolist()) if word not in names))
 
 
 def read_vectors(path: Path, dimension: int | None = None) -> Vectors:

@@ -39,13 +39,18 @@ _CHUNK = 8192  # sentences that share a generator; part of what a seed means
 _LENGTH_SPREAD = 0.4  # sigma of the lognormal sentence length
 
 
+def relation_names(config: WorldConfig) -> tuple[str, ...]:
+    """A world's relations, `NA` first: known before it is made, which takes seconds for a large one."""
+    return (NA, *(relation.name for relation in RELATIONS[: config.relations - 1]))
+
+
 class World:
     """One made-up world. Names and pairs are in memory; sentences are written as they are asked for."""
 
     def __init__(self, config: WorldConfig) -> None:
         self.config = config
         self._relations, styles = RELATIONS[: config.relations - 1], STYLES[: config.styles]
-        self.relations: tuple[str, ...] = (NA, *(relation.name for relation in self._relations))
+        self.relations = relation_names(config)
         self.styles: tuple[str, ...] = tuple(style.name for style in styles)
         sizes = split_sizes(config)
         labels, topics = draw_topics(sizes, len(self._relations), numpy_generator(config.seed, "topics"))
