@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -526,6 +527,21 @@ def test_the_first_use_says_that_it_compiles_and_keeps_the_result(tmp_path: Path
     drawn, said = draw(NUMBA_CACHE_DIR=str(tmp_path))
     assert "compiling PCNN's kernels" in said
     assert draw(NUMBA_CACHE_DIR=str(tmp_path)) == (drawn, "")
+
+
+@pytest.mark.slow
+def test_nothing_but_the_temporary_folder_can_be_written(tmp_path: Path) -> None:
+    """As with a read-only installation and home. (Files stand where folders should: that stops root, too.)"""
+    nowhere = tmp_path / "file"
+    nowhere.touch()
+    package = Path(kernels.__file__).parents[2]
+    copied = shutil.copytree(package, tmp_path / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+    (copied / "extractors" / "kernels" / "__pycache__").touch()
+    drawn, _ = draw()
+    unwritable = {name: str(nowhere / "folder") for name in ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR")}
+    found, said = draw(**unwritable, FEDREL_CACHE=str(nowhere / "folder"), PYTHONPATH=str(tmp_path))
+    assert found == drawn
+    assert "compiling PCNN's kernels" in said and "cannot keep" in said
 
 
 def test_kernels_need_no_folder_to_be_kept_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
