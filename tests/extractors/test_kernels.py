@@ -308,18 +308,19 @@ def trajectory_in_float64(
 
     By torch.optim.SGD on dense weights, under the kernel's own dropout masks.
     """
-    from fedrel.extractors.kernels.chance import kept
+    from fedrel.extractors.dropout import step_seeds, units_kept
 
     pcnn = model(torch.float64, **options)
     table = torch.nn.Parameter(pcnn.words.dense())
     others = [weight for weight in pcnn.parameters() if weight.requires_grad]
     optimiser = torch.optim.SGD([table, *others], lr=lr, weight_decay=decay)
     losses, times = [], np.zeros(len(batch.head), int)
-    for number, step in enumerate(steps(batch)):
+    generator = torch.Generator().manual_seed(seed)
+    for step in steps(batch):
         one = step.take(likeliest(pcnn, step, table) if head == "one" else torch.arange(len(step.head)))
         np.add.at(times, one.rows - batch.rows[0], 1)
         vectors = slow.encode(pcnn, one, table)
-        mask = torch.from_numpy(kept(seed, number, *vectors.shape, pcnn.dropout))
+        mask = units_kept(int(step_seeds(generator, 1)), *vectors.shape, pcnn.dropout)
         logits = pcnn.classifier(vectors * mask / (1 - pcnn.dropout))
         loss = torch.nn.functional.cross_entropy(logits, one.labels)
         optimiser.zero_grad()
@@ -438,19 +439,15 @@ def test_the_same_bits_again_and_on_two_threads() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.9])
-def test_dropout_keeps_what_it_should(rate: float) -> None:
-    from fedrel.extractors.kernels.chance import kept
+@pytest.mark.parametrize("seed", [0, 3, 2**31, 2**62 - 1])
+def test_kernels_drop_the_units_that_tensors_do(rate: float, seed: int) -> None:
+    from fedrel.extractors.dropout import units_kept
+    from fedrel.extractors.kernels.chance import draw_kept
 
-    mask = kept(3, 7, 2000, 690, rate)
-    spread = np.sqrt(rate * (1 - rate))
-    assert abs(mask.mean() - (1 - rate)) <= 5 * spread / np.sqrt(mask.size)
-    for axis, many in ((0, 2000), (1, 690)):  # no unit and no sentence is favoured
-        assert (abs(mask.mean(axis) - (1 - rate)) <= 6 * spread / np.sqrt(many)).all()
-    if rate:
-        for other in (kept(3, 8, 2000, 690, rate), kept(4, 7, 2000, 690, rate), np.roll(mask, 1, 0)):
-            both = (mask & other).mean()
-            assert abs(both - (1 - rate) ** 2) <= 5 / np.sqrt(mask.size)
-    np.testing.assert_array_equal(mask, kept(3, 7, 2000, 690, rate))
+    masks = np.empty((40, 690), np.bool_)
+    for sentence, mask in enumerate(masks):
+        draw_kept(seed, sentence, rate, mask)
+    np.testing.assert_array_equal(masks, units_kept(seed, 40, 690, rate).numpy())
 
 
 def test_dropout_has_torchs_scale() -> None:
@@ -512,7 +509,13 @@ def test_a_copied_model_has_a_table_of_its_own() -> None:
         assert (copied.encode(batch) != expected).any()
 
 
-DRAW = "from fedrel.extractors.kernels.chance import kept; print(kept(1, 2, 3, 4, 0.5).sum())"
+DRAW = """
+import numpy as np
+from fedrel.extractors.kernels.chance import draw_kept
+mask = np.empty(40, np.bool_)
+draw_kept(1, 2, 0.5, mask)
+print(mask.sum())
+"""
 
 
 def draw(**environment: str) -> tuple[str, str]:

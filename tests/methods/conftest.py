@@ -9,5 +9,5 @@ from fedrel.extractors.pcnn import PCNN
 
 @pytest.fixture
 def stepwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every method trains step by step: kernels that do all epochs at once round and drop out otherwise."""
+    """Every method trains step by step: kernels that do all epochs at once round otherwise."""
     monkeypatch.setattr(PCNN, "can_fit", lambda *_: False)

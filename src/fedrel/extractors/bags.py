@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedrel.extractors.base import Extractor
 from fedrel.extractors.batch import Batch
-from fedrel.extractors.dropout import dropout
+from fedrel.extractors.dropout import drop_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class RelationAwareAttention(BagHead):
         vectors, bag, bags = extractor.encode(batch, generator), bag_of_sentence(batch), len(batch.labels)
         scores = vectors @ extractor.classifier.weight.T
         attention = _softmax_in_bags(scores, bag, bags)
-        mask = dropout(vectors.new_ones((bags, vectors.shape[1])), extractor.dropout, generator)
+        mask = drop_units(vectors.new_ones((bags, vectors.shape[1])), extractor.dropout, generator)
         entering = (vectors * mask[bag]) @ extractor.classifier.weight.T if generator is not None else scores
         logits = _plus_bias(extractor, _sum_in_bags(attention * entering, bag, bags))
         weights = attention.gather(1, batch.labels[bag][:, None])
@@ -195,7 +195,7 @@ def _classified(
     weights: Tensor,
     generator: torch.Generator | None,
 ) -> Reading:
-    entering = dropout(vectors, extractor.dropout, generator)
+    entering = drop_units(vectors, extractor.dropout, generator)
     return Reading(vectors, entering, extractor.classifier(entering), labels, weights)
 
 

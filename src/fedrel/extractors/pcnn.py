@@ -118,8 +118,8 @@ class PCNN(Extractor):
         """Train on plain cross-entropy, as `HEADS[head]` and `SGD` do, many times as fast.
 
         `orders` are the orders of the bags, one for each epoch; a step takes `batch_size` of them, an epoch's
-        last one what is left, and its loss is the mean over their sentences, or over those chosen. Dropout is
-        not drawn from a torch generator: it follows from `seed`, as `kernels.chance.kept` shows.
+        last one what is left, and its loss is the mean over their sentences, or over those chosen. `seed` is
+        that of the generator that `read` would be given: the same units are dropped.
         """
         from fedrel.extractors.kernels.fitting import fit
 

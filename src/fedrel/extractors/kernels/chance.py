@@ -1,7 +1,7 @@
-"""Dropout's chance: a number for every (seed, step, sentence, unit), the same wherever and whenever it is drawn.
+"""Dropout's chance: a number for every (step's seed, sentence, unit), the same wherever and whenever it is drawn.
 
-Numbers come from hashing what they are for. So none waits for the one before it, whole vectors of them are drawn
-at once, and a mask can be drawn again to see what training saw.
+Numbers come from hashing what they are for. So none waits for the one before it, and whole vectors of them are
+drawn at once. `extractors.dropout.units_kept` is the same in tensors.
 """
 
 from __future__ import annotations
@@ -14,18 +14,10 @@ from fedrel.extractors.kernels.compiling import inner, kernel
 _STEPS = 1 << 24  # numbers drawn have as many values: every one of them is a float32
 
 
-def kept(seed: int, step: int, sentences: int, units: int, rate: float) -> npt.NDArray[np.bool_]:
-    """The units that dropout keeps in one step of training, [sentences, units]."""
-    mask = np.empty((sentences, units), np.bool_)
-    for sentence in range(sentences):
-        draw_kept(seed, step, sentence, rate, mask[sentence])
-    return mask
-
-
 @kernel
-def draw_kept(seed: int, step: int, sentence: int, rate: float, mask: npt.NDArray[np.bool_]) -> None:
+def draw_kept(seed: int, sentence: int, rate: float, mask: npt.NDArray[np.bool_]) -> None:
     """Keep each unit of a sentence, the n-th of its batch, with probability 1 - rate."""
-    key = _scramble_long(_scramble_long(np.uint64(seed) + np.uint64(step)) + np.uint64(sentence))
+    key = _scramble_long(np.uint64(seed) + np.uint64(sentence))
     low, high = np.uint32(key), np.uint32(key >> np.uint64(32))
     least = np.uint32(rate * _STEPS)
     for unit in range(len(mask)):

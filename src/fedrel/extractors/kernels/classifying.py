@@ -35,11 +35,11 @@ class Desk(NamedTuple):
 
 
 @inner
-def enter(best: Floats, count: int, seed: int, step: int, dropout: float, desk: Desk, shape: Shape) -> None:
+def enter(best: Floats, count: int, seed: int, dropout: float, desk: Desk, shape: Shape) -> None:
     """Let the maxima [*, 3, slots] of so many sentences enter, after dropout."""
     factor, units = np.float32(1 / (1 - dropout)), 3 * shape.filters
     for sentence in range(count):
-        draw_kept(seed, step, sentence, dropout, desk.kept)
+        draw_kept(seed, sentence, dropout, desk.kept)
         for piece in range(3):
             first = piece * shape.filters
             for filter_ in range(shape.filters):

@@ -57,7 +57,7 @@ class Settings(NamedTuple):
     rate: float
     weight_decay: float
     dropout: float
-    seed: int
+    seeds: Ints  # [steps] what each step's dropout is drawn from
 
 
 class Room(NamedTuple):
@@ -113,7 +113,7 @@ def train(
             text, labels = Text(text.rows, text.starts, text.head[:count], text.tail[:count]), labels[:count]
         for number in range(len(labels)):
             times[room.numbers[number]] += 1
-        enter(room.best, len(labels), settings.seed, step, settings.dropout, room.desk, shape)
+        enter(room.best, len(labels), settings.seeds[step], settings.dropout, room.desk, shape)
         losses[step] = classify(labels, weights.classifier, room.desk, shape)
 
         go_back(len(labels), weights.classifier, settings.dropout, room.desk)

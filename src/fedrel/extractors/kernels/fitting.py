@@ -11,6 +11,7 @@ import torch
 
 from fedrel.extractors.base import Fitted
 from fedrel.extractors.batch import Batch
+from fedrel.extractors.dropout import step_seeds
 from fedrel.extractors.kernels import layout
 from fedrel.extractors.kernels.classifying import Classifier, desk
 from fedrel.extractors.kernels.epoch import Room, Settings, Weights, train
@@ -46,7 +47,8 @@ def fit(
     space = kept(
         (shape, vocabulary, relations), sizes, lambda most: _room(shape, vocabulary, relations, most)
     )
-    settings = Settings(float(lr), float(weight_decay), float(pcnn.dropout), int(seed))
+    seeds = step_seeds(torch.Generator().manual_seed(seed), len(fitted.losses)).numpy()
+    settings = Settings(float(lr), float(weight_decay), float(pcnn.dropout), seeds)
     pcnn.words.scale = train(steps, weights, float(pcnn.words.scale), settings, space, *fitted, shape)
     torch.autograd.graph.increment_version(list(pcnn._weights.values()))
     return fitted
