@@ -224,10 +224,10 @@ def extractor(
     )
 
 
-def desk(config: Config, materials: Materials, states: Path) -> Desk:
+def desk(config: Config, materials: Materials, states: Path, triple_key: bytes | None = None) -> Desk:
     """A place to work for a process of this run; its model's weights arrive with the first question.
 
-    `states` is the folder where sites keep what they remember.
+    `states` is the folder where sites keep what they remember, `triple_key` what real sites share.
     """
 
     def model() -> Extractor:
@@ -242,6 +242,7 @@ def desk(config: Config, materials: Materials, states: Path) -> Desk:
         config.training,
         config.seed,
         SiteStates(states, config.digest()),
+        triple_key,
     )
 
 

@@ -55,7 +55,11 @@ def test_no_folder_holds_another_ones_key(made):
             assert (bodies[other] in content) == (other == name)
         assert (made / "authority" / "ca.key").read_bytes() not in content
     triples = {(made / "sites" / name / "triple.key").read_bytes() for name in NAMES}
-    assert len(triples) == 1 and len(triples.pop()) == 32
+    (key,) = triples
+    assert len(key) == 32
+    for folder in ("coordinator", "authority"):
+        for path in (made / folder).rglob("*"):
+            assert path.is_dir() or key not in path.read_bytes(), path
 
 
 def test_a_sites_key_is_ecdsa_on_p384_as_openssh_writes_it(made):

@@ -13,6 +13,10 @@ from flwr.app import RecordDict
 
 from fedrel.config import Config
 from fedrel.errors import UserError
+from fedrel.federation.wire import decode
+from fedrel.prepare import prepare
+from fedrel.privacy.keyed import digests
+from fedrel.seeding import numpy_generator
 from tests.federation_e2e.bed import rounds, same
 from tests.federation_e2e.conftest import Called, Local, experiment
 from tests.federation_e2e.grid import in_round, rubbish, silent
@@ -26,9 +30,37 @@ def test_the_same_weights_and_bytes_as_in_one_process(method: str, called: Calle
     same(local(config), called.run(config, out))
 
 
-def test_keyed_triples_lead_to_the_same_weights(called: Called, local: Local, out: Path):
-    keyed = {"methods__lazy-mil__keyed_triples": True, **QUICK}
-    same(local(experiment(**keyed)), called.run(experiment(**keyed), out))
+KEYED = experiment(**{"methods__lazy-mil__keyed_triples": True, **QUICK})
+
+
+def test_keyed_triples_lead_to_the_same_weights_under_a_key_that_the_coordinator_lacks(
+    called: Called, local: Local, out: Path
+):
+    same(local(KEYED), called.run(KEYED, out))
+    key = (called.bed.site("north").path / "triple.key").read_bytes()
+    for folder in (called.bed.coordinator.path, out):
+        for file in folder.rglob("*"):
+            assert file.is_dir() or key not in file.read_bytes(), file
+    whole = prepare(KEYED).materials.corpus
+    facts = [
+        (whole.entities[head], whole.relations[relation], whole.entities[tail])
+        for (head, tail), relation in zip(whole.pairs[whole.triples[:, 0]], whole.triples[:, 1], strict=True)
+    ]
+    sent = digests_sent(called)
+    assert len(sent) > 50
+    assert sent <= {one.tobytes() for one in digests(key, facts)}
+    known = numpy_generator(KEYED.seed, "triple-key").bytes(32)  # what the coordinator could try
+    assert not sent & {one.tobytes() for one in digests(known, facts)}
+
+
+@pytest.mark.parametrize("key", [None, b"too short"])
+def test_keyed_triples_without_a_key_are_refused(key: bytes | None, called: Called, out: Path):
+    file = called.bed.site("south").path / "triple.key"
+    file.unlink()
+    if key is not None:
+        file.write_bytes(key)
+    with pytest.raises(UserError, match="site-1 refused the request: .* its triple.key is missing or not 32"):
+        called.run(KEYED, out)
 
 
 def test_a_resumed_run_finds_what_sites_remember(called: Called, local: Local, out: Path):
@@ -145,6 +177,13 @@ def test_nothing_but_arrays_and_numbers_leaves_a_site(called: Called, out: Path)
         assert not content.config_records
         if "refusal" in content:
             assert sorted(content["refusal"]) == ["number", "why"]
+
+
+def digests_sent(called: Called) -> set[bytes]:
+    """Every name of a fact that left a site."""
+    bodies = [bytes(content["answer"]["body"].data) for content in called.grid.carried if "answer" in content]
+    claims = [found["digest"] for found in map(decode, bodies) if "digest" in found]
+    return {one.tobytes() for claim in claims for one in claim}
 
 
 def _and(_: object, result: RecordDict) -> RecordDict:

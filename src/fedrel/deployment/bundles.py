@@ -24,6 +24,7 @@ from fedrel.deployment.keys import (
 )
 from fedrel.errors import UserError
 from fedrel.files import write_text
+from fedrel.privacy.keyed import KEY_BYTES
 
 PORT = 9092  # where the coordinator listens
 LOCAL_PORT = (
@@ -45,7 +46,7 @@ def init_federation(folder: Path, sites: Sequence[str], host: str, port: int = P
         )
     authority = new_authority(f"fedrel federation at {host}")
     authority.write(folder / "authority")
-    triple_key = secrets.token_bytes(32)
+    triple_key = secrets.token_bytes(KEY_BYTES)
     _coordinator(folder / "coordinator", authority, sites, host, port)
     for number, name in enumerate(sites):
         bundle = folder / "sites" / name

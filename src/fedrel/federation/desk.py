@@ -39,9 +39,11 @@ class Desk:
         training: Training,
         seed: int,
         states: SiteStates,
+        triple_key: bytes | None = None,
     ) -> None:
         self.materials, self.method, self.states = materials, method, states
         self.training, self.seed = training, seed
+        self.triple_key = triple_key  # the sites' own; none in a simulation
         self.extractor = extractor()
         self._shapes = self.extractor.shapes()
         self._new_extractor = extractor

@@ -105,7 +105,10 @@ class Site:
         return bags.take(np.sort(generator.permutation(len(bags))[:count]))
 
     def digests(self, triples: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
-        """Keyed digests of triples. In simulation the sites' common key is derived from the run's seed."""
+        """Keyed digests of triples, under a key that real sites share and the coordinator does not have.
+
+        In a simulation, where there is nobody to hide it from, the key is derived from the run's seed.
+        """
         corpus = self._desk.materials.corpus
         pair, relation = corpus.triples[triples].T
         head, tail = corpus.pairs[pair].T
@@ -115,7 +118,7 @@ class Site:
             (corpus.entities[i] for i in tail),
             strict=True,
         )
-        key = numpy_generator(self._desk.seed, "triple-key").bytes(32)
+        key = self._desk.triple_key or numpy_generator(self._desk.seed, "triple-key").bytes(32)
         return digests(key, names)
 
     def received(self, kind: type[Kind]) -> Kind:

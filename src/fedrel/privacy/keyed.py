@@ -13,6 +13,8 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+KEY_BYTES = 32
+
 
 def digests(key: bytes, triples: Iterable[tuple[str, str, str]]) -> npt.NDArray[np.uint8]:
     """The digest of each (head, relation, tail), as an [n, 32] array; a unit separator keeps names apart."""

@@ -13,6 +13,7 @@ import numpy as np
 from fedrel.federation.flower.gate import Gate, OpenGate
 from fedrel.federation.flower.inbox import Inbox
 from fedrel.federation.flower.reasons import Reason, Why
+from fedrel.privacy.keyed import KEY_BYTES
 
 if TYPE_CHECKING:
     from fedrel.config import Config
@@ -104,7 +105,9 @@ class Deployed:
         """A site answers for itself only, and never for a method that would need another's text."""
         if site != self._number:
             return Reason(Why.WRONG_SITE, self._number)
-        return Reason(Why.SIMULATION) if self.method().simulation_only() else None
+        if self.method().simulation_only():
+            return Reason(Why.SIMULATION)
+        return Reason(Why.TRIPLE_KEY) if self._keyed and self._triple_key is None else None
 
     def method(self) -> Method:
         """As the site's own copy of the config names it."""
@@ -137,7 +140,19 @@ class Deployed:
 
         torch.set_num_threads(1)  # more would change the order of sums
         materials = Materials.load(self._folder / "materials")
-        return desk(self._config, materials, self._state / run / "memory")
+        return desk(self._config, materials, self._state / run / "memory", self._triple_key)
+
+    @property
+    def _keyed(self) -> bool:
+        """Whether facts go by names that the coordinator cannot read."""
+        return bool(getattr(self.method(), "keyed_triples", False))
+
+    @cached_property
+    def _triple_key(self) -> bytes | None:
+        """The key that the sites share; one of another length is none."""
+        file = self._folder / "triple.key"
+        key = file.read_bytes() if file.is_file() else b""
+        return key if len(key) == KEY_BYTES else None
 
     @cached_property
     def _config(self) -> Config:

@@ -21,6 +21,7 @@ class Why(IntEnum):
     PRIVACY = 16
     REPEATS = 17
     SIMULATION = 18
+    TRIPLE_KEY = 19
     ARTEFACTS = 20
     CONFIG = 21
     RELATIONS = 22
@@ -43,6 +44,7 @@ _PHRASES = {
     Why.PRIVACY: "refused the request: its site.toml demands differential privacy",
     Why.REPEATS: "refused the request: it answers one round at most {} times",
     Why.SIMULATION: "refused the request: the method is for simulations only",
+    Why.TRIPLE_KEY: "refused the request: facts go by keyed names, and its triple.key is missing or not 32 bytes",
     Why.ARTEFACTS: "refused the request: its artefacts are not those that were published",
     Why.CONFIG: "refused the request: its config is not the one that was published",
     Why.RELATIONS: "refused the request: its relation map is not the one that was published",
