@@ -127,6 +127,9 @@ class PCNNSection(_Section):
     min_count: int = Field(5, ge=1)
     """With vectors = "corpus": how often a word must occur to be known. Entities' names never are."""
     word_dimension: int = Field(50, ge=1)
+    train_words: bool = True
+    """False: the word table stays as it begins and does not travel, so that no update tells which words a site's
+    text has. The default between real sites."""
     position_dimension: int = Field(5, ge=1)
     filters: int = Field(230, ge=1)
     window: int = Field(3, ge=1)

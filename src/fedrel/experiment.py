@@ -38,7 +38,7 @@ from fedrel.federation.local import LocalEngine
 from fedrel.federation.weights import NoAnswerError, Weights
 from fedrel.files import append_line, write_text
 from fedrel.methods.base import method
-from fedrel.prepare import Ints, Preparation, desk, extractor, held_back, partition, prepare
+from fedrel.prepare import Ints, Preparation, desk, extractor, held_back, partition, prepare, with_words
 from fedrel.prepare import label_counts as counted
 from fedrel.prepare_documents import mirrored_documents
 from fedrel.tasks import Outcome, task
@@ -137,9 +137,9 @@ class Session:
         self._task = task(config.evaluation, ready.dataset)
         text, relations = ready.dataset.text, len(ready.dataset.text.relations)
         if checkpoint is None:
-            model = extractor(
-                config.extractor, ready.materials.vocabulary_size, relations, config.seed, ready.vectors
-            )
+            size = ready.materials.vocabulary_size
+            first = None if ready.vectors is None else ready.vectors.table()
+            model = extractor(config.extractor, size, relations, config.seed, first)
             checkpoint = Checkpoint(0, model.state(), {}, 0, -1.0, 0, 0.0)
         self._fed = SturdyFederation(
             carrier,
@@ -359,7 +359,8 @@ def finish(
         pairs = pair_options(config.data, text)
         shown = json.dumps(found_and_where(config, ready, best), ensure_ascii=False, indent=1)
         write_text(out / "evidence.json", shown)
-    save_model(out / "model", config, best, ready.vocabulary, list(text.relations), pairs)
+    whole = with_words(config, ready, best)
+    save_model(out / "model", config, whole, ready.vocabulary, list(text.relations), pairs)
     if isinstance(outcome, Ranking):
         write_text(out / "pr_curve.json", json.dumps(outcome.curve()))
     else:

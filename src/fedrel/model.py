@@ -77,7 +77,7 @@ def save_model(
         "method": config.method,
         "head": method(config.method, config.methods).test_head,
         "extractor": config.extractor.model_dump(
-            mode="json", exclude={"vectors", "encoder", "frozen_layers", "lora_rank"}
+            mode="json", exclude={"vectors", "train_words", "encoder", "frozen_layers", "lora_rank"}
         ),
         "relations": list(relations),
     }

@@ -43,7 +43,9 @@ from fedrel.seeding import numpy_generator, torch_generator
 
 if TYPE_CHECKING:
     from fedrel.extractors.base import Extractor
+    from fedrel.federation.weights import Weights
 
+AnyExtractor = PCNNSection | TransformerSection | DocumentSection
 Ints = npt.NDArray[np.int64]
 Progress = Callable[[int], None]
 
@@ -124,6 +126,7 @@ def prepare(config: Config, progress: Progress | None = None) -> Preparation:
         validation=validation,
         watched=watched,
         truth_known=truth_known,
+        words=fixed_words(config.extractor, vectors),
     )
     return Preparation(data, materials, words, vectors)
 
@@ -182,6 +185,12 @@ def vocabulary(section: PCNNSection, data: Dataset) -> tuple[Vocabulary, Vectors
     return Vocabulary(tuple(vectors.words)), vectors
 
 
+def fixed_words(section: AnyExtractor, vectors: Vectors | None) -> npt.NDArray[np.float32] | None:
+    """The table of words that are not trained: every process has to have it, for it does not travel."""
+    fixed = isinstance(section, PCNNSection) and not section.train_words
+    return vectors.table() if fixed and vectors is not None else None
+
+
 def held_back(rows: Ints, share: float, seed: int) -> tuple[Ints, Ints]:
     """The rows for the sites, and a random share for the coordinator, each in their order."""
     held = numpy_generator(seed, "coordinator").permutation(len(rows)) < round(share * len(rows))
@@ -189,13 +198,13 @@ def held_back(rows: Ints, share: float, seed: int) -> tuple[Ints, Ints]:
 
 
 def extractor(
-    section: PCNNSection | TransformerSection | DocumentSection,
+    section: AnyExtractor,
     vocabulary_size: int,
     relations: int,
     seed: int,
-    vectors: Vectors | None = None,
+    vectors: npt.NDArray[np.float32] | None = None,
 ) -> Extractor:
-    """A new model, with initial weights drawn from the seed."""
+    """A new model, with initial weights drawn from the seed; `vectors` is PCNN's first word table."""
     import torch
 
     generator = torch_generator(seed, "initial weights")
@@ -218,10 +227,23 @@ def extractor(
         window=section.window,
         max_length=section.max_length,
         dropout=section.dropout,
-        vectors=None if vectors is None else torch.from_numpy(vectors.table()),
+        vectors=None if vectors is None else torch.tensor(vectors),
+        train_words=section.train_words,
         bias=section.bias,
         generator=generator,
     )
+
+
+def with_words(config: Config, ready: Preparation, weights: Weights) -> Weights:
+    """A model's weights with the word table, where that was not trained: a saved model is whole."""
+    if not isinstance(config.extractor, PCNNSection) or config.extractor.train_words:
+        return weights
+    from fedrel.extractors.pcnn import PCNN
+
+    held, relations = ready.materials, len(ready.dataset.text.relations)
+    model = extractor(config.extractor, held.vocabulary_size, relations, config.seed, held.words)
+    assert isinstance(model, PCNN)
+    return {**weights, "words.weight": model.words.dense().numpy()}
 
 
 def desk(config: Config, materials: Materials, states: Path, triple_key: bytes | None = None) -> Desk:
@@ -232,7 +254,8 @@ def desk(config: Config, materials: Materials, states: Path, triple_key: bytes |
 
     def model() -> Extractor:
         relations = len(materials.text.relations)
-        new = extractor(config.extractor, materials.vocabulary_size, relations, config.seed)
+        size = materials.vocabulary_size
+        new = extractor(config.extractor, size, relations, config.seed, materials.words)
         return new.to(config.training.device)
 
     return Desk(

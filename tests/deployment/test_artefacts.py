@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 
+from fedrel.config import PCNNSection
 from fedrel.deployment.artefacts import Artefacts, differences, shape
 from fedrel.deployment.coordinator import asked, check_published
 from fedrel.deployment.experiment import load_experiment
@@ -59,7 +60,7 @@ def test_no_path_and_no_text_of_a_site_is_published(first_town):
 def test_private_choices_are_the_default_between_sites(first_town):
     config = load_experiment(first_town.write()).config
     assert config.methods["lazy-mil"]["keyed_triples"] is True
-    assert getattr(config.extractor, "train_words", False) is False
+    assert isinstance(config.extractor, PCNNSection) and not config.extractor.train_words
     said = load_experiment(
         first_town.write(**{"methods__lazy-mil__keyed_triples": False, "shared__na_rate": 0})
     )

@@ -12,12 +12,14 @@ import tomli_w
 from fedrel.deployment.coordinator import asked
 from fedrel.deployment.experiment import load_experiment
 from fedrel.deployment.gate import open_gate
-from fedrel.deployment.policy import check_names, read_policy
+from fedrel.deployment.policy import Allowed, check_names, gives_privacy, objections, read_policy
 from fedrel.errors import UserError
 from fedrel.federation.flower.census import CENSUS
 from fedrel.federation.flower.gate import Request
 from fedrel.federation.flower.reasons import Reason, Why
+from fedrel.methods.base import methods
 from fedrel.privacy.audit import check
+from tests.conftest import tiny
 from tests.deployment.conftest import SITES
 
 UPDATE = {
@@ -156,6 +158,20 @@ def test_a_change_of_policy_counts_at_once(town):
     assert open_gate(town.site("north").path).allow(request(town)) is None
     town.policy("north", rounds=0)
     assert open_gate(town.site("north").path).allow(request(town)) == Reason(Why.ROUNDS, 0)
+
+
+@pytest.mark.parametrize("name", methods())
+def test_where_differential_privacy_is_demanded_every_method_is_refused(name):
+    allow = Allowed(methods=tuple(methods()), differential_privacy=True, epochs=3)
+    config = tiny(method=f'"{name}"')
+    assert objections(allow, config) == [f"allow.differential_privacy is demanded, and {name!r} gives none"]
+    assert not objections(allow.model_copy(update={"differential_privacy": False}), config)
+
+
+def test_a_composed_method_is_private_only_if_every_part_is(monkeypatch):
+    monkeypatch.setattr(methods()["fedprox"], "differentially_private", True)
+    assert gives_privacy("fedprox")
+    assert not gives_privacy("fedprox+lazy-mil") and not gives_privacy("lazy-mil+fedprox")
 
 
 def test_an_empty_policy_allows_nothing(town):

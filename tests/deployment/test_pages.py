@@ -15,7 +15,6 @@ import pytest
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from fedrel.config import PCNNSection
 from fedrel.deployment.experiment import Shared
 from fedrel.deployment.policy import SitePolicy, kinds_of_message
 from fedrel.methods.base import methods
@@ -53,7 +52,6 @@ TERMINAL = re.compile(r"# terminal: (\S+)\n")
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("train_words" not in PCNNSection.model_fields, reason="needs extractor.train_words")
 def test_the_tutorial_leads_to_a_model(tmp_path):
     """Its commands as they stand, with Flower's programs; a terminal's blocks run beside the others."""
     pytest.importorskip("flwr", reason="needs Flower: pip install 'fedrel[flower]'")

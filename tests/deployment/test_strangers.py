@@ -24,7 +24,7 @@ from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.keys import write_site_key
 from fedrel.deployment.nodes import register
 from fedrel.deployment.preparing import prepare_site
-from fedrel.deployment.programs import Program, running, superlink, supernode, wait_until_listening
+from fedrel.deployment.programs import PATIENCE, Program, running, superlink, supernode, wait_until_listening
 from fedrel.deployment.starting import check_coordinator
 
 
@@ -89,7 +89,7 @@ def test_no_key_is_refused(real):
     at = list(program.command).index("--auth-supernode-private-key")
     without = Program([*program.command[:at], *program.command[at + 2 :]], program.environment)
     with running(without) as process:
-        assert process.wait(120) != 0
+        assert process.wait(PATIENCE) != 0
     moved = key.rename(key.with_name("away"))
     try:
         code, output = fedrel("site", "start", real.site("north").path)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import tomli_w
@@ -54,6 +54,8 @@ class Bed:
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     link: int | None = None
     """Where sites find the superlink, if not where it listens: a proxy."""
+    data: dict[str, Any] = field(default_factory=dict)
+    """What sites say of their own files, where these are read as `site prepare` does."""
 
     @property
     def coordinator(self) -> CoordinatorFolder:
@@ -88,7 +90,12 @@ class Bed:
             "repeats": 100,
         }
         port = self.link or self.coordinator.federation.port
-        policy = {"coordinator": f"127.0.0.1:{port}", "local_port": free_port(), "allow": everything | allow}
+        policy = {
+            "coordinator": f"127.0.0.1:{port}",
+            "local_port": free_port(),
+            "data": self.data,
+            "allow": everything | allow,
+        }
         (self.site(name).path / "site.toml").write_text(tomli_w.dumps(policy))
 
     def request(self, config: Config, out: Path, *, resume: bool = False) -> Path:
@@ -132,8 +139,15 @@ class Bed:
 
     def finish(self, config: Config, out: Path, *, resume: bool = False) -> None:
         """The same, and wait for its good end."""
-        code = self.submit(config, out, resume=resume).wait(PATIENCE)
-        assert code == 0, self.log("submit").read_text()
+        self.ends_well(self.submit(config, out, resume=resume))
+
+    def fedrel(self, *arguments: str) -> None:
+        """One of fedrel's own commands, to its good end."""
+        command = [sys.executable, "-m", "fedrel", *arguments]
+        self.ends_well(self.run("submit", Program(command, os.environ)))
+
+    def ends_well(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.wait(PATIENCE) == 0, self.log("submit").read_text()
 
     def run(self, name: str, program: Program) -> subprocess.Popen[bytes]:
         with self.log(name).open("ab") as log:
@@ -163,10 +177,24 @@ class Bed:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def end(self) -> None:
-        """End everything."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End everything, whatever happened, and make sure of it: a process that is left is an error."""
         for name in list(self.processes):
             self.kill(name)
+        wait_for(lambda: not self.left(), "the last process to end")
+
+    def left(self) -> list[int]:
+        """Processes that were started for these folders, by whomever: the environment names them in all of them."""
+        found, mark = [], str(self.folder).encode()
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal() and entry.name != str(os.getpid()):
+                with suppress(OSError):
+                    if mark in (entry / "environ").read_bytes():
+                        found.append(int(entry.name))
+        return found
 
     def _in_the_clear(self, program: Program) -> Program:
         """Without TLS and without keys: for tests that must see what crosses."""

@@ -81,12 +81,9 @@ def called(folders: Path, tmp_path: Path) -> Called:
 @pytest.fixture
 def federation(folders: Path, tmp_path: Path) -> Iterator[Bed]:
     """A federation of real processes; whatever is started ends with the test."""
-    bed = Bed(copied(folders, tmp_path / "federation"))
-    bed.move_ports()
-    try:
+    with Bed(copied(folders, tmp_path / "federation")) as bed:
+        bed.move_ports()
         yield bed
-    finally:
-        bed.end()
 
 
 def copied(folders: Path, to: Path) -> Path:

@@ -80,11 +80,9 @@ def test_no_sentence_crosses(tmp_path: Path, out: Path):
         bed.link = port
         for name in NAMES:
             bed.write_policy(name)
-        try:
+        with bed:
             bed.start()
             bed.finish(config, out)
-        finally:
-            bed.end()
         crossed = recorder.captured()
     at_coordinator = [
         file.read_bytes()

@@ -30,6 +30,7 @@ from fedrel.document_config import DocumentSection
 from fedrel.errors import UserError
 from fedrel.extractors.inputs import Inputs, WordInputs
 from fedrel.federation.materials import Materials
+from fedrel.prepare import fixed_words
 
 Ints = npt.NDArray[np.int64]
 Progress = Callable[[int], None]
@@ -92,6 +93,7 @@ def materials(
         validation=text.rows(VALIDATION),
         watched=np.zeros(0, np.int64),
         truth_known=False,
+        words=fixed_words(section, artefacts.vectors),
     )
 
 

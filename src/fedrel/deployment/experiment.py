@@ -118,8 +118,7 @@ def _with_defaults(config: Config) -> Config:
             options[part] = {"keyed_triples": True} | options.get(part, {})
     changes: dict[str, Any] = {"methods": options}
     section = config.extractor
-    choice = "train_words" in PCNNSection.model_fields and "train_words" not in section.model_fields_set
-    if isinstance(section, PCNNSection) and choice:
+    if isinstance(section, PCNNSection) and "train_words" not in section.model_fields_set:
         changes["extractor"] = section.model_copy(update={"train_words": False})
     return config.model_copy(update=changes)
 

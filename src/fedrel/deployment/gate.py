@@ -6,7 +6,6 @@ reason, and never more of the site than `site.toml` itself says.
 
 from __future__ import annotations
 
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,6 @@ from fedrel.deployment import policy
 from fedrel.deployment.artefacts import differences, shape
 from fedrel.deployment.folders import SiteFolder
 from fedrel.federation.flower.reasons import Reason, Why
-from fedrel.methods.base import Method, method
 from fedrel.privacy.audit import append, check, describe
 
 if TYPE_CHECKING:
@@ -90,7 +88,7 @@ class SiteGate:
     def _method(self, request: Request) -> tuple[Reason, str] | None:
         if refused := policy.refused_parts(self._allow, request.config.method):
             return Reason(Why.METHOD), f"allow.methods does not name {refused[0]!r}"
-        if self._allow.differential_privacy and not policy.gives_privacy(self._chosen):
+        if self._allow.differential_privacy and not policy.gives_privacy(request.config.method):
             return Reason(Why.PRIVACY), f"{request.config.method!r} gives no differential privacy"
         return None
 
@@ -123,10 +121,6 @@ class SiteGate:
         before = (line.entry for line in check(self._folder.audit).lines)
         asked = (run, request.round, request.phase, request.gives)
         return sum((entry.run, entry.round, entry.phase, entry.message) == asked for entry in before)
-
-    @cached_property
-    def _chosen(self) -> Method:
-        return method(self._folder.published.method, self._folder.published.methods)
 
     def _write(self, request: Request | None, message: str, arrays: Arrays, note: str = "") -> None:
         round_, phase = (request.round, request.phase) if request else (0, "unreadable")

@@ -11,7 +11,7 @@ from fedrel.config import Config
 from fedrel.deployment.tables import Table, check, read_tree
 from fedrel.errors import UserError, nearest
 from fedrel.federation.messages import Message
-from fedrel.methods.base import Method, method, methods
+from fedrel.methods.base import methods
 
 NAME = "site.toml"
 TEXT = "text"  # the format of raw text, which is labelled with the published knowledge base
@@ -100,11 +100,10 @@ def check_names(policy: SitePolicy, folder: Path) -> None:
 
 def objections(allow: Allowed, config: Config) -> list[str]:
     """What speaks against an experiment as a whole, before anything is asked."""
-    chosen = method(config.method, config.methods)
     found = []
     if refused := refused_parts(allow, config.method):
         found.append(f"allow.methods does not name {', '.join(map(repr, refused))}")
-    if allow.differential_privacy and not gives_privacy(chosen):
+    if allow.differential_privacy and not gives_privacy(config.method):
         found.append(f"allow.differential_privacy is demanded, and {config.method!r} gives none")
     if config.training.epochs > allow.epochs:
         found.append(f"allow.epochs is {allow.epochs}, the experiment asks for {config.training.epochs}")
@@ -116,9 +115,13 @@ def refused_parts(allow: Allowed, name: str) -> list[str]:
     return [part for part in name.split("+") if part not in allow.methods]
 
 
-def gives_privacy(chosen: Method) -> bool:
-    """Whether what a method lets leave is differentially private; a method says so of itself."""
-    return bool(getattr(chosen, "differentially_private", False))
+def gives_privacy(name: str) -> bool:
+    """Whether all that a method lets leave is differentially private: every part of a composed one says so itself.
+
+    A part that does not might send more than the others guard.
+    """
+    known = methods()
+    return all(known[part].differentially_private for part in name.split("+"))
 
 
 def kinds_of_message() -> dict[str, type[Message]]:

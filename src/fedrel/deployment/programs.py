@@ -20,7 +20,7 @@ from fedrel.errors import UserError
 from fedrel.federation.flower.programs import environment, needs_flower
 from fedrel.files import write_text
 
-PATIENCE = 60.0  # seconds, for a program to listen
+PATIENCE = 180.0  # seconds, for a program to listen: on a busy machine it takes its time
 GRACE = 10.0  # seconds, for a program to end when it is told to
 
 

@@ -19,7 +19,7 @@ from fedrel.extractors import kernels
 from fedrel.extractors.base import Extractor, Fitted
 from fedrel.extractors.batch import Batch
 from fedrel.extractors.piecewise import convolve_and_pool, lay_out
-from fedrel.extractors.rows import RowEmbedding
+from fedrel.extractors.rows import FixedRows, RowEmbedding
 
 if TYPE_CHECKING:
     from fedrel.extractors.kernels.scoring import Table
@@ -34,8 +34,8 @@ class PCNN(Extractor):
     piece, then over the second, then over the third. Sentences may have any length: nothing is cut off.
 
     `vectors` [vocabulary_size, word_dimension] are the words' first vectors; those of a row of zeros, as of
-    every word where no vectors are given, are drawn. `bias` is the classifier's: without it, its rows
-    are the class vectors themselves.
+    every word where no vectors are given, are drawn. Without `train_words` they stay as they are. `bias` is
+    the classifier's: without it, its rows are the class vectors themselves.
 
     Where numba is installed, kernels of our own compute all this in float32 on the CPU. Elsewhere, and to compare
     with, `piecewise` does in plain PyTorch.
@@ -54,6 +54,7 @@ class PCNN(Extractor):
         max_length: int = 120,
         dropout: float = 0.5,
         vectors: Tensor | None = None,
+        train_words: bool = True,
         bias: bool = True,
     ) -> None:
         super().__init__()
@@ -62,7 +63,8 @@ class PCNN(Extractor):
                 f"window is {window}, but must be odd", remedy="a window is centred on its token: take 3 or 5"
             )
         self.max_length, self.window, self.dropout = max_length, window, dropout
-        self.words = RowEmbedding(_word_vectors(vocabulary_size, word_dimension, vectors, generator))
+        table = _word_vectors(vocabulary_size, word_dimension, vectors, generator)
+        self.words: RowEmbedding | FixedRows = RowEmbedding(table) if train_words else FixedRows(table)
         distances = 2 * max_length + 1
         width = word_dimension + 2 * position_dimension
         self.head_positions = nn.Parameter(_xavier(distances, position_dimension, generator))
@@ -99,7 +101,7 @@ class PCNN(Extractor):
         return self._table.encode(self, batch, self._state())
 
     def can_fit(self, head: str) -> bool:
-        """Whether `fit` does what training would do: kernels can run, and nothing is frozen or corrected."""
+        """Whether `fit` does what training would do: kernels can run, nothing but words is frozen or corrected."""
         dense = (self.head_positions, self.tail_positions, self.filters, self.filters_bias)
         trained = all(weight.requires_grad for weight in (*dense, *self.classifier.parameters()))
         return head in ("none", "one") and trained and not self._is_corrected() and self._has_kernels()
@@ -130,7 +132,7 @@ class PCNN(Extractor):
 
     def _is_corrected(self) -> bool:
         """Whether words move by more than their gradients and decay, and so even where no step touches them."""
-        return self.words._course is not None
+        return isinstance(self.words, RowEmbedding) and self.words._course is not None
 
     def _state(self) -> object:
         """What differs whenever any weight of the encoder does; None where there is no telling."""

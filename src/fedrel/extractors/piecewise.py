@@ -113,8 +113,10 @@ class _ConvolveAndPool(torch.autograd.Function):
         d_inputs.index_fill_(0, layout.gaps, 0)
         d_features = torch.split(d_inputs, [table.shape[1] for table in tables], 1)
         d_tables = [
-            torch.zeros_like(table).index_add_(0, rows, d_feature.contiguous())
-            for table, rows, d_feature in zip(tables, layout.features, d_features, strict=True)
+            torch.zeros_like(table).index_add_(0, rows, d_feature.contiguous()) if trained else None
+            for table, rows, d_feature, trained in zip(
+                tables, layout.features, d_features, ctx.needs_input_grad[3:], strict=True
+            )
         ]
         return d_weight, gradient.sum(0), None, *d_tables
 

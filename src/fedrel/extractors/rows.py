@@ -17,6 +17,8 @@ A row without a gradient is stored as `base` has it, which makes this rest * bas
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -171,3 +173,27 @@ class RowEmbedding(nn.Module):
         base = self._look_up(self._base, index)
         self.weight[index] = torch.lerp(base, self.weight[index], self.scale)
         self.scale = 1.0
+
+
+class FixedRows(nn.Module):
+    """A word table that is read like a `RowEmbedding` and never trained: no optimiser and no message knows it."""
+
+    scale: Final = 1.0
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        weight[GAP] = 0
+        self.weight = nn.Parameter(weight, requires_grad=False)
+
+    def distinct(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows that `ids` use, each once, [u, d]; and for each id its place among them."""
+        rows, inverse = torch.unique(ids, return_inverse=True)
+        return self.at(rows), inverse
+
+    def at(self, rows: Tensor) -> Tensor:
+        """The values of rows: a copy."""
+        return self.weight.index_select(0, rows)
+
+    def dense(self) -> Tensor:
+        """The whole table: a copy."""
+        return self.weight.detach().clone()

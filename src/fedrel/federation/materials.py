@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,9 @@ class Materials:
     validation: Ints  # labelled rows that the coordinator holds and every site may read (FedED's D_v)
     watched: Ints  # rows that journals follow for the case study
     truth_known: bool
+    words: npt.NDArray[np.float32] | None = (
+        None  # PCNN's word table where it is not trained, and so never sent
+    )
 
     @property
     def corpus(self) -> Corpus:
@@ -47,8 +51,10 @@ class Materials:
     def save(self, folder: Path) -> None:
         """Leave it for other processes of this machine, which map what they need."""
         self.inputs.save(folder)
-        arrays = {"validation": self.validation, "watched": self.watched}
+        arrays: dict[str, npt.NDArray[Any]] = {"validation": self.validation, "watched": self.watched}
         arrays |= {"order": self.partition.order, "bounds": self.partition.bounds}
+        if self.words is not None:
+            arrays["words"] = self.words
         for name, array in arrays.items():
             np.save(folder / f"{name}.npy", array)
         rest = {
@@ -77,4 +83,5 @@ class Materials:
             validation=validation,
             watched=watched,
             truth_known=rest["truth_known"],
+            words=np.load(words, mmap_mode="r") if (words := folder / "words.npy").exists() else None,
         )

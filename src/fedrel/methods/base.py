@@ -51,6 +51,8 @@ class Method(BaseModel):
     """The bag head that pools a pair's sentences at test time."""
     pools_data: ClassVar[bool] = False
     """True for a method that puts all sites' text in one place: a yardstick, for simulation only."""
+    differentially_private: ClassVar[bool] = False
+    """True for a method all of whose answers are differentially private; a site may demand it. None is, yet."""
 
     def round(self, fed: Federation) -> None:
         """One communication round: ask the active sites, leave the new weights in `fed.weights`."""

@@ -27,7 +27,7 @@ class Weights(NamedTuple):
     """All that is trained."""
 
     words: Floats  # [vocabulary, word] stored rows: a true row is `scale` times as large
-    touched: npt.NDArray[np.bool_]  # [vocabulary] the rows that training has changed
+    touched: npt.NDArray[np.bool_]  # [vocabulary] the rows that training has changed; [0] if words do not train
     head: Floats  # [2 * reach + 1, position]
     tail: Floats
     filters: Floats  # [filters, window * width]; while the kernel works, [filters, window * pitch]
@@ -204,10 +204,12 @@ def _move_filters(weights: Weights, decay: float, room: Room, shape: Shape) -> N
 @inner
 def _move_inputs(text: Text, weights: Weights, decay: float, scale: float, room: Room, shape: Shape) -> float:
     """Move the vectors of distances and words; the words' decay is in their scale, which comes back."""
-    scale *= decay
-    if abs(scale) < _SMALLEST_SCALE:
-        _fold(weights, scale)
-        scale = 1.0
+    train_words = len(weights.touched) > 0
+    if train_words:
+        scale *= decay
+        if abs(scale) < _SMALLEST_SCALE:
+            _fold(weights, scale)
+            scale = 1.0
     for row in range(len(weights.head)):
         for k in range(shape.position):
             weights.head[row, k] *= np.float32(decay)
@@ -218,16 +220,18 @@ def _move_inputs(text: Text, weights: Weights, decay: float, scale: float, room:
             word = room.used[text.rows[text.starts[sentence] + token]]
             to_head = min(max(token - text.head[sentence], -reach), reach) + reach
             to_tail = min(max(token - text.tail[sentence], -reach), reach) + reach
-            weights.touched[word] = True
-            for k in range(shape.word):
-                weights.words[word, k] += room.moves[at, k] * stretched
+            if train_words:
+                weights.touched[word] = True
+                for k in range(shape.word):
+                    weights.words[word, k] += room.moves[at, k] * stretched
             for k in range(shape.position):
                 weights.head[to_head, k] += room.moves[at, shape.word + k]
                 weights.tail[to_tail, k] += room.moves[at, shape.word + shape.position + k]
             at += 1
         at += shape.window // 2
-    for k in range(shape.word):
-        weights.words[0, k] = 0  # the gap between sentences, which is never trained
+    if train_words:
+        for k in range(shape.word):
+            weights.words[0, k] = 0  # the gap between sentences, which is never trained
     return scale
 
 

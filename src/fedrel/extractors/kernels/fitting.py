@@ -22,6 +22,7 @@ from fedrel.extractors.kernels.scratch import Sizes, kept, room
 from fedrel.extractors.kernels.tile import ROWS
 from fedrel.extractors.kernels.vectors import Ints
 from fedrel.extractors.kernels.winners import sentence_of, winners_of
+from fedrel.extractors.rows import RowEmbedding
 
 if TYPE_CHECKING:
     from fedrel.extractors.pcnn import PCNN
@@ -49,7 +50,9 @@ def fit(
     )
     seeds = step_seeds(torch.Generator().manual_seed(seed), len(fitted.losses)).numpy()
     settings = Settings(float(lr), float(weight_decay), float(pcnn.dropout), seeds)
-    pcnn.words.scale = train(steps, weights, float(pcnn.words.scale), settings, space, *fitted, shape)
+    scale = train(steps, weights, float(pcnn.words.scale), settings, space, *fitted, shape)
+    if isinstance(pcnn.words, RowEmbedding):
+        pcnn.words.scale = scale
     torch.autograd.graph.increment_version(list(pcnn._weights.values()))
     return fitted
 
@@ -58,9 +61,10 @@ def _weights(pcnn: PCNN) -> Weights:
     """The weights' own memory."""
     classifier = pcnn.classifier
     bias = np.empty(0, np.float32) if classifier.bias is None else _array(classifier.bias)
+    touched = _array(pcnn.words.touched) if isinstance(pcnn.words, RowEmbedding) else np.empty(0, np.bool_)
     return Weights(
         words=_array(pcnn.words.weight),
-        touched=_array(pcnn.words.touched),
+        touched=touched,
         head=_array(pcnn.head_positions),
         tail=_array(pcnn.tail_positions),
         filters=_array(pcnn.filters),

@@ -80,6 +80,8 @@ class _Encode(torch.autograd.Function):
         text, shape, tables = ctx.text, ctx.shape, ctx.saved_tensors
         sentences, tokens = len(text.head), len(text.rows)
         gradients = [torch.zeros_like(table) for table in tables]
+        if not ctx.needs_input_grad[2]:
+            gradients[0] = gradients[0][:0]  # words that are not trained: nothing is to be found for them
         inputs, filters = (
             (tokens + shape.window // 2 * (sentences + 1), shape.pitch),
             (shape.filters, shape.window * shape.pitch),
@@ -100,7 +102,8 @@ class _Encode(torch.autograd.Function):
             _arrays(gradients),
             shape,
         )
-        return None, None, *gradients
+        words = gradients[0] if ctx.needs_input_grad[2] else None
+        return None, None, words, *gradients[1:]
 
 
 def _arrays(tensors: Any) -> Tables:
@@ -128,7 +131,10 @@ def _backward(
     moves: Floats, filters: Floats, totals: Floats, winners: Winners, sentence_: Sentence, result: Tables,
     shape: Shape,
 ) -> None:  # fmt: skip
-    """The gradients of all tables, which begin as zeros, from that of the maxima [n, 3 * filters]."""
+    """The gradients of all tables, which begin as zeros, from that of the maxima [n, 3 * filters].
+
+    Where the result has no rows for words, they are not trained.
+    """
     _prepare(tables, vectors, places, shape)
     lay_out_inputs(text, vectors, places, inputs, shape)
     for filter_ in range(shape.filters):
@@ -150,8 +156,9 @@ def _backward(
             word = text.rows[text.starts[sentence] + token]
             to_head = min(max(token - text.head[sentence], -reach), reach) + reach
             to_tail = min(max(token - text.tail[sentence], -reach), reach) + reach
-            for k in range(shape.word):
-                result.words[word, k] += moves[at, k]
+            if len(result.words):
+                for k in range(shape.word):
+                    result.words[word, k] += moves[at, k]
             for k in range(shape.position):
                 result.head[to_head, k] += moves[at, shape.word + k]
                 result.tail[to_tail, k] += moves[at, shape.word + shape.position + k]

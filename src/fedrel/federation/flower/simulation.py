@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 POLL = 0.02  # seconds between two looks for a reply
 AHEAD = 2  # questions under way for each of Ray's processes
-BEGIN, END = 120.0, 60.0  # seconds that Ray may take to start and to stop
+BEGIN, END = 300.0, 60.0  # seconds that Ray may take to start and to stop
 
 
 @contextmanager

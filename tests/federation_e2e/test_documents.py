@@ -1,0 +1,111 @@
+"""FedLCC between real processes, from documents at each site by the kit's own steps: weights as in one process."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import tomli_w
+
+pytest.importorskip("flwr", reason="needs the extra `flower`")
+
+from fedrel.config import Config
+from fedrel.deployment.artefacts import Artefacts
+from fedrel.deployment.bundles import init_federation
+from fedrel.deployment.coordinator import asked, publish_experiment
+from fedrel.deployment.experiment import load_experiment
+from fedrel.deployment.preparing import prepare_site
+from fedrel.experiment import run
+from fedrel.federation.desk import Desk
+from fedrel.federation.flower.folders import open_coordinator
+from fedrel.federation.flower.venue import Venue
+from fedrel.federation.local import LocalEngine
+from fedrel.federation.materials import Materials
+from fedrel.prepare import desk
+from tests.deployment.joint import joint
+from tests.documents import documents, write_documents
+from tests.extractors.conftest import write_encoder
+from tests.federation_e2e.bed import NAMES, PATIENCE, Bed, free_port, same
+
+pytestmark = pytest.mark.slow
+
+
+class Together:
+    """The yardstick: the coordinator's folder, and all sites' documents beside it at one desk."""
+
+    def __init__(self, coordinator: Path, whole: Materials) -> None:
+        self._own, self._whole = open_coordinator(coordinator).ready, whole
+        untold = replace(whole.partition, order=np.zeros(0, np.int64))
+        self.ready = replace(self._own, materials=replace(self._own.materials, partition=untold))
+
+    @contextmanager
+    def engine(self, config: Config, out: Path, *, fresh: bool) -> Iterator[LocalEngine]:
+        at_sites, own = (desk(config, held, out / "sites") for held in (self._whole, self._own.materials))
+        yield ByTwoDesks(at_sites, own)
+
+
+class ByTwoDesks(LocalEngine):
+    """Sites answer at one desk; the coordinator evaluates at its own."""
+
+    def __init__(self, at_sites: Desk, own: Desk) -> None:
+        super().__init__(at_sites)
+        self.score = LocalEngine(own).score  # type: ignore[method-assign]
+
+
+def write_experiment(folder: Path, encoder: Path) -> Path:
+    tree: dict[str, Any] = {
+        "method": "fedlcc",
+        "methods": {"fedlcc": {"mu": 2.0}},
+        "extractor": {"kind": "document", "encoder": str(encoder), "block_size": 8, "frozen_layers": 1},
+        "training": {"rounds": 2, "fraction": 1.0, "epochs": 1, "batch_size": 3},
+        "engine": {"deadline": PATIENCE},
+        "shared": {
+            "format": "docred",
+            "relations": "relations.json",
+            "dev": ["dev.json"],
+            "test": ["test.json"],
+        },
+    }
+    (folder / "relations.json").write_text(json.dumps({"NA": 0, "r0": 1, "r1": 2}))
+    for number, name in enumerate(("dev.json", "test.json")):
+        write_documents(folder / name, documents(6, seed=number))
+    (folder / "fedlcc.toml").write_text(tomli_w.dumps(tree))
+    return folder / "fedlcc.toml"
+
+
+def prepare_folders(bed: Bed, file: Path) -> None:
+    """By the steps of the tutorial: init, publish, carry the artefacts, prepare."""
+    init_federation(bed.folder, NAMES, "127.0.0.1", free_port())
+    publish_experiment(bed.coordinator, load_experiment(file))
+    for number, name in enumerate(NAMES):
+        site = bed.site(name)
+        shutil.copytree(bed.coordinator.artefacts, site.artefacts)
+        write_documents(site.path / "own.json", documents(8, seed=10 + number))
+        bed.write_policy(name)
+        prepare_site(site)
+
+
+def test_fedlcc_between_real_processes(tmp_path: Path) -> None:
+    encoder = write_encoder(tmp_path / "hub" / "tiny-bert")
+    bed = Bed(tmp_path / "federation")
+    bed.data = {"files": ["own.json"], "format": "docred", "encoder": str(encoder)}
+    file = write_experiment(tmp_path, encoder)
+    prepare_folders(bed, file)
+    config = asked(load_experiment(file), list(NAMES))
+    own = {name: [bed.site(name).path / "own.json"] for name in NAMES}
+    whole = joint(
+        Artefacts(bed.coordinator.artefacts), bed.site("north").published, own, tmp_path / "joint", "docred"
+    )
+    together = cast(Venue, Together(bed.coordinator.preparation, whole))
+    run(config, tmp_path / "local", venue=together)
+    with bed:
+        bed.start()
+        bed.fedrel("federation", "run", str(file), "--folder", str(bed.coordinator.path))
+    same(tmp_path / "local", bed.coordinator.runs / "fedlcc")
