@@ -60,7 +60,7 @@ def set_policy(town: Town, **allow: object) -> None:
     (town.site("north").path / "site.toml").write_text(tomli_w.dumps(tree))
 
 
-def fedrel(*arguments: object, timeout: float = 300) -> tuple[int, str]:
+def fedrel(*arguments: object, timeout: float = 900) -> tuple[int, str]:
     command = [sys.executable, "-m", "fedrel", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
     return done.returncode, done.stdout + done.stderr
@@ -122,7 +122,7 @@ def test_a_coordinator_that_is_away_is_waited_for(real, tmp_path):
 @pytest.mark.slow
 def test_a_site_refuses_what_it_was_not_prepared_for_and_what_it_does_not_allow(real):
     with running(supernode(real.site("north"))):
-        asked = ("--folder", real.coordinator.path, "--set", "engine.deadline=120")
+        asked = ("--folder", real.coordinator.path, "--set", "engine.deadline=600")
         real.publish_only(seed=9)  # the coordinator published anew, the site was not told
         code, output = fedrel("federation", "run", real.write(seed=9), *asked, "--name", "other")
         assert code == 2

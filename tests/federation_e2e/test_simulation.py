@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("ray", reason="needs the extra `flower`, which brings Ray")
+pytest.importorskip("ray", reason="needs the extra `flower-simulation`, which brings Ray")
 
 from fedrel.config import Config
 from fedrel.experiment import run

@@ -17,7 +17,7 @@ from queue import Empty, Queue
 from typing import TYPE_CHECKING
 
 from fedrel.errors import UserError
-from fedrel.federation.flower.programs import QUIET, needs_flower
+from fedrel.federation.flower.programs import QUIET, needs_simulation
 from fedrel.federation.handover import hand_over
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ BEGIN, END = 300.0, 60.0  # seconds that Ray may take to start and to stop
 def simulation(config: Config, ready: Preparation, states: Path, workers: int) -> Iterator[FlowerEngine]:
     """An engine over as many virtual nodes as there are sites, ended whatever happens."""
     os.environ.update(QUIET)  # before Flower is imported
-    needs_flower()
+    needs_simulation()
     from fedrel.federation.flower.engine import FlowerEngine
     from fedrel.federation.flower.post import Post
     from fedrel.prepare import desk
