@@ -45,40 +45,39 @@ def all_there(refused: Refused) -> bool:
     return not refused
 
 
-def run_long(bed: Bed, method: str, out: Path) -> int:
-    """A run that goes on and on, whose deadline fits this machine: some times what the first round took.
-
-    Returns when the site that is to suffer has been asked to train in a later round: the number of that round.
-    """
+def run_long(bed: Bed, method: str, out: Path) -> None:
+    """A run that goes on and on, whose deadline fits this machine: some times what the first round took."""
     bed.start()
     bed.finish(experiment(method, training__rounds=1, engine__deadline=PATIENCE), out)
     (line,) = (out / "metrics.jsonl").read_text().splitlines()
     deadline = max(20, round(3 * json.loads(line)["seconds"]))
     bed.submit(experiment(method, training__rounds=LONG, engine__deadline=deadline), out, resume=True)
-    begun = await_round(out, 1, "a whole round", all_there)
+
+
+def await_training(bed: Bed, after: int) -> int:
+    """Wait until the site that suffers has been asked to train in a later round; its number."""
     asked: list[int] = []
 
     def look() -> bool:
         files = (bed.site("west").path / "state").rglob("*-train.safetensors")
-        asked[:] = [number for file in files if (number := int(file.stem.split("-")[0])) > begun]
+        asked[:] = [number for file in files if (number := int(file.stem.split("-")[0])) > after]
         return bool(asked)
 
     wait_for(look, "the site to be asked")
     return asked[0]
 
 
-def test_a_site_killed_in_training_is_left_out_and_rejoins(federation: Bed, out: Path):
-    training = run_long(federation, "scaffold", out)
+def test_a_site_killed_in_training_or_paused_is_left_out_and_rejoins(federation: Bed, out: Path):
+    run_long(federation, "scaffold", out)
+    training = await_training(federation, after=1)
     federation.kill("west")
     missed = await_round(out, training - 1, "a round without the dead site", left_out)
     (refused,) = rounds(out)[missed - 1]["refused"]
     assert refused["reason"] == "is not connected" or "did not answer within" in refused["reason"]
     federation.start_site("west")
-    await_round(out, missed, "a whole round again", all_there)
+    back = await_round(out, missed, "a whole round again", all_there)
 
-
-def test_a_site_paused_past_the_deadline_is_left_out_and_rejoins(federation: Bed, out: Path):
-    training = run_long(federation, "fedavg", out)
+    training = await_training(federation, after=back)
     federation.signal("west", signal.SIGSTOP)
     missed = await_round(out, training - 1, "a round without the paused site", left_out)
     (refused,) = rounds(out)[missed - 1]["refused"]
