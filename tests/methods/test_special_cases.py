@@ -1,6 +1,7 @@
 """Methods that are FedAvg when their own term counts for nothing, as they are run: FedAvg by kernels if installed.
 
-Tests of the methods compare the two to the bit, step by step. Kernels add in another order, but drop the same units.
+Tests of the methods compare the two to the bit, step by step. Kernels add in another order, but drop the same
+units.
 """
 
 from __future__ import annotations

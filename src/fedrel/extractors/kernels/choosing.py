@@ -26,7 +26,7 @@ def choose(
     count = len(bags) - 1
     if count == len(labels):
         return count
-    enter(best, len(labels), 0, 0, 0.0, desk, shape)
+    enter(best, len(labels), 0, 0.0, desk, shape)
     find_likelihoods(labels, classifier, desk, shape)
     for bag in range(count):
         chosen = bags[bag] - bags[0]

@@ -27,7 +27,7 @@ class Weights(NamedTuple):
     """All that is trained."""
 
     words: Floats  # [vocabulary, word] stored rows: a true row is `scale` times as large
-    touched: npt.NDArray[np.bool_]  # [vocabulary] the rows that training has changed; [0] if words do not train
+    touched: npt.NDArray[np.bool_]  # [vocabulary] rows that training has changed; [0]: none may
     head: Floats  # [2 * reach + 1, position]
     tail: Floats
     filters: Floats  # [filters, window * width]; while the kernel works, [filters, window * pitch]
