@@ -17,6 +17,7 @@ from fedrel.federation.checkpoint import Checkpoints
 from fedrel.federation.flower.sturdy import SturdyFederation
 from fedrel.federation.weights import WeightedMean
 from fedrel.methods import lazy_mil
+from fedrel.metrics_file import MetricsFile
 from processes import cpu_seconds
 
 # What stands for a phase: an object and the name of a function in it. Asking and scoring are the engine's.
@@ -27,7 +28,7 @@ WATCHED: dict[str, list[tuple[Any, str]]] = {
     "averaging": [(WeightedMean, "__init__"), (WeightedMean, "add"), (WeightedMean, "result")],
     "bags of pairs": [(tasks, "by_pair")],
     "ranking": [(tasks, "rank"), (Ranking, "metrics")],
-    "journal": [(experiment, "metrics_line"), (experiment.MetricsFile, "append")],
+    "journal": [(experiment, "metrics_line"), (MetricsFile, "append")],
     "checkpoint": [(Checkpoints, "save"), (Checkpoints, "best")],
     "model and report": [(experiment, "finish")],
 }

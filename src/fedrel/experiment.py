@@ -36,8 +36,9 @@ from fedrel.federation.coordinator import RoundNotes
 from fedrel.federation.flower.sturdy import SturdyFederation
 from fedrel.federation.local import LocalEngine
 from fedrel.federation.weights import NoAnswerError, Weights
-from fedrel.files import append_line, write_text
+from fedrel.files import alone_in, write_text
 from fedrel.methods.base import method
+from fedrel.metrics_file import MetricsFile
 from fedrel.prepare import Ints, Preparation, desk, extractor, held_back, partition, prepare, with_words
 from fedrel.prepare import label_counts as counted
 from fedrel.prepare_documents import mirrored_documents
@@ -75,7 +76,11 @@ def run(
 
     A venue brings the coordinator's own data and the sites behind Flower; without one, all is on this machine.
     """
-    watcher = watcher or Watcher()
+    with alone_in(out):
+        return _run(config, out, resume, watcher or Watcher(), venue)
+
+
+def _run(config: Config, out: Path, resume: bool, watcher: Watcher, venue: Venue | None) -> dict[str, Any]:
     checkpoints = Checkpoints(out / "checkpoint", config.shapes_result())
     checkpoint = checkpoints.latest()
     if checkpoint is not None and not resume:
@@ -315,30 +320,6 @@ def described(config: Config, ready: Preparation) -> Partition | None:
         return partition(config.partition, replace(ready.dataset, train=rows), config.seed)
     except UserError:
         return None
-
-
-class MetricsFile:
-    """metrics.jsonl: a line a round, flushed as it is written."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def append(self, line: dict[str, Any]) -> None:
-        """Add a round."""
-        append_line(self._path, json.dumps(line))
-
-    def keep(self, rounds: int) -> None:
-        """Drop what a killed run wrote after its last checkpoint."""
-        write_text(
-            self._path, "".join(json.dumps(line) + "\n" for line in self.lines() if line["round"] <= rounds)
-        )
-
-    def lines(self) -> list[dict[str, Any]]:
-        """All rounds; a line that a kill cut short is left out."""
-        if not self._path.exists():
-            return []
-        whole = self._path.read_text(encoding="utf-8").split("\n")[:-1]
-        return [json.loads(line) for line in whole]
 
 
 def finish(

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,32 @@ if TYPE_CHECKING:
 def _unwritable(path: Path, error: OSError) -> UserError:
     reason = error.strerror or str(error)
     return UserError(f"cannot write: {reason}", file=path, remedy="free some space or choose another folder")
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Work in a folder, made if need be, in which no other process works; one that comes second is turned away."""
+    import fcntl
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    try:
+        fcntl.flock(
+            handle, fcntl.LOCK_EX | fcntl.LOCK_NB
+        )  # the system lets go of it however the process ends
+    except BlockingIOError as error:
+        os.close(handle)
+        remedy = "wait until it is done, stop it, or choose another --out"
+        raise UserError("another process works in this folder", file=folder, remedy=remedy) from error
+    try:
+        yield
+    finally:
+        os.close(handle)
+        with suppress(OSError):
+            folder.rmdir()  # if nothing was left in it
 
 
 @contextmanager

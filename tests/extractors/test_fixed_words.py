@@ -84,7 +84,7 @@ def plain(batch: Batch) -> PCNN:
 
 def fused(batch: Batch) -> PCNN:
     pcnn = model()
-    assert pcnn.can_fit()
+    assert pcnn.can_fit("none")
     pcnn.fit(batch, orders(), batch_size=BATCH_SIZE, lr=RATE, weight_decay=DECAY, seed=0)
     return pcnn
 

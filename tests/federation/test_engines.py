@@ -25,6 +25,7 @@ from fedrel.federation.journal import Entry
 from fedrel.federation.messages import Arrays
 from fedrel.federation.threads import ThreadEngine, side_by_side
 from fedrel.federation.workers import WorkerEngine
+from fedrel.files import alone_in
 from fedrel.prepare import desk, prepare
 from tests.conftest import tiny
 
@@ -151,6 +152,14 @@ def test_more_rounds_of_a_finished_run_equal_one_long_run(tmp_path):
     run(tiny(method="one", training__rounds=4), tmp_path / "parts", resume=True)
     run(tiny(method="one", training__rounds=4), tmp_path / "whole")
     same(tmp_path / "parts", tmp_path / "whole")
+
+
+def test_a_folder_in_which_another_process_works_is_refused(tmp_path):
+    config, out = tiny(training__rounds=1), tmp_path / "run"
+    with alone_in(out), pytest.raises(UserError, match="another process works in this folder"):
+        run(config, out)
+    assert not out.exists()  # nothing was left in it
+    run(config, out)
 
 
 def test_a_checkpoint_of_another_config_is_refused(out):
