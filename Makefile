@@ -35,6 +35,8 @@ check: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/pcnn.py
+	$(BIN)/python benchmarks/round.py
+	$(BIN)/python benchmarks/reading.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/transformer.py
 	$(BIN)/python benchmarks/document.py
