@@ -178,3 +178,14 @@ def test_dropped_gradients_do_not_count(kind: str) -> None:
     chosen.step()
     for name, array in model.state().items():
         np.testing.assert_array_equal(array, before[name])
+
+
+@pytest.mark.parametrize("kind", [SGD, AdamW])
+def test_the_next_site_begins_where_the_one_before_began(kind: type[SGD] | type[AdamW]) -> None:
+    model = pcnn()
+    start = model.state()
+    for site in range(2):
+        model.begin(start)
+        for name, array in model.state().items():
+            np.testing.assert_array_equal(array, start[name], err_msg=f"{name} at site {site}")
+        train(model, kind(model, lr=0.1), range(2))
