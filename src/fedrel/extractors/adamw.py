@@ -68,7 +68,7 @@ class AdamW:
         if self._forces:
             self._add(self._forces)
         self._inner.step()
-        torch.autograd.graph.increment_version(self._dense)  # the fused step does not tell that it has written
+        torch.autograd.graph.increment_version(self._dense)  # a fused step does not tell of it
         for table in self._tables:
             table.step(self.lr, self.weight_decay)
         self.zero_grad()
