@@ -44,3 +44,14 @@ def _toml(value: object) -> str:
 def out(tmp_path: Path) -> Path:
     """A folder for a run."""
     return tmp_path / "run"
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Tensors as small as these are slower with two."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

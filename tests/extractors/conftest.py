@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -96,12 +96,3 @@ def encoders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 def tiny_bert(encoders: Callable[[str], str]) -> str:
     """The folder of a tiny BERT."""
     return encoders("bert")
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Tensors as small as these are slower with two."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)

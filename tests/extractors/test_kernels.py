@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,14 +32,7 @@ if not kernels.available():
 VOCABULARY, RELATIONS = 30, 4
 NEAR, SAME = 2e-6, 1e-12  # outputs closer than the one may change places in float32, than the other are equal
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """These tensors are too small to share."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def model(dtype: torch.dtype = torch.float32, **options: object) -> PCNN:
@@ -507,57 +495,3 @@ def test_a_copied_model_has_a_table_of_its_own() -> None:
         copied.filters.mul_(2)
         torch.testing.assert_close(pcnn.encode(batch), expected)
         assert (copied.encode(batch) != expected).any()
-
-
-DRAW = """
-import numpy as np
-from fedrel.extractors.kernels.chance import draw_kept
-mask = np.empty(40, np.bool_)
-draw_kept(1, 2, 0.5, mask)
-print(mask.sum())
-"""
-
-
-def draw(**environment: str) -> tuple[str, str]:
-    """What a process of its own draws, and what it says."""
-    done = subprocess.run(
-        [sys.executable, "-c", DRAW], env=os.environ | environment, capture_output=True, text=True, check=True
-    )
-    return done.stdout, done.stderr
-
-
-def test_the_first_use_says_that_it_compiles_and_keeps_the_result(tmp_path: Path) -> None:
-    drawn, said = draw(NUMBA_CACHE_DIR=str(tmp_path))
-    assert "compiling PCNN's kernels" in said
-    assert draw(NUMBA_CACHE_DIR=str(tmp_path)) == (drawn, "")
-
-
-@pytest.mark.slow
-def test_nothing_but_the_temporary_folder_can_be_written(tmp_path: Path) -> None:
-    """As with a read-only installation and home. (Files stand where folders should: that stops root, too.)"""
-    nowhere = tmp_path / "file"
-    nowhere.touch()
-    package = Path(kernels.__file__).parents[2]
-    copied = shutil.copytree(package, tmp_path / package.name, ignore=shutil.ignore_patterns("__pycache__"))
-    (copied / "extractors" / "kernels" / "__pycache__").touch()
-    drawn, _ = draw()
-    unwritable = {name: str(nowhere / "folder") for name in ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR")}
-    found, said = draw(**unwritable, FEDREL_CACHE=str(nowhere / "folder"), PYTHONPATH=str(tmp_path))
-    assert found == drawn
-    assert "compiling PCNN's kernels" in said and "cannot keep" in said
-
-
-def test_kernels_need_no_folder_to_be_kept_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from fedrel.extractors.kernels import compiling
-
-    nowhere = tmp_path / "file"
-    nowhere.touch()
-    drawn, _ = draw()
-    assert draw(NUMBA_CACHE_DIR=str(nowhere / "cache"))[0] == drawn
-
-    monkeypatch.setattr(compiling.numba.config, "CACHE_DIR", str(nowhere / "cache"))
-    monkeypatch.setattr(compiling, "__file__", str(nowhere / "kernels" / "compiling.py"))
-    monkeypatch.setenv("FEDREL_CACHE", str(nowhere / "corpora"))
-    folder = compiling._folder.__wrapped__()
-    folder.mkdir()
-    tempfile.TemporaryFile(dir=folder).close()
