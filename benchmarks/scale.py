@@ -7,12 +7,18 @@ is, and opened a second time. Then two federations train Lazy MIL on it by turns
 100 sites of which 10 are active in a round, and 10,000 of which 1,000 are, so that both have a tenth of the
 sentences active. A round is what `fedrel run` does in one, without evaluation, at E=3.
 
-The two do not take the same steps. A site that has won 38 sentences trains on batches of 16, 16 and 6, three steps
-where its share of a large site's would be 2.4; and a step has costs of its own (filters are laid out anew, every
-filter and class moves) and shares fewer words among fewer sentences. So the kernel alone takes about a tenth longer
-a sentence at B=16, more at B=32 (32 and 6). That is part of the ratio, as it is of anybody's round. The first round
-of each is for warming up; seconds are medians, and the ratio is the median over turns, so that what else the
-machine does falls on both.
+This is done twice: by kernels, where numba is installed, and in plain PyTorch (`FEDREL_KERNELS=off`). A site costs
+about two milliseconds besides its training: its messages are made, checked and added up, its sentences gathered,
+all by an interpreter whose caches training has just emptied. In plain PyTorch they hardly count. Kernels make
+training so fast that they count for more than half as much as the training of the 38 sentences that such a site has
+won: both rounds are several times as fast, and the ratio is larger. `ratio` is PyTorch's, `kernels_ratio` theirs.
+
+The two federations do not take the same steps. A site that has won 38 sentences trains on batches of 16, 16 and 6,
+three steps where its share of a large site's would be 2.4; and a step has costs of its own (filters are laid out
+anew, every filter and class moves) and shares fewer words among fewer sentences. So the kernel alone takes about a
+tenth longer a sentence. That is part of the ratio, as it is of anybody's round. The first round of each is for
+warming up; seconds are medians, and the ratio is the median over turns, so that what else the machine does falls
+on both.
 
 Memory is that of all processes together, both federations' at once, sampled from the kernel's proportional set
 size: what several processes map counts once. It is an upper bound of what one run needs.
@@ -23,6 +29,7 @@ The last line of the output is JSON.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -39,6 +46,7 @@ from typing import Any, TypeVar
 from fedrel.config import Config, EngineSection, Evaluation, FileData, PartitionSection, Training
 from fedrel.data.world import World, nyt10_shape
 from fedrel.experiment import Session, engine
+from fedrel.extractors import kernels
 from fedrel.prepare import dataset, prepare
 from processes import Memory
 
@@ -109,22 +117,41 @@ def measure(folder: Path, sentences: int, rounds: int, batch_size: int) -> dict[
     )
 
     memory = Memory()
-    with memory.watched(), ExitStack() as engines:
+    with memory.watched():
         section = experiment(folder, FEW, batch_size).data
         index_seconds, data = timed(lambda: dataset(section))
         open_seconds, _ = timed(lambda: dataset(section))
         print(f"read and indexed in {index_seconds:.1f} s, opened again in {open_seconds:.2f} s", flush=True)
         print(f"memory of reading: {memory.peak / 1e9:.2f} GB", flush=True)
 
+        result = rounds_by_turns(folder, "", "off", rounds, batch_size)
+        if importlib.util.find_spec("numba"):
+            result |= rounds_by_turns(folder, "kernels_", "on", rounds, batch_size)
+
+    return result | {
+        "peak_memory_bytes": memory.peak,
+        "index_seconds": round(index_seconds, 2),
+        "open_seconds": round(open_seconds, 3),
+        "sentences": len(data.corpus),
+        "batch_size": batch_size,
+    }
+
+
+def rounds_by_turns(
+    folder: Path, prefix: str, with_kernels: str, rounds: int, batch_size: int
+) -> dict[str, Any]:
+    """Rounds of both federations by turns: seconds of each, and their ratio."""
+    os.environ["FEDREL_KERNELS"] = with_kernels
+    kernels.available.cache_clear()
+    seconds: dict[int, list[float]] = {FEW: [], MANY: []}
+    with ExitStack() as engines:
         sessions = {}
         for sites in (FEW, MANY):
             config = experiment(folder, sites, batch_size)
             ready = prepare(config)
-            sessions[sites] = Session(
-                config, ready, engines.enter_context(engine(config, ready, folder / "sites")), None
-            )
-        seconds: dict[int, list[float]] = {FEW: [], MANY: []}
-        print(f"\n{'':8}{'K=100':>34}{'K=10,000':>34}{'ratio':>8}")
+            carrier = engines.enter_context(engine(config, ready, folder / "sites"))
+            sessions[sites] = Session(config, ready, carrier, None)
+        print(f"\nkernels {with_kernels:8}{'K=100':>26}{'K=10,000':>34}{'ratio':>8}")
         print(f"{'round':8}" + 2 * f"{'sites':>8}{'examples':>12}{'seconds':>14}")
         for turn in range(rounds + 1):
             cells = ""
@@ -134,17 +161,11 @@ def measure(folder: Path, sentences: int, rounds: int, batch_size: int) -> dict[
                 cells += f"{len(line['active']):8,}{line['examples']:12,}{spent:14.2f}"
             ratio = seconds[MANY][-1] / seconds[FEW][-1]
             print(f"{turn or 'warm-up':<8}{cells}{ratio:8.2f}", flush=True)
-
     few, many = seconds[FEW][1:], seconds[MANY][1:]
     return {
-        "round_seconds_k100": round(statistics.median(few), 3),
-        "round_seconds_k10000": round(statistics.median(many), 3),
-        "ratio": round(statistics.median(m / f for m, f in zip(many, few, strict=True)), 3),
-        "peak_memory_bytes": memory.peak,
-        "index_seconds": round(index_seconds, 2),
-        "open_seconds": round(open_seconds, 3),
-        "sentences": len(data.corpus),
-        "batch_size": batch_size,
+        f"{prefix}round_seconds_k100": round(statistics.median(few), 3),
+        f"{prefix}round_seconds_k10000": round(statistics.median(many), 3),
+        f"{prefix}ratio": round(statistics.median(m / f for m, f in zip(many, few, strict=True)), 3),
     }
 
 

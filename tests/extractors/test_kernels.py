@@ -457,10 +457,14 @@ def test_dropout_has_torchs_scale() -> None:
 # Where kernels come from.
 
 
-def test_without_numba_plain_torch_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("why", ["no numba", "switched off"])
+def test_without_kernels_plain_torch_does_the_work(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = random_batch(3, [1] * 6)
     fast = model().encode(batch)
-    monkeypatch.setitem(sys.modules, "numba", None)
+    if why == "no numba":
+        monkeypatch.setitem(sys.modules, "numba", None)
+    else:
+        monkeypatch.setenv("FEDREL_KERNELS", "off")
     kernels.available.cache_clear()
     try:
         pcnn = model()

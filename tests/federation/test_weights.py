@@ -7,7 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedrel.extractors import kernels
 from fedrel.federation.weights import NoAnswerError, Rows, WeightedMean, moved, plus
+
+
+@pytest.fixture(autouse=True, scope="module", params=["kernels", "numpy"])
+def adding(request):
+    """Sums are the same to the bit by kernels and without them."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "kernels":
+            pytest.importorskip("numba")
+        else:
+            patch.setattr(kernels, "available", lambda: False)
+        yield
 
 
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 1000), min_size=1, max_size=6))

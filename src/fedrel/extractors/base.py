@@ -107,6 +107,7 @@ class Extractor(nn.Module, ABC):
         self.begin(weights)
         self._base = None
 
+    @torch.no_grad()
     def begin(self, weights: Weights) -> None:
         """Start a site's work from `weights`.
 
@@ -123,8 +124,7 @@ class Extractor(nn.Module, ABC):
             if name in tables:
                 tables[name].restart(weights[name], only_touched=same)
             elif parameter._version != self._begun.get(name):
-                with torch.no_grad():
-                    parameter.copy_(self._start[name])
+                parameter.copy_(self._start[name])
                 self._begun[name] = parameter._version
 
     def update(self) -> dict[str, npt.NDArray[np.float32] | Rows]:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from fedrel.data.bags import SCORED_AT_ONCE, Bags, ragged
 from fedrel.data.columns import Corpus
 from fedrel.data.documents.columns import DocumentCorpus
+from fedrel.extractors import kernels
 
 if TYPE_CHECKING:
     import torch
@@ -58,16 +59,27 @@ class WordInputs(Inputs):
         from fedrel.extractors.batch import Batch
 
         corpus, rows = self.corpus, bags.rows
-        sizes = self.lengths(rows)
+        words, starts = self._end_to_end(rows)
         return Batch(
-            words=tensor(self.lookup[corpus.tokens[ragged(corpus.starts[rows], sizes)]], device),
-            starts=tensor(np.concatenate(([0], np.cumsum(sizes))), device),
+            words=tensor(words, device),
+            starts=tensor(starts, device),
             head=tensor(corpus.head[rows], device),
             tail=tensor(corpus.tail[rows], device),
             bags=tensor(bags.bounds, device),
             labels=tensor(bags.labels, device),
             rows=rows,
         )
+
+    def _end_to_end(self, rows: Ints) -> tuple[Ints, Ints]:
+        """The words of sentences, and where each starts among them."""
+        corpus = self.corpus
+        if kernels.available():
+            from fedrel.extractors.kernels.reading import lay_end_to_end
+
+            return lay_end_to_end(corpus.tokens, corpus.starts, self.lookup, rows)
+        sizes = self.lengths(rows)
+        words = self.lookup[corpus.tokens[ragged(corpus.starts[rows], sizes)]]
+        return words, np.concatenate(([0], np.cumsum(sizes)))
 
     def save(self, folder: Path) -> None:
         """Only the lookup: the corpus has its own folder."""

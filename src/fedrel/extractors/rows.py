@@ -24,6 +24,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from fedrel.extractors import kernels
 from fedrel.extractors.correction import Course
 from fedrel.federation.weights import Rows
 
@@ -123,6 +124,10 @@ class RowEmbedding(nn.Module):
 
         A common force moves the others too, by `drift` times itself; who knows the force can add that.
         """
+        if self._has_kernels() and not self._course:
+            from fedrel.extractors.kernels.restoring import changed
+
+            return Rows(*changed(self.weight.numpy(), self.touched.numpy(), self.scale), self.scale)
         index = self._touched_rows()
         values = self.at(index)
         return Rows(index.to(torch.int32).cpu().numpy(), values.cpu().numpy(), self._rest)
@@ -130,17 +135,25 @@ class RowEmbedding(nn.Module):
     @torch.no_grad()
     def restart(self, base: Floats, *, only_touched: bool) -> None:
         """Start again from `base`. `only_touched`: all rows but the touched ones are `base`'s already."""
-        index = self._touched_rows()
         if not only_touched:
             self.weight.copy_(torch.tensor(base))
-        elif len(index):
-            values = torch.from_numpy(base.take(index.cpu().numpy(), axis=0))
-            self.weight.index_copy_(0, index, values.to(self.weight))
-        if len(index) or not only_touched:
-            self.weight[GAP].zero_()
             self.touched.zero_()
+        if not only_touched or self._put_back(base):
+            self.weight[GAP].zero_()
         self._base = base
         self._begin()
+
+    def _put_back(self, base: Floats) -> int:
+        """Let the touched rows be as in `base` again, and untouched: how many these are."""
+        if self._has_kernels():
+            from fedrel.extractors.kernels.restoring import put_back
+
+            return put_back(self.weight.numpy(), self.touched.numpy(), base)
+        index = self._touched_rows()
+        values = torch.from_numpy(base.take(index.cpu().numpy(), axis=0))
+        self.weight.index_copy_(0, index, values.to(self.weight))
+        self.touched.zero_()
+        return len(index)
 
     def _begin(self) -> None:
         self.scale = 1.0
@@ -159,6 +172,9 @@ class RowEmbedding(nn.Module):
         found = table.at(numbers) if isinstance(table, Rows) else table[numbers]
         found[numbers == GAP] = 0
         return torch.from_numpy(found).to(self.weight)
+
+    def _has_kernels(self) -> bool:
+        return self.weight.is_cpu and self.weight.dtype is torch.float32 and kernels.available()
 
     def _touched_rows(self) -> Tensor:
         """The rows that training has changed, ascending."""

@@ -7,6 +7,7 @@ not fit the declaration: nothing that comes from outside is used before that.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
@@ -38,7 +39,7 @@ class Array:
 
     def check(self, name: str, array: npt.NDArray[Any], sizes: dict[str, int]) -> None:
         """Refuse an array that does not fit; remember the sizes of the named dimensions in `sizes`."""
-        if array.dtype != self.dtype:
+        if array.dtype != _numpy_type(self.dtype):
             raise RefusedError(f"{name} is {array.dtype}, expected {self.dtype}")
         if array.ndim != len(self.shape):
             raise RefusedError(f"{name} has {array.ndim} dimensions, expected {len(self.shape)}")
@@ -48,8 +49,8 @@ class Array:
                 raise RefusedError(f"{name} has shape {array.shape}, expected {size} along {expected}")
         if not array.size:
             return
-        least, most = array.min(), array.max()  # either is NaN if any value is
-        if array.dtype.kind == "f" and not (np.isfinite(least) and np.isfinite(most)):
+        least, most = array.min().item(), array.max().item()  # either is NaN if any value is
+        if not (math.isfinite(least) and math.isfinite(most)):
             raise RefusedError(f"{name} holds a value that is not finite")
         if self.low is not None and least < self.low:
             raise RefusedError(f"{name} holds {least}, below {self.low}")
@@ -102,6 +103,11 @@ class ModelTensors:
         if (found["index"][1:] <= found["index"][:-1]).any():
             raise RefusedError(f"{name}/index is not ascending")
         return Rows(found["index"], found["values"], float(found["rest"]))
+
+
+@cache
+def _numpy_type(name: str) -> np.dtype[Any]:
+    return np.dtype(name)
 
 
 @cache

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from fedrel.extractors import kernels
+from fedrel.federation import adding
 
 Weights = Mapping[str, npt.NDArray[np.float32]]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -63,41 +67,58 @@ class WeightedMean:
         self.base = base
         self.total = 0.0
         self._sums = {name: np.zeros(tensor.shape) for name, tensor in base.items()}
-        # Kept for all sites; only as much of it comes into memory as the largest dense tensor needs.
-        self._scratch = np.empty(max((tensor.size for tensor in base.values()), default=0))
-        # How much of `base` a row's sum lacks: what all sites say of the rest, less what those say that list it.
-        self._rest = dict.fromkeys(base, 0.0)
-        self._listed: dict[str, npt.NDArray[np.float64]] = {}
+        self._tables: dict[str, _Table] = {}
+        self._by = _arithmetic()
 
     def add(self, tensors: Tensors, weight: float) -> None:
         """Add one site's weights, `weight` times."""
         self.total += weight
         for name, tensor in tensors.items():
+            sums = self._sums[name]
             if isinstance(tensor, Rows):
-                self._sums[name][tensor.index] += self._times(tensor.values, weight)
-                self._rest[name] += weight * tensor.rest
-                if name not in self._listed:
-                    self._listed[name] = np.zeros(len(self.base[name]))
-                self._listed[name][tensor.index] += weight * tensor.rest
+                table = self._tables[name] = self._tables.get(name) or _Table(sums)
+                table.rest += weight * tensor.rest
+                values, rest = tensor.values.reshape(-1, table.sums.shape[1]), weight * tensor.rest
+                self._by.add_rows(
+                    table.sums, table.meant, table.listed, tensor.index, values, float(weight), rest
+                )
             else:
-                self._sums[name] += self._times(tensor, weight)
+                self._by.add(sums.reshape(-1), tensor.reshape(-1), float(weight))
 
     def result(self) -> dict[str, npt.NDArray[np.float32]]:
-        """The mean so far; the sums are consumed."""
+        """The mean so far."""
         if not self.total:
             raise NoAnswerError
-        for name, listed in self._listed.items():
-            base = self.base[name]
-            lacking = (self._rest[name] - listed).reshape(-1, *(1,) * (base.ndim - 1))
-            self._sums[name] += np.multiply(base, lacking, out=self._scratch[: base.size].reshape(base.shape))
-        return {
-            name: np.divide(total, self.total, out=total).astype(np.float32)
-            for name, total in self._sums.items()
-        }
+        return {name: self._mean(name) for name in self._sums}
 
-    def _times(self, tensor: npt.NDArray[np.float32], weight: float) -> npt.NDArray[np.float64]:
-        product = self._scratch[: tensor.size].reshape(tensor.shape)
-        return np.multiply(tensor, weight, out=product, dtype=np.float64)
+    def _mean(self, name: str) -> npt.NDArray[np.float32]:
+        mean, table = np.empty(self.base[name].shape, np.float32), self._tables.get(name)
+        if table is None:
+            return np.divide(self._sums[name], self.total, out=mean, casting="same_kind")
+        base, flat = (tensor.reshape(table.sums.shape) for tensor in (self.base[name], mean))
+        self._by.mean_of_rows(
+            table.sums, table.meant, table.listed, base, table.rest, float(self.total), flat
+        )
+        return mean
+
+
+class _Table:
+    """A table that comes by rows: a row's mean is its sum and, by all who leave it out, its part of `base`."""
+
+    def __init__(self, sums: npt.NDArray[np.float64]) -> None:
+        self.sums = sums.reshape(len(sums), -1)
+        self.rest = 0.0  # how much of `base` all sites say that they leave
+        self.meant = np.zeros(len(sums))  # how much less of it is meant of a row, since sites list it
+        self.listed = np.zeros(len(sums), bool)  # by any site
+
+
+def _arithmetic() -> ModuleType:
+    """Kernels where there are any, else numpy."""
+    if kernels.available():
+        from fedrel.extractors.kernels import averaging
+
+        return averaging
+    return adding
 
 
 def dense(base: Weights, tensors: Tensors) -> dict[str, npt.NDArray[np.float32]]:

@@ -153,8 +153,10 @@ def winners(claims: Mapping[int, Claims | KeyedClaims]) -> dict[int, Winners]:
     _, triple = np.unique(key, return_inverse=True)
     order = np.lexsort((site, -value, triple))
     won = order[np.diff(triple[order], prepend=-1) > 0]  # the first of each triple's claims
-    mine = {number: np.sort(index[won[site[won] == number]]) for number in claims}
-    return {number: Winners(indices) for number, indices in mine.items() if len(indices)}
+    won = won[np.lexsort((index[won], site[won]))]
+    winning, first = np.unique(site[won], return_index=True)
+    parts = np.split(index[won], first)[1:]
+    return {number: Winners(part) for number, part in zip(winning.tolist(), parts, strict=True)}
 
 
 def pooled(won: Mapping[int, Winners], active: Iterable[int]) -> dict[int, PooledWinners]:
