@@ -153,10 +153,11 @@ def _places(values: NDArray[np.float32], right: NDArray[np.bool_]) -> NDArray[np
     integers is several times faster than a stable argsort of floats, and nothing is looked up afterwards.
     """
     bits = (values + np.float32(0)).view(np.uint32)  # adding zero makes -0.0 tie with 0.0
-    negative = bits >> 31 == 1
-    keys = np.where(negative, bits, bits ^ np.uint32(0x7FFF_FFFF)).astype(np.uint64)
+    bits ^= ~(bits.view(np.int32) >> 31).view(np.uint32) & np.uint32(0x7FFF_FFFF)  # of negative ones, nothing
+    keys = bits.astype(np.uint64)
     keys <<= np.uint64(32)
     keys |= np.arange(0, 2 * len(keys), 2, dtype=np.uint64)
     keys |= right
     keys.sort()
-    return np.flatnonzero(keys & np.uint64(1))
+    keys &= np.uint64(1)
+    return np.flatnonzero(keys)

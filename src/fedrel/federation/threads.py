@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from fedrel.federation.materials import Materials
     from fedrel.federation.weights import Weights
 
+TOGETHER = (
+    8  # sites that go to a thread as one task where there are many: handing it over costs as much as a site
+)
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -70,8 +74,7 @@ class ThreadEngine:
         def answer(desk: Desk, some: list[int]) -> list[tuple[int, Answer]]:
             return [(site, answered(desk, phase, round_, site, own[site])) for site in some]
 
-        # Handing a task to a thread costs as much as a small site: where there are many, several go together.
-        sites, together = list(own), min(max(len(own) // (32 * len(self._desks)), 1), 8)
+        sites, together = list(own), min(max(len(own) // (32 * len(self._desks)), 1), TOGETHER)
         runs = (sites[first : first + together] for first in range(0, len(sites), together))
         for answers in self._spread(answer, runs):
             yield from answers
