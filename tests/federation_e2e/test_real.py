@@ -25,8 +25,8 @@ def test_lazy_mil_between_real_processes(federation: Bed, local: Local, out: Pat
 
 
 @pytest.mark.slow
-def test_all_kinds_of_method_between_real_processes(federation: Bed, local: Local, tmp_path: Path):
+@pytest.mark.parametrize("method", ["lazy-mil", "feded", "fedcmc"])
+def test_a_method_between_real_processes(method: str, federation: Bed, local: Local, out: Path):
     """FedLCC, which reads documents, has a file of its own."""
     federation.start()
-    for method in ("lazy-mil", "feded", "fedcmc"):
-        by_flower(federation, local, tmp_path / method, method, rounds=2)
+    by_flower(federation, local, out, method, rounds=2)
