@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from fedrel.deployment import programs
+from fedrel.deployment import answering, programs
 from fedrel.deployment.clientapp import CLIENT, REFUSED, write_programs
+from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.programs import Program, running
 from fedrel.deployment.superlink import OnlySitesFromOutside
 
@@ -99,7 +100,7 @@ def test_another_flower_that_cannot_be_guarded_is_not_started(monkeypatch):
 def test_flags_of_the_superlink(tmp_path):
     pytest.importorskip("flwr")
     from fedrel.deployment.bundles import init_federation
-    from fedrel.deployment.folders import CoordinatorFolder, SiteFolder
+    from fedrel.deployment.folders import CoordinatorFolder
 
     init_federation(tmp_path, ["north", "south"], "hub.example.org", 4433)
     link = programs.superlink(CoordinatorFolder(tmp_path / "coordinator"))
@@ -121,6 +122,55 @@ def test_flags_of_the_superlink(tmp_path):
     assert {path.name for path in Path(first).iterdir()} == {CLIENT, *REFUSED}
 
 
+def test_a_program_ends_when_whoever_started_it_is_killed():
+    code = (
+        "import os, sys\n"
+        "from fedrel.deployment.programs import Program, running\n"
+        "sleep = Program([sys.executable, '-c', 'import time; time.sleep(600)'], os.environ)\n"
+        "with running(sleep) as process:\n"
+        "    print(process.pid, flush=True)\n"
+        "    process.wait()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        pid = int(starter.stdout.readline())
+        starter.kill()
+    await_end(pid)
+
+
+class Clock:
+    """Time that passes while somebody sleeps, and at no other time."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(("known", "attempts"), [(False, 1), (True, 2 + answering.STALE // answering.PAUSE)])
+def test_a_site_that_was_known_tries_again_for_as_long_as_it_may_count_as_connected(
+    known, attempts, tmp_path, monkeypatch
+):
+    tried: list[int] = []
+
+    def turned_away(folder: SiteFolder) -> Program:
+        tried.append(1)
+        return Program(["false"], os.environ)
+
+    monkeypatch.setattr(answering, "supernode", turned_away)
+    monkeypatch.setattr(answering, "time", Clock())
+    (tmp_path / "place.json").write_text('{"name": "north"}')
+    if known:
+        (tmp_path / "audit.jsonl").write_text("")
+    said: list[str] = []
+    assert answering.answer(SiteFolder(tmp_path), said.append) == 1
+    assert len(tried) == attempts and len(said) == attempts - 1
+    assert all("north still counts as connected" in one for one in said)
+
+
 def test_a_program_ends_with_all_that_it_started(tmp_path):
     code = (
         "import subprocess, sys, time\n"
@@ -136,9 +186,14 @@ def test_a_program_ends_with_all_that_it_started(tmp_path):
             time.sleep(0.05)
         raise KeyboardInterrupt
     assert process.returncode is not None
-    child = Path(f"/proc/{(tmp_path / 'pid').read_text()}/status")
-    for _ in range(300):  # what is killed may take a moment to be gone
-        if not child.exists() or "State:\tZ" in child.read_text():
+    await_end(int((tmp_path / "pid").read_text()))
+
+
+def await_end(pid: int) -> None:
+    """What is killed may take a moment to be gone."""
+    state = Path(f"/proc/{pid}/status")
+    for _ in range(300):
+        if not state.exists() or "State:\tZ" in state.read_text():
             return
         time.sleep(0.1)
     pytest.fail("a process was left behind")

@@ -43,6 +43,13 @@ try:
 except UserError as error:
     sys.exit(f"error: {error}")
 """
+ANSWER = """\
+import sys
+from pathlib import Path
+from fedrel.deployment.answering import answer
+from fedrel.deployment.folders import SiteFolder
+sys.exit(answer(SiteFolder(Path(sys.argv[1]))))
+"""
 
 
 @dataclass
@@ -126,8 +133,10 @@ class Bed:
             register(self.coordinator)
 
     def start_site(self, name: str) -> None:
-        program = supernode(self.site(name))
-        self.run(name, program if self.secure else self._in_the_clear(program))
+        """As `fedrel site start` does, but for its checks: the folders are not made by `site prepare`."""
+        command = [sys.executable, "-c", ANSWER, str(self.site(name).path)]
+        program = Program(command, environment(self.site(name).flower))
+        self.run(name, program if self.secure else self._in_the_clear(supernode(self.site(name))))
 
     def submit(self, config: Config, out: Path, *, resume: bool = False) -> subprocess.Popen[bytes]:
         """Prepare the sites for a run and hand it to the superlink, from a process of its own."""

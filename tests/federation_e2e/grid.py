@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Error, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedrel.federation.flower.client import respond
 from fedrel.federation.flower.place import Deployed
 
-Behaviour = Callable[[RecordDict, Callable[[RecordDict], RecordDict]], RecordDict | None]
+Behaviour = Callable[[RecordDict, Callable[[RecordDict], RecordDict]], RecordDict | Error | None]
 
 
 class CalledGrid:
@@ -47,7 +48,8 @@ class CalledGrid:
         self.carried.append(message.content)
         reply = self.behaviour.get(node - 100, _as_it_should)(message.content, self._answers(node - 100))
         if reply is not None:
-            self.carried.append(reply)
+            if isinstance(reply, RecordDict):
+                self.carried.append(reply)
             message.metadata.__dict__["_message_id"] = number
             self._replies[number] = Message(reply, reply_to=message)
         return number
@@ -65,6 +67,11 @@ def silent(content: RecordDict, answer: Callable[[RecordDict], RecordDict]) -> R
     return None
 
 
+def gone(content: RecordDict, answer: Callable[[RecordDict], RecordDict]) -> Error:
+    """What Flower says of a node that took a letter and did not show up again."""
+    return Error(ErrorCode.NODE_UNAVAILABLE, "from Flower")
+
+
 def rubbish(content: RecordDict, answer: Callable[[RecordDict], RecordDict]) -> RecordDict | None:
     return RecordDict({"answer": ConfigRecord({"body": "the patient was given aspirin"})})
 
@@ -72,7 +79,7 @@ def rubbish(content: RecordDict, answer: Callable[[RecordDict], RecordDict]) -> 
 def in_round(round_: int, then: Behaviour, phase: str | None = None) -> Behaviour:
     """Behave so in one round only, or in one question of it."""
 
-    def behave(content: RecordDict, answer: Callable[[RecordDict], RecordDict]) -> RecordDict | None:
+    def behave(content: RecordDict, answer: Callable[[RecordDict], RecordDict]) -> RecordDict | Error | None:
         asked: Any = content["question"]
         if asked["round"] == round_ and phase in (None, asked["phase"]):
             return then(content, answer)

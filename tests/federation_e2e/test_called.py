@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("flwr", reason="needs the extra `flower`")
 
-from flwr.app import RecordDict
+from flwr.app import Error, RecordDict
 
 from fedrel.config import Config
 from fedrel.errors import UserError
@@ -19,7 +20,7 @@ from fedrel.privacy.keyed import digests
 from fedrel.seeding import numpy_generator
 from tests.federation_e2e.bed import rounds, same
 from tests.federation_e2e.conftest import Called, Local, experiment
-from tests.federation_e2e.grid import in_round, rubbish, silent
+from tests.federation_e2e.grid import gone, in_round, rubbish, silent
 
 QUICK = {"engine__deadline": 0.5}  # seconds; nodes that are called answer before it begins to count
 
@@ -81,7 +82,11 @@ def test_a_new_run_of_the_same_experiment_remembers_nothing(called: Called, loca
 @pytest.mark.parametrize("phase", ["claim", "train"])
 @pytest.mark.parametrize(
     ("behaviour", "reason"),
-    [(silent, "did not answer within 0.5 seconds"), (rubbish, "answered something else")],
+    [
+        (silent, "did not answer within 0.5 seconds"),
+        (gone, "is no longer connected"),
+        (rubbish, "answered something else"),
+    ],
 )
 def test_a_site_that_fails_is_left_out_and_named(behaviour, reason, phase, called: Called, out: Path):
     called.grid.behaviour[1] = in_round(2, behaviour, phase)
@@ -90,6 +95,20 @@ def test_a_site_that_fails_is_left_out_and_named(behaviour, reason, phase, calle
     assert not first["refused"] and not third["refused"]
     (refused,) = second["refused"]
     assert refused["site"] == 1 and reason in refused["reason"]
+
+
+def test_a_site_lost_in_the_census_is_asked_again(called: Called, local: Local, out: Path):
+    """It crashed and is back before the coordinator could tell: a question went to nobody."""
+    asked: list[int] = []
+
+    def lost_once(content: RecordDict, answer: Callable[[RecordDict], RecordDict]) -> RecordDict | Error:
+        asked.append(content["question"]["round"])
+        return gone(content, answer) if len(asked) == 2 else answer(content)
+
+    called.grid.behaviour[2] = lost_once
+    config = experiment("fedavg", training__rounds=1, engine__deadline=600)
+    same(local(config), called.run(config, out))
+    assert asked == [0, 0, 0, 1]  # who it is, the census twice, and the round
 
 
 def test_a_site_that_is_gone_is_not_waited_for(called: Called, out: Path, monkeypatch):

@@ -159,15 +159,14 @@ def prepare(folder: SitePath = HERE) -> None:
 @site.command("start")
 def start_site(folder: SitePath = HERE) -> None:
     """Answer the coordinator, within what site.toml allows, until stopped."""
+    from fedrel.deployment.answering import answer
     from fedrel.deployment.folders import SiteFolder
-    from fedrel.deployment.programs import running, supernode
     from fedrel.deployment.starting import check_coordinator, check_ready
 
     here = SiteFolder(folder)
     check_ready(here)
     check_coordinator(here)
-    with running(supernode(here)) as process:
-        code = process.wait()
+    code = answer(here, _say)
     problem = f"the coordinator turned {here.name} away, or Flower's supernode failed (exit code {code})"
     remedy = (
         "its messages are above; if it was not activated, the coordinator does not know the key in site.pub"

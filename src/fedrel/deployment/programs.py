@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -22,6 +23,7 @@ from fedrel.files import write_text
 
 PATIENCE = 180.0  # seconds, for a program to listen: on a busy machine it takes its time
 GRACE = 10.0  # seconds, for a program to end when it is told to
+PR_SET_PDEATHSIG = 1  # prctl's number for it
 
 
 @dataclass(frozen=True)
@@ -81,13 +83,24 @@ def write_connection(folder: CoordinatorFolder) -> None:
 @contextmanager
 def running(program: Program) -> Iterator[subprocess.Popen[bytes]]:
     """A program in the foreground, ended with all that it started, whatever happens here."""
-    process = subprocess.Popen(program.command, env=dict(program.environment), start_new_session=True)
+    process = subprocess.Popen(
+        program.command,
+        env=dict(program.environment),
+        start_new_session=True,
+        preexec_fn=follow_parent,  # noqa: PLW1509 - it only sets a signal
+    )
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield process
     finally:
         signal.signal(signal.SIGTERM, before)
         end(process)
+
+
+def follow_parent() -> None:
+    """Of a process about to start: be told to end when whoever started it is gone, even by `kill -9`."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

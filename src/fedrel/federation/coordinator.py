@@ -34,6 +34,8 @@ class Answer:
     arrays: Arrays | None
     failure: str = ""
     journal: Entry | None = None
+    lost: bool = False
+    """Of a failure: whether it happened on the way, so that the site itself has not said no."""
 
 
 class Engine(Protocol):

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from fedrel.federation.desk import Desk
     from fedrel.federation.weights import Weights
 
+NODE_UNAVAILABLE = 5  # Flower's error when a node that has a letter does not show up any more
+
 
 class Nodes(Protocol):
     """Which node of Flower's answers for which site."""
@@ -78,9 +80,11 @@ class FlowerEngine:
     def read(self, reply: Message | str) -> Answer:
         """What came back from a site, or why nothing did."""
         if isinstance(reply, str):
-            return Answer(None, failure=reply)
+            return Answer(None, failure=reply, lost=True)
         if not reply.has_content():  # an error's text may come from a site, so only its number is used
-            return Answer(None, failure=f"was lost on the way (Flower's error {reply.error.code})")
+            gone = reply.error.code == NODE_UNAVAILABLE
+            failure = "is no longer connected" if gone else f"failed in Flower (its error {reply.error.code})"
+            return Answer(None, failure=failure, lost=True)
         return envelope.open_answer(reply.content, journal=self._journal)
 
     def score(self, weights: Weights, head: str, bags: Bags) -> npt.NDArray[np.float32]:

@@ -41,16 +41,18 @@ def outcome(request: Path) -> Path:
 
 def _run(grid: Grid, request: Path) -> None:
     from fedrel.config import Config
+    from fedrel.console import about_round
     from fedrel.experiment import Watcher, run
     from fedrel.federation.flower.venue import Venue
 
     asked = json.loads(request.read_text(encoding="utf-8"))
     config = Config.model_validate(asked["config"])
     venue = Venue(grid, Path(asked["coordinator"]))
-    run(config, Path(asked["out"]), resume=asked["resume"], watcher=Watcher(round_done=_say), venue=venue)
+    names = venue.ready.materials.partition.names
 
+    def say(line: dict[str, Any]) -> None:
+        """A line for whoever follows the log."""
+        left_out = "".join(f"; {names[one['site']]} {one['reason']}" for one in line["refused"])
+        print(f"round {line['round']}: {about_round(line, config)}{left_out}", flush=True)
 
-def _say(line: dict[str, Any]) -> None:
-    """A line for whoever follows the log."""
-    left_out = "".join(f"; site {one['site']} {one['reason']}" for one in line["refused"])
-    print(f"round {line['round']}: loss {line['loss']:.4f}, dev {line['dev']}{left_out}", flush=True)
+    run(config, Path(asked["out"]), resume=asked["resume"], watcher=Watcher(round_done=say), venue=venue)

@@ -31,18 +31,20 @@ class SurveyingEngine(FlowerEngine):
     def __init__(self, *given: object, triples: int, **named: object) -> None:
         super().__init__(*given, **named)  # type: ignore[arg-type]
         self.triples = triples
-        self._silent: dict[int, tuple[int, str]] = {}  # by site: the node that did not say, and why
+        self._silent: dict[
+            int, tuple[int | None, str]
+        ] = {}  # by site: the node that refused, if one did; why
 
     def gather(self, at_least: int | None, within: float) -> None:
         """Wait until all sites have said what they hold; `UserError` if fewer than `at_least` have in that time.
 
-        A site that refuses is not waited for: it would refuse again.
+        A site that refuses is not waited for: it would refuse again. One that is lost on the way may come back.
         """
         end = time.monotonic() + within
         while True:
             self._ask_newcomers()
             ready = np.count_nonzero(self._nodes.sizes())
-            settled = ready + len(self._silent)
+            settled = ready + sum(node is not None for node, _ in self._silent.values())
             if settled == len(self._nodes.names) or time.monotonic() > end:
                 break
             time.sleep(LOOK)
@@ -76,7 +78,7 @@ class SurveyingEngine(FlowerEngine):
                 if not held:
                     raise RefusedError("holds no sentences")
             except RefusedError as refusal:
-                self._silent[site] = asked[site], str(refusal)
+                self._silent[site] = None if answer.lost else asked[site], str(refusal)
             else:
                 self._silent.pop(site, None)
                 self._nodes.holds(site, held)
