@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,6 +20,8 @@ from fedrel.federation.flower.reasons import Why
 from fedrel.federation.flower.roster import Roster
 from fedrel.federation.messages import RefusedError
 
+_log = logging.getLogger(__name__)
+
 NOBODY = -1  # whom a question is for that only asks a node who it is
 LOOK = 0.5  # seconds between two looks for sites that are not there yet
 
@@ -31,22 +34,24 @@ class SurveyingEngine(FlowerEngine):
     def __init__(self, *given: object, triples: int, **named: object) -> None:
         super().__init__(*given, **named)  # type: ignore[arg-type]
         self.triples = triples
-        self._silent: dict[
-            int, tuple[int | None, str]
-        ] = {}  # by site: the node that refused, if one did; why
+        # By site: the node that refused, or None if the question was lost on the way; and the reason.
+        self._silent: dict[int, tuple[int | None, str]] = {}
 
     def gather(self, at_least: int | None, within: float) -> None:
         """Wait until all sites have said what they hold; `UserError` if fewer than `at_least` have in that time.
 
         A site that refuses is not waited for: it would refuse again. One that is lost on the way may come back.
         """
-        end = time.monotonic() + within
+        end, said = time.monotonic() + within, ""
         while True:
             self._ask_newcomers()
             ready = np.count_nonzero(self._nodes.sizes())
             settled = ready + sum(node is not None for node, _ in self._silent.values())
             if settled == len(self._nodes.names) or time.monotonic() > end:
                 break
+            if (missing := self._missing()) != said:
+                _log.warning("waiting: %s", missing)
+                said = missing
             time.sleep(LOOK)
         wanted = len(self._nodes.names) if at_least is None else at_least
         if ready < wanted:
