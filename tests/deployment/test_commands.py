@@ -81,7 +81,8 @@ def test_the_record_is_shown_and_checked(tmp_path):
     assert code == 0
     assert "weights: 2 arrays of 8 numbers (float32)" in output
     assert "examples: one int64" in output
-    assert "digest: 5 by 32 uint8" in output
+    digest = check(path).lines[1].entry.digest
+    assert f"KeyedClaims (SHA-256 {digest[:8]})" in output and "digest: 5 by 32 uint8" in output
     assert "at most 2 rounds" in output
     assert "1 KeyedClaims (160 B), 1 Refusal (8 B), 1 Update (40 B)" in output
     chain = check(path).chain
@@ -89,6 +90,14 @@ def test_the_record_is_shown_and_checked(tmp_path):
     assert fedrel("audit", path, "--seen", chain)[0] == 0
     code, output = fedrel("audit", path, "--seen", "0" * 64)
     assert code == 1 and "was replaced" in output
+
+
+def test_nothing_of_the_record_is_cut_off_in_a_narrow_terminal(tmp_path):
+    update = {f"weights/{name}": np.zeros((1000, 300), np.float32) for name in "abc"}
+    append(tmp_path / "audit.jsonl", describe("run", 12_345, "train", "ControlledUpdate", update))
+    output = CliRunner(env={"COLUMNS": "80"}).invoke(app, ["audit", str(tmp_path)]).output
+    assert "…" not in output and "3,600,000" in output and "12345" in output
+    assert max(map(len, output.splitlines())) <= 80
 
 
 def test_a_broken_record_is_said_with_its_line_and_exit_code_1(tmp_path):

@@ -13,15 +13,14 @@ from fedrel.studio.words import size
 
 
 def record_table(audit: Audit) -> Table:
-    """What left the site, line by line, and the sums."""
+    """What left the site, line by line, and the sums; nothing is cut off in a terminal of 80 columns."""
     table = Table(
-        Column("line", justify="right"),
+        Column("line", justify="right", no_wrap=True),
         Column("time (UTC)", no_wrap=True),
-        Column("round", justify="right"),
-        Column("message", no_wrap=True),
-        Column("what is in it", ratio=1),
-        Column("bytes", justify="right"),
-        Column("SHA-256", no_wrap=True),
+        Column("round", justify="right", no_wrap=True),
+        Column("what left", ratio=1, overflow="fold"),
+        Column("bytes", justify="right", no_wrap=True),
+        show_lines=True,
     )
     for line in audit.lines:
         entry = line.entry
@@ -29,10 +28,8 @@ def record_table(audit: Audit) -> Table:
             str(line.number),
             entry.time.replace("T", " ").removesuffix("+00:00"),
             str(entry.round),
-            entry.message,
-            entry.note or contents(entry.fields),
+            f"{entry.message} (SHA-256 {entry.digest[:8]})\n{entry.note or contents(entry.fields)}",
             f"{entry.bytes:,}",
-            entry.digest[:8],
         )
     table.caption = summary(audit)
     table.caption_justify = "left"
