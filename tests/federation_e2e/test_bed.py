@@ -1,0 +1,50 @@
+"""The tests' own promise: no process is left behind, however a test ends."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.federation_e2e.bed import Bed, wait_for
+
+TEST = """\
+import os, sys, time
+from pathlib import Path
+from fedrel.deployment.programs import Program
+from tests.federation_e2e.bed import Bed
+
+sleep = "import time; time.sleep(600)"
+start = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {sleep!r}], start_new_session=True)"
+with Bed(Path(sys.argv[1])) as bed:
+    mark = os.environ | {"FLWR_HOME": sys.argv[1]}  # as all of Flower's programs have it
+    bed.run("alone", Program([sys.executable, "-c", sleep], mark))
+    if sys.argv[2] != "SIGKILL":  # Flower's programs watch those that started them; this one does not
+        bed.run("family", Program([sys.executable, "-c", start], mark))
+    while len(bed.left()) < (1 if sys.argv[2] == "SIGKILL" else 3):
+        time.sleep(0.05)
+    print("all there", flush=True)
+    if sys.argv[2] == "failure":
+        raise AssertionError("on purpose")
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("end", ["failure", "SIGINT", "SIGKILL"])
+def test_no_process_is_left_behind(end: str, tmp_path: Path):
+    command = [sys.executable, "-c", TEST, str(tmp_path), end]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=root) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"all there\n"
+        if end != "failure":
+            process.send_signal(signal.Signals[end])
+        process.communicate()
+    assert process.returncode != 0
+    bed = Bed(tmp_path)
+    if end == "SIGKILL":  # nobody could wait for them
+        wait_for(lambda: not bed.left(), "the process to follow")
+    assert bed.left() == []
