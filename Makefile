@@ -16,7 +16,7 @@ help:
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check $$(grep '^torch==' constraints.txt)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,fast,flower,minilm,lora]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,fast,flower-simulation,minilm,lora]'
 	@touch $(READY)
 
 demo: $(READY)
@@ -40,6 +40,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/transformer.py
 	$(BIN)/python benchmarks/document.py
+	$(BIN)/python benchmarks/engines.py
 
 clean:
 	rm -rf .venv runs
