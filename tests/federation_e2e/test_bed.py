@@ -35,14 +35,16 @@ with Bed(Path(sys.argv[1])) as bed:
 
 @pytest.mark.parametrize("end", ["failure", "SIGINT", "SIGKILL"])
 def test_no_process_is_left_behind(end: str, tmp_path: Path):
-    command = [sys.executable, "-c", TEST, str(tmp_path), end]
-    root = Path(__file__).parents[2]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=root) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"all there\n"
+    command = [sys.executable, "-", str(tmp_path), end]
+    pipe, root = subprocess.PIPE, Path(__file__).parents[2]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=root, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        process.stdin.write(TEST)
+        process.stdin.close()
+        assert process.stdout.readline() == "all there\n", process.stderr.read()
         if end != "failure":
             process.send_signal(signal.Signals[end])
-        process.communicate()
+        process.wait()
     assert process.returncode != 0
     bed = Bed(tmp_path)
     if end == "SIGKILL":  # nobody could wait for them
