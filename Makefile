@@ -23,10 +23,10 @@ demo: $(READY)
 	$(BIN)/fedrel demo
 
 test: $(READY)
-	$(BIN)/pytest -n auto -m "not slow"
+	$(BIN)/pytest -n auto --dist loadgroup -m "not slow"
 
 test-all: $(READY)
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist loadgroup
 
 check: $(READY)
 	$(BIN)/ruff format --check .

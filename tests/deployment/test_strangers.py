@@ -27,6 +27,8 @@ from fedrel.deployment.preparing import prepare_site
 from fedrel.deployment.programs import PATIENCE, Program, running, superlink, supernode, wait_until_listening
 from fedrel.deployment.starting import check_coordinator
 
+pytestmark = pytest.mark.xdist_group("flower")
+
 
 @pytest.fixture(scope="module")
 def real(first_town: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:

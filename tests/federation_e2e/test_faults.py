@@ -15,7 +15,7 @@ pytest.importorskip("flwr", reason="needs the extra `flower`")
 from tests.federation_e2e.bed import PATIENCE, Bed, rounds, same, wait_for
 from tests.federation_e2e.conftest import Local, experiment
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
 
 WEST = 2  # the number of the site that suffers
 WARM, LONG = 2, 500  # rounds: to begin with, and so many that nobody waits for their end
@@ -55,7 +55,7 @@ def run_long(bed: Bed, method: str, out: Path) -> int:
     bed.start()
     bed.finish(experiment(method, training__rounds=WARM, engine__deadline=PATIENCE), out)
     line = (out / "metrics.jsonl").read_text().splitlines()[-1]
-    deadline = max(20, round(3 * json.loads(line)["seconds"]))
+    deadline = max(25, round(4 * json.loads(line)["seconds"]))
     bed.submit(experiment(method, training__rounds=LONG, engine__deadline=deadline), out, resume=True)
     return deadline
 

@@ -11,6 +11,8 @@ pytest.importorskip("flwr", reason="needs the extra `flower`")
 from tests.federation_e2e.bed import PATIENCE, Bed, same
 from tests.federation_e2e.conftest import Local, experiment
 
+pytestmark = pytest.mark.xdist_group("flower")
+
 
 def by_flower(bed: Bed, local: Local, out: Path, method: str, rounds: int) -> None:
     """Run on the bed what the in-process engine has run, and compare."""

@@ -25,7 +25,7 @@ from tests.federation_e2e.bed import NAMES, Bed
 from tests.federation_e2e.conftest import experiment
 from tests.federation_e2e.proxy import recording
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
 
 
 def marker(number: int) -> str:
