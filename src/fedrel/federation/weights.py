@@ -77,11 +77,11 @@ class WeightedMean:
             sums = self._sums[name]
             if isinstance(tensor, Rows):
                 table = self._tables[name] = self._tables.get(name) or _Table(sums)
-                table.rest += weight * tensor.rest
                 values, rest = tensor.values.reshape(-1, table.sums.shape[1]), weight * tensor.rest
                 self._by.add_rows(
                     table.sums, table.meant, table.listed, tensor.index, values, float(weight), rest
                 )
+                table.rest += rest
             else:
                 self._by.add(sums.reshape(-1), tensor.reshape(-1), float(weight))
 
