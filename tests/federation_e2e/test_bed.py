@@ -12,11 +12,12 @@ import pytest
 from tests.federation_e2e.bed import Bed, wait_for
 
 TEST = """\
-import os, sys, time
+import os, signal, sys, time
 from pathlib import Path
 from fedrel.deployment.programs import Program
 from tests.federation_e2e.bed import Bed
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background may ignore it
 sleep = "import time; time.sleep(600)"
 start = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {sleep!r}], start_new_session=True)"
 with Bed(Path(sys.argv[1])) as bed:
@@ -44,7 +45,7 @@ def test_no_process_is_left_behind(end: str, tmp_path: Path):
         assert process.stdout.readline() == "all there\n", process.stderr.read()
         if end != "failure":
             process.send_signal(signal.Signals[end])
-        process.wait()
+        process.wait(60)
     assert process.returncode != 0
     bed = Bed(tmp_path)
     if end == "SIGKILL":  # nobody could wait for them
