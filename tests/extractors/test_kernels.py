@@ -457,12 +457,15 @@ def test_dropout_has_torchs_scale() -> None:
 # Where kernels come from.
 
 
-@pytest.mark.parametrize("why", ["no numba", "switched off"])
+@pytest.mark.parametrize("why", ["no numba", "numba fails", "switched off"])
 def test_without_kernels_plain_torch_does_the_work(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = random_batch(3, [1] * 6)
     fast = model().encode(batch)
     if why == "no numba":
         monkeypatch.setitem(sys.modules, "numba", None)
+    elif why == "numba fails":
+        monkeypatch.delitem(sys.modules, "numba")
+        monkeypatch.setitem(sys.modules, "numba._version", None)  # which it imports first
     else:
         monkeypatch.setenv("FEDREL_KERNELS", "off")
     kernels.available.cache_clear()

@@ -56,3 +56,10 @@ def test_sentences_are_laid_end_to_end(sentences: list[list[int]], data: st.Data
     words, bounds = lay_end_to_end(tokens, starts, lookup.copy(), np.array(rows, np.int64))
     assert words.tolist() == [int(lookup[token]) for row in rows for token in sentences[row]]
     assert np.diff(bounds).tolist() == [len(sentences[row]) for row in rows] and bounds[0] == 0
+
+
+def test_what_is_not_there_is_not_read() -> None:
+    tokens, starts, lookup = np.array([0, 9], np.int32), np.array([0, 1, 2]), np.arange(3)
+    for row, problem in ((-1, "corpus"), (2, "corpus"), (1, "vocabulary")):
+        with pytest.raises(IndexError, match=problem):
+            lay_end_to_end(tokens, starts, lookup, np.array([row]))

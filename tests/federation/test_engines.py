@@ -79,6 +79,16 @@ def test_threads_give_the_same_weights_and_bytes(method, threads, tmp_path, monk
     same(tmp_path / "local", tmp_path / "threads")
 
 
+def test_many_sites_go_to_threads_several_at_a_time(tmp_path, monkeypatch):
+    config = tiny(training__rounds=2, training__fraction=1.0, partition__sites=200)
+    run(config, tmp_path / "local")
+    with thread_engine(config, tmp_path, 2) as engine:
+        monkeypatch.setattr("fedrel.experiment.engine", lambda *_: nullcontext(engine))
+        run(config, tmp_path / "threads")
+    assert len(rounds(tmp_path / "threads")[0]["active"]) == 200
+    same(tmp_path / "local", tmp_path / "threads")
+
+
 @pytest.mark.skipif(not kernels.available(), reason="without kernels, workers are processes")
 @pytest.mark.parametrize(
     ("method", "kind"),

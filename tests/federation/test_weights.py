@@ -44,6 +44,17 @@ def test_row_sparse_mean_is_the_dense_mean(seed, weights):
         assert result[name].dtype == np.float32
 
 
+@pytest.mark.parametrize("rows_first", [True, False])
+def test_a_table_may_come_whole_from_one_site_and_by_rows_from_another(rows_first):
+    base = {"table": np.ones((3, 1), np.float32)}
+    rows = Rows(np.array([1], np.int32), np.full((1, 1), 5, np.float32), 0.5)
+    sent = [rows, np.full((3, 1), 3, np.float32)]
+    mean = WeightedMean(base)
+    for tensor in sent if rows_first else sent[::-1]:
+        mean.add({"table": tensor}, 1)
+    assert mean.result()["table"].ravel().tolist() == [1.75, 4, 1.75]
+
+
 def test_a_mean_of_nothing_is_no_model():
     with pytest.raises(NoAnswerError):
         WeightedMean({"bias": np.zeros(2, np.float32)}).result()

@@ -1,6 +1,7 @@
-"""The arithmetic of a running mean, in numpy. Where numba is installed, kernels take its place: the same numbers.
+"""The arithmetic of a running mean, in numpy. Where numba is installed, kernels take its place.
 
-Sums and means are in float64, rounded to float32 at the end.
+Sums and means are in float64, rounded to float32 at the end. Where weights are numbers of examples, products are
+exact, so that kernels, which may round a product and a sum at once, give the same bits.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fedrel.federation.weights import Weights
 
 TOGETHER = (
-    8  # sites that go to a thread as one task where there are many: handing it over costs as much as a site
+    8  # sites at the most that are one task: where there are many, handing over each would cost as much
 )
 
 Task = TypeVar("Task")

@@ -68,6 +68,7 @@ class WeightedMean:
         self.total = 0.0
         self._sums = {name: np.zeros(tensor.shape) for name, tensor in base.items()}
         self._tables: dict[str, _Table] = {}
+        self._whole: set[str] = set()  # what any site sent whole
         self._by = _arithmetic()
 
     def add(self, tensors: Tensors, weight: float) -> None:
@@ -83,6 +84,7 @@ class WeightedMean:
                 )
                 table.rest += rest
             else:
+                self._whole.add(name)
                 self._by.add(sums.reshape(-1), tensor.reshape(-1), float(weight))
 
     def result(self) -> dict[str, npt.NDArray[np.float32]]:
@@ -95,6 +97,8 @@ class WeightedMean:
         mean, table = np.empty(self.base[name].shape, np.float32), self._tables.get(name)
         if table is None:
             return np.divide(self._sums[name], self.total, out=mean, casting="same_kind")
+        if name in self._whole:
+            table.listed[:] = True
         base, flat = (tensor.reshape(table.sums.shape) for tensor in (self.base[name], mean))
         self._by.mean_of_rows(
             table.sums, table.meant, table.listed, base, table.rest, float(self.total), flat

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import logging
 import os
+
+_log = logging.getLogger(__name__)
 
 
 @functools.cache
@@ -13,4 +16,11 @@ def available() -> bool:
 
     Nothing here but this function may be imported where it is not.
     """
-    return os.environ.get("FEDREL_KERNELS") != "off" and importlib.util.find_spec("numba") is not None
+    if os.environ.get("FEDREL_KERNELS") == "off" or importlib.util.find_spec("numba") is None:
+        return False
+    try:
+        import numba  # noqa: F401
+    except ImportError as error:  # as where it is older than numpy
+        _log.warning("numba is installed but does not work, so plain PyTorch is used: %s", error)
+        return False
+    return True

@@ -39,8 +39,8 @@ def mean_of_rows(
     total: Doubles, meant: Doubles, listed: Flags, base: Floats, rest: float, weight: float, mean: Floats
 ) -> None:
     """mean = (total + (rest + meant) * base) / weight, [n, d]; where nothing is listed, rest / weight * base."""
+    factor = rest / weight
     for row in range(len(base)):
-        factor = rest / weight
         if listed[row]:
             for k in range(base.shape[1]):
                 mean[row, k] = (total[row, k] + (rest + meant[row]) * base[row, k]) / weight
