@@ -114,6 +114,39 @@ def test_a_manifest_that_contradicts_itself_is_refused(town):
         Artefacts(published.folder).check()
 
 
+def test_a_file_that_was_not_published_is_refused_and_not_read(town):
+    published = Artefacts(town.coordinator.artefacts)
+    path = published.folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["artefacts"]["validation"], manifest["artefacts"]["knowledge_base"]
+    path.write_text(json.dumps(manifest))
+    published = Artefacts(published.folder)
+    assert list(published.validation()) == [] and published.knowledge_base is None
+    with pytest.raises(UserError, match=r"knowledge_base.tsv lies there, but was not published"):
+        published.check()
+
+
+@pytest.mark.parametrize(
+    "artefacts",
+    [
+        None,
+        ["config"],
+        {"config": "0" * 64},
+        {"config": {"sha256": 1, "files": {}}},
+        {"config": {"sha256": "0", "files": ["config.json"]}},
+        {"config": {"sha256": "0", "files": {"../site.key": "0"}}},
+        {"other": {"sha256": "0", "files": {"config.json": "0"}}},
+    ],
+)
+def test_a_manifest_of_another_form_is_refused(artefacts, tmp_path):
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, "artefacts": artefacts}))
+    with pytest.raises(UserError, match=r"does not list artefacts.*coordinator publish"):
+        Artefacts(tmp_path).check()
+    (tmp_path / "manifest.json").write_text("[]")
+    with pytest.raises(UserError, match=r"is not a manifest"):
+        Artefacts(tmp_path).check()
+
+
 def test_differences_are_named():
     mine = {"config": "1", "relations": "2", "encoder": "3"}
     assert differences(mine, dict(mine)) == []

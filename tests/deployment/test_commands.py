@@ -100,6 +100,23 @@ def test_nothing_of_the_record_is_cut_off_in_a_narrow_terminal(tmp_path):
     assert max(map(len, output.splitlines())) <= 80
 
 
+def test_what_a_record_quotes_is_shown_as_it_is(tmp_path):
+    note = "asked with [/x] [conceal]hidden[/conceal] \x1b[2Jgone"
+    append(tmp_path / "audit.jsonl", describe("run", 1, "train", "Refusal", {}, note))
+    code, output = fedrel("audit", tmp_path)
+    shown = "".join(output.split())
+    assert code == 0 and "[/x][conceal]hidden[/conceal]" in shown
+    assert "\x1b" not in output and "gone" in shown
+
+
+def test_what_is_no_record_is_not_vouched_for(tmp_path):
+    with pytest.raises(UserError, match=r"neither a record nor site.toml"):
+        fedrel("audit", tmp_path)
+    (tmp_path / "notes.toml").write_text("[federation]\nname = 1\n")
+    code, output = fedrel("audit", tmp_path / "notes.toml")
+    assert code == 1 and "BROKEN: line 1" in output
+
+
 def test_a_broken_record_is_said_with_its_line_and_exit_code_1(tmp_path):
     path = tmp_path / "audit.jsonl"
     for round_ in range(3):

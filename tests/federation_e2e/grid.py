@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
 
-from flwr.app import ConfigRecord, Error, Message, RecordDict
+from flwr.app import ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
@@ -74,6 +74,10 @@ def gone(content: RecordDict, answer: Callable[[RecordDict], RecordDict]) -> Err
 
 def rubbish(content: RecordDict, answer: Callable[[RecordDict], RecordDict]) -> RecordDict | None:
     return RecordDict({"answer": ConfigRecord({"body": "the patient was given aspirin"})})
+
+
+def endless(content: RecordDict, answer: Callable[[RecordDict], RecordDict]) -> RecordDict | None:
+    return RecordDict({"refusal": MetricRecord({"why": 3, "number": float("inf")})})
 
 
 def in_round(round_: int, then: Behaviour, phase: str | None = None) -> Behaviour:

@@ -20,7 +20,7 @@ from fedrel.privacy.keyed import digests
 from fedrel.seeding import numpy_generator
 from tests.federation_e2e.bed import rounds, same
 from tests.federation_e2e.conftest import Called, Local, experiment
-from tests.federation_e2e.grid import gone, in_round, rubbish, silent
+from tests.federation_e2e.grid import endless, gone, in_round, rubbish, silent
 
 QUICK = {"engine__deadline": 0.5}  # seconds; nodes that are called answer before it begins to count
 
@@ -86,6 +86,7 @@ def test_a_new_run_of_the_same_experiment_remembers_nothing(called: Called, loca
         (silent, "did not answer within 0.5 seconds"),
         (gone, "is no longer connected"),
         (rubbish, "answered something else"),
+        (endless, "answered something else"),
     ],
 )
 def test_a_site_that_fails_is_left_out_and_named(behaviour, reason, phase, called: Called, out: Path):
@@ -95,6 +96,21 @@ def test_a_site_that_fails_is_left_out_and_named(behaviour, reason, phase, calle
     assert not first["refused"] and not third["refused"]
     (refused,) = second["refused"]
     assert refused["site"] == 1 and reason in refused["reason"]
+
+
+@pytest.mark.parametrize(("file", "content"), [("site.toml", "= nothing"), ("audit.jsonl", "no record\n")])
+def test_what_is_wrong_at_a_site_stays_there(file: str, content: str, called: Called, out: Path):
+    """Neither a policy nor a record that cannot be read makes its path or its text leave."""
+
+    def spoilt(question: RecordDict, answer: Callable[[RecordDict], RecordDict]) -> RecordDict:
+        (called.bed.site("south").path / file).write_text(content)
+        return answer(question)
+
+    called.grid.behaviour[1] = in_round(2, spoilt, "train")
+    called.run(experiment(training__rounds=2, **QUICK), out)
+    (refused,) = rounds(out)[1]["refused"]
+    assert refused["reason"] == "failed while it answered (the site's log says why)"
+    assert refused["site"] == 1
 
 
 def test_a_site_lost_in_the_census_is_asked_again(called: Called, local: Local, out: Path):

@@ -67,8 +67,8 @@ def runs_of_ids(corpus: Corpus, ids: np.ndarray, beyond: int) -> Iterator[bytes]
         sentence = ids[corpus.tokens[corpus.starts[row] : corpus.starts[row + 1]]]
         for three in np.lib.stride_tricks.sliding_window_view(sentence, 3):
             if len(set(three.tolist())) == 3 and (np.diff(three) < 0).any() and three.max() > beyond:
-                yield three.astype("<i4").tobytes()
-                yield three.astype("<i8").tobytes()
+                for kind in ("<i2", ">i2", "<i4", ">i4", "<i8", ">i8"):
+                    yield three.astype(kind).tobytes()
 
 
 def test_no_sentence_crosses(tmp_path: Path, out: Path):

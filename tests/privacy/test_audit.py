@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedrel.errors import UserError
-from fedrel.privacy.audit import BEGINNING, append, check, describe
+from fedrel.privacy.audit import BEGINNING, append, check, describe, sound
 
 
 def update(round_: int) -> dict[str, np.ndarray]:
@@ -110,6 +110,24 @@ def test_a_record_without_its_head_or_with_another_is_broken(tmp_path):
     assert check(path).broken is not None
     head.unlink()
     assert check(path).broken is not None
+
+
+@pytest.mark.parametrize("lines", [1, 3])
+def test_a_changed_first_line_is_noticed_without_the_head_too(lines, tmp_path):
+    path = record(tmp_path / "audit.jsonl", lines)
+    path.with_suffix(".head").unlink()
+    path.write_bytes(path.read_bytes().replace(b'"round":1', b'"round":5'))
+    broken = check(path).broken
+    assert broken is not None and broken.line == 1
+    with pytest.raises(UserError, match=r"line 1 was changed.*nothing leaves"):
+        sound(path)
+
+
+def test_a_first_line_that_was_torn_is_no_break(tmp_path):
+    path = record(tmp_path / "audit.jsonl", 1)
+    path.with_suffix(".head").unlink()
+    path.write_bytes(path.read_bytes()[:-20])
+    assert (sound(path).lines, sound(path).torn) == ((), (1,))
 
 
 def test_a_broken_record_takes_no_more_lines(tmp_path):

@@ -61,7 +61,12 @@ class Artefacts:
         return {name: dict(about["files"]) for name, about in self._manifest["artefacts"].items()}
 
     def check(self) -> None:
-        """Refuse a folder whose files are not those that its manifest lists."""
+        """Refuse a folder whose files are not those that its manifest lists, and all of them."""
+        for name, known in FILES.items():
+            for file in known:
+                if self._listed(file) is None and (self.folder / file).exists():
+                    problem = f"{name}: {file} lies there, but was not published with the others"
+                    raise UserError(problem, file=self.folder, remedy=f"delete it, or {_AGAIN}")
         for name, files in self.files.items():
             for file, expected in files.items():
                 path = self.folder / file
@@ -93,14 +98,14 @@ class Artefacts:
     @cached_property
     def knowledge_base(self) -> KnowledgeBase | None:
         """The facts that text is aligned with, if there are any."""
-        path = self.folder / "knowledge_base.tsv"
-        return read_kb(path) if path.exists() else None
+        path = self._listed("knowledge_base.tsv")
+        return read_kb(path) if path else None
 
     @cached_property
     def words(self) -> list[str] | None:
         """The vocabulary, of a model that has one."""
-        path = self.folder / "words.json"
-        return list(_read(path)) if path.exists() else None
+        path = self._listed("words.json")
+        return list(_read(path)) if path else None
 
     @cached_property
     def vectors(self) -> Vectors | None:
@@ -112,13 +117,17 @@ class Artefacts:
     @cached_property
     def encoder(self) -> dict[str, str] | None:
         """The encoder's name and fingerprint, of a model that has one."""
-        path = self.folder / "encoder.json"
-        return dict(_read(path)) if path.exists() else None
+        path = self._listed("encoder.json")
+        return dict(_read(path)) if path else None
 
     def validation(self) -> Iterator[Instance]:
         """The coordinator's labelled sentences for all."""
-        path = self.folder / "validation.jsonl"
-        return opennre.read(path, relations=self.relations) if path.exists() else iter(())
+        path = self._listed("validation.jsonl")
+        return opennre.read(path, relations=self.relations) if path else iter(())
+
+    def _listed(self, file: str) -> Path | None:
+        """Where a file of the manifest lies; what is not in there is not read."""
+        return self.folder / file if any(file in files for files in self.files.values()) else None
 
     @cached_property
     def _experiment(self) -> dict[str, Any]:
@@ -129,10 +138,23 @@ class Artefacts:
         path = self.folder / MANIFEST
         if not path.exists():
             raise UserError("holds no published artefacts", file=self.folder, remedy=_AGAIN)
-        manifest = dict(_read(path))
-        if manifest.get("format") != FORMAT:
-            raise UserError(f"has format {manifest.get('format')}, this version reads {FORMAT}", file=path)
+        manifest = _read(path)
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            raise UserError(f"is not a manifest of format {FORMAT}", file=path, remedy=_AGAIN)
+        artefacts = manifest.get("artefacts")
+        if not isinstance(artefacts, dict) or not all(_fits(*one) for one in artefacts.items()):
+            raise UserError("does not list artefacts as this version knows them", file=path, remedy=_AGAIN)
         return manifest
+
+
+def _fits(name: str, about: object) -> bool:
+    """Whether a manifest's entry says of a known artefact what it should, and of no other files."""
+    match about:
+        case {"sha256": str(), "files": dict() as files}:
+            return set(files) <= set(FILES.get(name, ())) and all(
+                isinstance(one, str) for one in files.values()
+            )
+    return False
 
 
 def shape(config: Config) -> dict[str, Any]:

@@ -184,12 +184,15 @@ def audit(
     from rich.console import Console
 
     from fedrel.deployment.folders import SiteFolder
+    from fedrel.deployment.policy import NAME
     from fedrel.deployment.record_table import record_table
     from fedrel.privacy.audit import check
 
     if not folder.exists():
         raise UserError("no such folder", file=folder, remedy="name a site's folder")
     path = SiteFolder(folder).audit if folder.is_dir() else folder
+    if not path.exists() and not (folder / NAME).exists():
+        raise UserError(f"has neither a record nor {NAME}", file=folder, remedy="name a site's folder")
     found = check(path)
     Console().print(record_table(found))
     for line in found.torn:

@@ -15,7 +15,7 @@ from fedrel.deployment import policy
 from fedrel.deployment.artefacts import differences, shape
 from fedrel.deployment.folders import SiteFolder
 from fedrel.federation.flower.reasons import Reason, Why
-from fedrel.privacy.audit import append, check, describe
+from fedrel.privacy.audit import append, describe, sound
 
 if TYPE_CHECKING:
     from fedrel.federation.flower.gate import Request
@@ -118,7 +118,7 @@ class SiteGate:
     def _answered(self, request: Request) -> int:
         """How often this question of this round was answered before."""
         run = self._folder.fingerprint
-        before = (line.entry for line in check(self._folder.audit).lines)
+        before = (line.entry for line in sound(self._folder.audit).lines)
         asked = (run, request.round, request.phase, request.gives)
         return sum((entry.run, entry.round, entry.phase, entry.message) == asked for entry in before)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from math import prod
 
 from rich.table import Column, Table
+from rich.text import Text
 
 from fedrel.privacy.audit import Audit, Entry, Field
 from fedrel.studio.words import size
@@ -24,14 +25,15 @@ def record_table(audit: Audit) -> Table:
     )
     for line in audit.lines:
         entry = line.entry
-        table.add_row(
+        cells = (
             str(line.number),
             entry.time.replace("T", " ").removesuffix("+00:00"),
             str(entry.round),
             f"{entry.message} (SHA-256 {entry.digest[:8]})\n{entry.note or contents(entry.fields)}",
             f"{entry.bytes:,}",
         )
-    table.caption = summary(audit)
+        table.add_row(*map(_plain, cells))
+    table.caption = _plain(summary(audit))
     table.caption_justify = "left"
     return table
 
@@ -53,6 +55,11 @@ def summary(audit: Audit) -> str:
         times[entry.message] += 1
     kinds = (f"{times[kind]:,} {kind} ({size(sizes[kind])})" for kind in sorted(times))
     return f"in all: {', '.join(kinds) or 'nothing left this site'}"
+
+
+def _plain(text: str) -> Text:
+    """Just these characters: a note may quote the coordinator, whose words must not style, move or hide any."""
+    return Text("".join(one if one.isprintable() or one == "\n" else "\ufffd" for one in text))
 
 
 def _entries(audit: Audit) -> list[Entry]:

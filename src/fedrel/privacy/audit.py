@@ -123,6 +123,13 @@ def append(path: Path, entry: Entry) -> None:
         raise UserError(f"cannot write: {error.strerror}", file=path) from error
 
 
+def sound(path: Path) -> Audit:
+    """What `check` finds of a record that is not broken; `UserError` if it is."""
+    audit = check(path)
+    _refuse_broken(audit, path)
+    return audit
+
+
 def check(path: Path) -> Audit:
     """Read a record from its first line to its last and see whether each fits."""
     try:
@@ -170,7 +177,8 @@ def _check(data: bytes, head: _Head | None) -> Audit:
         chain, good, loose = line.chain, offset, []
         met_head = met_head or head == _Head(len(lines), good, chain)
     broken = None
-    if loose and head is not None and good < head.bytes:
+    torn_bytes = head.bytes <= good if head else len(loose) == 1 and not data.endswith(b"\n")
+    if loose and not torn_bytes:
         broken = Break(loose[0], "was changed, or one before it is missing")
     elif head is None and len(lines) > 1:
         broken = Break(1, "stands in a record whose head is missing")
@@ -210,15 +218,18 @@ def _end(path: Path) -> _End:
         return _End(head.lines, head.chain)
     data = path.read_bytes()
     audit = _check(data, head)
-    if audit.broken:
-        problem = f"line {audit.broken.line} {audit.broken.reason}: nothing more is recorded, nothing leaves"
-        raise UserError(
-            problem, file=path, remedy="keep the file for whoever must look into it, and move it away"
-        )
+    _refuse_broken(audit, path)
     fragment = data[audit.size :]
     if fragment:
         return _End(len(audit.lines), audit.chain, newline=False, torn=_torn(fragment))
     return _End(len(audit.lines), audit.chain, newline=not data or data.endswith(b"\n"))
+
+
+def _refuse_broken(audit: Audit, path: Path) -> None:
+    if audit.broken:
+        problem = f"line {audit.broken.line} {audit.broken.reason}: nothing more is recorded, nothing leaves"
+        remedy = "keep the file for whoever must look into it, and move it away"
+        raise UserError(problem, file=path, remedy=remedy)
 
 
 def _head_path(path: Path) -> Path:

@@ -49,10 +49,14 @@ app = client_app(deployed)
 def respond(find: Callable[[], Place], content: RecordDict) -> RecordDict:
     """The answer to a question, or the reason why there is none; never an exception."""
     try:
-        place = find()
-    except Exception:
-        _log.exception("cannot open the site's folder")
+        return _respond(find(), content)
+    except Exception:  # the folder, its site.toml or its record is not as it should be
+        _log.exception("cannot answer, nor record that")
         return envelope.refusal(Reason(Why.FAILED))
+
+
+def _respond(place: Place, content: RecordDict) -> RecordDict:
+    """The answer or the reason, which the gate has allowed and recorded."""
     request: Request | None = None
     try:
         asked, shared, own = envelope.open_question(content)

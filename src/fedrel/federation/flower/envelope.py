@@ -82,13 +82,19 @@ def open_answer(content: RecordDict, *, journal: bool = False) -> Answer:
     """What a site sent back. What does not have an answer's form is a failure, with the reason."""
     try:
         if "refusal" in content:
-            found: Any = content["refusal"]
-            return Answer(None, failure=str(Reason(Why(found["why"]), int(found["number"]))))
+            return Answer(None, failure=str(_reason(content["refusal"])))
         arrays = decode(_body(content["answer"]))
         entry = _entry(content["journal"]) if journal and "journal" in content else None
     except (KeyError, TypeError, ValueError, RefusedError) as error:
         return Answer(None, failure=f"answered something else than it was asked for: {type(error).__name__}")
     return Answer(arrays, journal=entry)
+
+
+def _reason(record: Any) -> Reason:
+    why, number = record["why"], record["number"]
+    if type(why) is not int or type(number) is not int:
+        raise TypeError("another kind of number")
+    return Reason(Why(why), number)
 
 
 def _body(record: Any) -> bytes:
