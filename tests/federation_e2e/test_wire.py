@@ -67,7 +67,7 @@ def runs_of_ids(corpus: Corpus, ids: np.ndarray, beyond: int) -> Iterator[bytes]
         sentence = ids[corpus.tokens[corpus.starts[row] : corpus.starts[row + 1]]]
         for three in np.lib.stride_tricks.sliding_window_view(sentence, 3):
             if len(set(three.tolist())) == 3 and (np.diff(three) < 0).any() and three.max() > beyond:
-                for kind in ("<i2", ">i2", "<i4", ">i4", "<i8", ">i8"):
+                for kind in ("<i4", ">i4", "<i8", ">i8"):
                     yield three.astype(kind).tobytes()
 
 
