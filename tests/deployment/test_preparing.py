@@ -85,6 +85,13 @@ def test_columns_hold_the_sites_own_text_and_what_was_published(first_town):
     assert all(text in own for text in texts - public)
 
 
+def test_a_prepared_folder_may_be_moved(town, tmp_path):
+    before = town.site("north")
+    text = Materials.load(before.materials).corpus.text_of(3)
+    moved = before.path.rename(tmp_path / "moved") / before.materials.relative_to(before.path)
+    assert Materials.load(moved).corpus.text_of(3) == text
+
+
 def test_facts_without_a_number_are_left_out_where_facts_go_by_number(town):
     folder = town.site("north")
     everything = folder.sentences

@@ -49,7 +49,13 @@ class Materials:
         return singles(rows, np.zeros_like(rows), rows)
 
     def save(self, folder: Path) -> None:
-        """Leave it for other processes of this machine, which map what they need."""
+        """Leave it for other processes of this machine, which map what they need.
+
+        A corpus that lies in there goes by its place in it: the folder may be moved.
+        """
+        corpus = self.text.folder.resolve()
+        if corpus.is_relative_to(folder.resolve()):
+            corpus = corpus.relative_to(folder.resolve())
         self.inputs.save(folder)
         arrays: dict[str, npt.NDArray[Any]] = {"validation": self.validation, "watched": self.watched}
         arrays |= {"order": self.partition.order, "bounds": self.partition.bounds}
@@ -58,7 +64,7 @@ class Materials:
         for name, array in arrays.items():
             np.save(folder / f"{name}.npy", array)
         rest = {
-            "corpus": str(self.text.folder),
+            "corpus": str(corpus),
             "documents": isinstance(self.text, DocumentCorpus),
             "vocabulary_size": self.vocabulary_size,
             "truth_known": self.truth_known,
@@ -74,7 +80,7 @@ class Materials:
             np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r"))  # faster to index than a memmap
             for name in ("validation", "watched", "order", "bounds")
         )
-        text = (open_documents if rest["documents"] else open_corpus)(Path(rest["corpus"]))
+        text = (open_documents if rest["documents"] else open_corpus)(folder / rest["corpus"])
         return cls(
             text=text,
             inputs=open_inputs(folder, text),
