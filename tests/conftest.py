@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,12 +12,15 @@ from fedrel.config import Config, parse
 
 NO_STATES = Path("no-states")  # where sites would remember things, for methods that remember nothing
 
+REAL_DATA = os.environ.get("FEDREL_DATA")  # where real corpora are, for the tests that ask for them
+
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _on_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests neither read nor fill the user's cache, and find no data by accident."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDREL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.delenv("FEDREL_DATA", raising=False)
         yield
 
 

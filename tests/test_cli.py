@@ -47,7 +47,6 @@ def fedrel(*arguments: str | Path, capsys) -> tuple[int, str, str]:
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as stopped:
         patch.setattr(sys, "argv", ["fedrel", *map(str, arguments)])
         patch.setenv("COLUMNS", "200")
-        patch.delenv("FEDREL_DATA", raising=False)
         main()
     said = capsys.readouterr()
     code = stopped.value.code

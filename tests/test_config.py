@@ -30,7 +30,6 @@ def test_the_worlds_knobs_are_the_configs():
 
 def test_data_paths_follow_fedrel_data_and_else_the_config(tmp_path, monkeypatch):
     (tmp_path / "config.toml").write_text('[data]\ncorpus = "files"\nroot = "nyt"\npool = ["a.txt"]\n')
-    monkeypatch.delenv("FEDREL_DATA", raising=False)
     assert load_config(tmp_path / "config.toml").data.root == tmp_path / "nyt"
     monkeypatch.setenv("FEDREL_DATA", "/somewhere")
     assert load_config(tmp_path / "config.toml").data.root == Path("/somewhere/nyt")

@@ -66,9 +66,8 @@ def perform(block: Block, folder: Path) -> str | None:
     }
     if (language := block.mark.removesuffix(" slow")) not in commands:
         return None
-    environment = {name: value for name, value in os.environ.items() if name != "FEDREL_DATA"}
-    environment |= {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}",
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(folder / "src"),  # in a clone, the clone's own package
         "COLUMNS": "120",
     }

@@ -36,7 +36,7 @@ from fedrel.federation.coordinator import RoundNotes
 from fedrel.federation.flower.sturdy import SturdyFederation
 from fedrel.federation.local import LocalEngine
 from fedrel.federation.weights import NoAnswerError, Weights
-from fedrel.files import alone_in, write_text
+from fedrel.files import ELSEWHERE, alone_in, write_text
 from fedrel.methods.base import method
 from fedrel.metrics_file import MetricsFile
 from fedrel.prepare import Ints, Preparation, desk, extractor, held_back, partition, prepare, with_words
@@ -87,11 +87,11 @@ def _run(config: Config, out: Path, resume: bool, watcher: Watcher, venue: Venue
         raise UserError(
             "there is a run in this folder already",
             file=out,
-            remedy="go on with it by --resume, or choose another --out",
+            remedy=f"go on with it by --resume, or {ELSEWHERE}",
         )
     if checkpoint is not None and checkpoint.round > config.training.rounds:
         problem = f"has {checkpoint.round} rounds already, but training.rounds is {config.training.rounds}"
-        raise UserError(problem, file=out, remedy="ask for at least as many rounds, or choose another --out")
+        raise UserError(problem, file=out, remedy=f"ask for at least as many rounds, or {ELSEWHERE}")
     ready = venue.ready if venue else prepare(config, watcher.reading)
     if checkpoint is not None:
         same_data(out, ready.dataset.text.fingerprint)
@@ -124,7 +124,7 @@ def same_data(out: Path, fingerprint: str) -> None:
     before = json.loads((out / "environment.json").read_text(encoding="utf-8"))["data_fingerprint"]
     if before != fingerprint:
         problem = "the data are not those that this run began with"
-        raise UserError(problem, file=out, remedy="restore the data files, or choose another --out")
+        raise UserError(problem, file=out, remedy=f"restore the data files, or {ELSEWHERE}")
 
 
 class Session:
@@ -231,7 +231,8 @@ class Session:
                 self._method.round(self._fed)
                 return
             except NoAnswerError:
-                reasons = "; ".join(f"site {r['site']}: {r['reason']}" for r in self._fed.notes.refused[:3])
+                names, refused = self._ready.materials.partition.names, self._fed.notes.refused
+                reasons = "; ".join(f"{names[one['site']]}: {one['reason']}" for one in refused[:3])
         raise UserError(
             f"round {number}: no site's answer could be used ({reasons or 'no site answered'})",
             remedy=f"the checkpoint of round {number - 1} is kept: mend the sites and go on with --resume",

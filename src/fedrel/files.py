@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
+ELSEWHERE = "choose another folder (--out; of `federation run`: --name)"
+
+
 def _unwritable(path: Path, error: OSError) -> UserError:
     reason = error.strerror or str(error)
     return UserError(f"cannot write: {reason}", file=path, remedy="free some space or choose another folder")
@@ -37,7 +40,7 @@ def alone_in(folder: Path) -> Iterator[None]:
         )  # the system lets go of it however the process ends
     except BlockingIOError as error:
         os.close(handle)
-        remedy = "wait until it is done, stop it, or choose another --out"
+        remedy = f"wait until it is done, stop it, or {ELSEWHERE}"
         raise UserError("another process works in this folder", file=folder, remedy=remedy) from error
     try:
         yield
@@ -45,6 +48,16 @@ def alone_in(folder: Path) -> Iterator[None]:
         os.close(handle)
         with suppress(OSError):
             folder.rmdir()  # if nothing was left in it
+
+
+def wait_until_left(folder: Path) -> None:
+    """Return when no process works in a folder any more."""
+    import fcntl
+
+    if folder.exists():
+        handle = os.open(folder, os.O_RDONLY)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        os.close(handle)
 
 
 @contextmanager

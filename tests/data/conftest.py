@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from fedrel.data.columns import Corpus, build
 from fedrel.data.instances import Instance, Mention
 from fedrel.data.relations import relations_of
+from tests.conftest import REAL_DATA
 
 
 def instance(
@@ -48,7 +48,6 @@ def make_corpus(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Corpu
 @pytest.fixture
 def real_data() -> Path:
     """The folder of real corpora, where there is one."""
-    folder = os.environ.get("FEDREL_DATA")
-    if not folder:
+    if not REAL_DATA:
         pytest.skip("FEDREL_DATA does not name a folder of real corpora")
-    return Path(folder)
+    return Path(REAL_DATA)

@@ -42,6 +42,8 @@ def test_private_keys_are_for_their_owner_only(made):
         ["ca.key", "server.key", *["runtime.key", "site.key", "triple.key"] * 3]
     )
     assert {stat.S_IMODE(path.stat().st_mode) for path in secret} == {0o600}
+    folders = [made / "authority", made / "coordinator", *(made / "sites").iterdir()]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folders} == {0o700}
 
 
 def test_no_folder_holds_another_ones_key(made):

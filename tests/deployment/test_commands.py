@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 
 import numpy as np
 import pytest
+import tomli_w
 from typer.testing import CliRunner
 
 from fedrel.cli import app
-from fedrel.deployment.starting import check_ready
+from fedrel.deployment import programs
+from fedrel.deployment.starting import check_coordinator, check_ready, trusted
 from fedrel.errors import UserError
 from fedrel.privacy.audit import append, check, describe
 
@@ -135,10 +138,68 @@ def test_a_torn_line_is_said_and_no_break(tmp_path):
     assert code == 0 and "line 2 was begun and not finished" in output
 
 
-def test_a_folder_that_is_not_there(tmp_path):
+def test_a_folder_that_is_not_there(town, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("empty")
     with pytest.raises(UserError, match=r"no such folder"):
-        fedrel("audit", tmp_path / "nowhere")
+        fedrel("audit", folder / "nowhere")
     with pytest.raises(UserError, match=r"not a site's folder.*federation init"):
-        fedrel("site", "prepare", tmp_path)
-    with pytest.raises(UserError, match=r"not a coordinator's folder.*federation init"):
-        fedrel("federation", "status", tmp_path)
+        fedrel("site", "prepare", folder)
+    for command in (
+        ("federation", "status", folder),
+        ("federation", "run", town.write(), "--folder", folder),
+        ("coordinator", "publish", town.write(), "--folder", folder),
+        ("coordinator", "start", folder),
+    ):
+        with pytest.raises(UserError, match=r"not a coordinator's folder.*federation init"):
+            fedrel(*command)
+    assert not any(folder.iterdir())
+
+
+def test_a_run_needs_the_coordinator(town):
+    table = town.coordinator.federation.model_dump() | {"port": 1}
+    (town.coordinator.path / "federation.toml").write_text(tomli_w.dumps(table))
+    with pytest.raises(
+        UserError, match=r"no coordinator listens on port 1.*`fedrel coordinator start` first"
+    ):
+        fedrel("federation", "run", town.write(), "--folder", town.coordinator.path)
+    assert not town.coordinator.runs.exists()
+
+
+@pytest.mark.parametrize("content", [None, b"not a certificate"])
+def test_an_authority_that_cannot_be_read_is_named(content, town):
+    for folder in (town.coordinator.path, town.site("south").path):
+        if content is not None:
+            (folder / "ca.crt").write_bytes(content)
+        with pytest.raises(UserError, match=r"ca.crt: is no certificate.*federation init"):
+            trusted(folder / "ca.crt")
+    with pytest.raises(UserError, match=r"ca.crt: is no certificate"):
+        fedrel("coordinator", "start", town.coordinator.path)
+    with pytest.raises(UserError, match=r"ca.crt: is no certificate"):
+        check_coordinator(town.site("south"))
+
+
+def test_the_coordinators_own_key_is_for_it_alone(tmp_path, monkeypatch):
+    pytest.importorskip("cryptography", reason="comes with Flower: pip install 'fedrel[flower]'")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert (
+            fedrel(
+                "federation",
+                "init",
+                tmp_path,
+                "--sites",
+                "a",
+                "--host",
+                "localhost",
+                "--port",
+                taken.getsockname()[1],
+            )[0]
+            == 0
+        )
+        monkeypatch.setattr(programs, "GRACE", 0.1)
+        with pytest.raises(UserError, match=r"another program listens on port.*run already"):
+            fedrel("coordinator", "start", tmp_path / "coordinator")
+        (tmp_path / "coordinator" / "server.key").chmod(0o644)
+        with pytest.raises(UserError, match=r"server.key: can be read by others.*chmod 600"):
+            fedrel("coordinator", "start", tmp_path / "coordinator")

@@ -59,7 +59,6 @@ def test_the_tutorial_leads_to_a_model(tmp_path):
     pytest.importorskip("flwr", reason="needs Flower: pip install 'fedrel[flower]'")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     surroundings = {**os.environ, "PATH": path}
-    surroundings.pop("FEDREL_DATA", None)
     started: dict[str, subprocess.Popen[bytes]] = {}
     try:
         for block in blocks(ROOT / "docs" / "deployment.md"):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,9 @@ from fedrel.deployment.clientapp import CLIENT, REFUSED, write_programs
 from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.programs import Program, running
 from fedrel.deployment.superlink import OnlySitesFromOutside
+from fedrel.errors import UserError
+
+POLICY = 'coordinator = "localhost:1"\n'
 
 
 def call(path: str, client: str | None, kind: str = "http") -> tuple[bool, int | None]:
@@ -138,6 +144,21 @@ def test_a_program_ends_when_whoever_started_it_is_killed():
     await_end(pid)
 
 
+def test_a_site_that_runs_already_is_not_started_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(programs, "GRACE", 0.1)
+    (tmp_path / "place.json").write_text('{"name": "north"}')
+    with listener() as port:
+        (tmp_path / "site.toml").write_text(f"local_port = {port}\n{POLICY}")
+        with pytest.raises(UserError, match=rf"listens on port {port}.*is north running already.*local_port"):
+            answering.answer(SiteFolder(tmp_path))
+
+
+def test_a_port_that_is_about_to_be_free_is_waited_for():
+    with listener() as port:
+        assert programs.listens(port)
+    programs.wait_until_free(port, "")
+
+
 class Clock:
     """Time that passes while somebody sleeps, and at no other time."""
 
@@ -163,6 +184,7 @@ def test_a_site_that_was_known_tries_again_for_as_long_as_it_may_count_as_connec
     monkeypatch.setattr(answering, "supernode", turned_away)
     monkeypatch.setattr(answering, "time", Clock())
     (tmp_path / "place.json").write_text('{"name": "north"}')
+    (tmp_path / "site.toml").write_text(POLICY)
     if known:
         (tmp_path / "audit.jsonl").write_text("")
     said: list[str] = []
@@ -187,6 +209,15 @@ def test_a_program_ends_with_all_that_it_started(tmp_path):
         raise KeyboardInterrupt
     assert process.returncode is not None
     await_end(int((tmp_path / "pid").read_text()))
+
+
+@contextmanager
+def listener() -> Iterator[int]:
+    """A port on which somebody listens."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        yield server.getsockname()[1]
 
 
 def await_end(pid: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -26,6 +27,15 @@ from fedrel.deployment.nodes import register
 from fedrel.deployment.preparing import prepare_site
 from fedrel.deployment.programs import PATIENCE, Program, running, superlink, supernode, wait_until_listening
 from fedrel.deployment.starting import check_coordinator
+from fedrel.files import alone_in
+from tests.federation_e2e.bed import rounds, wait_for
+
+INTERRUPTIBLE = """\
+import signal
+from fedrel.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background may ignore it
+main()
+"""
 
 pytestmark = pytest.mark.xdist_group("flower")
 
@@ -119,6 +129,29 @@ def test_a_coordinator_that_is_away_is_waited_for(real, tmp_path):
     (tmp_path / "site.toml").write_text(away)
     shutil.copy(real.site("north").path / "ca.crt", tmp_path)
     check_coordinator(SiteFolder(tmp_path))
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_the_run_and_it_goes_on_from_there(real):
+    out, log = real.coordinator.runs / "stopped", real.folder / "stopped.log"
+    set_policy(real, rounds=10_000)
+    asked = ["--folder", real.coordinator.path, "--set", "engine.deadline=600", "--name", "stopped"]
+    real.publish_only()
+    with running(supernode(real.site("north"))), log.open("w") as said:
+        arguments = ["federation", "run", real.write(), *asked, "--set", "training.rounds=9999"]
+        process = subprocess.Popen(
+            [sys.executable, "-c", INTERRUPTIBLE, *map(str, arguments)], stdout=said, stderr=said
+        )
+        wait_for(lambda: len(rounds(out)) > 1, "two rounds")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 130, log.read_text()
+        assert "stopping the run" in log.read_text() and "with --resume" in log.read_text()
+        with alone_in(out):  # nobody works there any more
+            done = len(rounds(out))
+        more = ("--resume", "--set", f"training.rounds={done + 1}")
+        code, output = fedrel("federation", "run", real.write(), *asked, *more)
+        assert code == 0, output
+    assert [line["round"] for line in rounds(out)] == [*range(1, done + 2)]
 
 
 @pytest.mark.slow

@@ -119,7 +119,7 @@ def test_a_refused_site_changes_the_result_like_an_absent_one():
 def test_with_no_answer_left_the_round_is_repeated_and_then_the_run_stops():
     rounds = session("train", nan_weights, set(range(6)))
     with pytest.raises(
-        UserError, match=r"round 1: no site's answer could be used \(site 0: classifier.weight"
+        UserError, match=r"round 1: no site's answer could be used \(site-0: classifier.weight"
     ):
         rounds.next_round()
 

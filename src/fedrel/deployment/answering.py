@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 
 from fedrel.deployment.folders import SiteFolder
-from fedrel.deployment.programs import running, supernode
+from fedrel.deployment.policy import NAME, read_policy
+from fedrel.deployment.programs import running, supernode, wait_until_free
 
 STALE = 90.0  # seconds; Flower takes a node for connected until it has missed two heartbeats, 60 in all
 PAUSE = 5.0  # seconds between two attempts
@@ -19,10 +20,12 @@ def answer(folder: SiteFolder, say: Callable[[str], None] = print) -> int:
     turned away just like a stranger. So a site that has answered before tries again for that long.
     """
     until = time.monotonic() + STALE
+    port = read_policy(folder.path).local_port
     while True:
+        wait_until_free(port, f"is {folder.name} running already? If not, change local_port in {NAME}")
         with running(supernode(folder)) as process:
             code = process.wait()
-        if not folder.audit.exists() or time.monotonic() > until:
+        if not code or not folder.audit.exists() or time.monotonic() > until:
             return code
         say(
             f"turned away: perhaps {folder.name} still counts as connected; trying again in {PAUSE:g} seconds"

@@ -54,6 +54,8 @@ def init_federation(folder: Path, sites: Sequence[str], host: str, port: int = P
         write_private(bundle / "triple.key", triple_key)
         public = folder / "coordinator" / "sites" / f"{name}.pub"
         write_text(public, (bundle / "site.pub").read_text(encoding="utf-8"))
+    for own in (folder / "authority", folder / "coordinator", *(folder / "sites").iterdir()):
+        own.chmod(0o700)  # keys, and later text: nothing for others on the machine
 
 
 def _coordinator(folder: Path, authority: Authority, sites: Sequence[str], host: str, port: int) -> None:

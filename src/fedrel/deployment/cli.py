@@ -114,10 +114,14 @@ def start_coordinator(folder: CoordinatorPath = HERE) -> None:
     """Listen for the sites until stopped."""
     from fedrel.deployment.folders import CoordinatorFolder
     from fedrel.deployment.nodes import register
-    from fedrel.deployment.programs import running, superlink, wait_until_listening
+    from fedrel.deployment.programs import running, superlink, wait_until_free, wait_until_listening
+    from fedrel.deployment.starting import check_secret, trusted
 
     here = CoordinatorFolder(folder)
     port = here.federation.port
+    trusted(here.path / "ca.crt")
+    check_secret(here.path / "server.key")
+    wait_until_free(port, "does the coordinator run already? If not, stop what listens there")
     with running(superlink(here)) as process:
         wait_until_listening(process, port)
         register(here)

@@ -21,7 +21,7 @@ from fedrel.deployment.numbering import published_triples
 from fedrel.deployment.publishing import PUBLISHED, publish
 from fedrel.errors import UserError
 from fedrel.federation.flower.folders import Coordinator, save_coordinator, unseen
-from fedrel.files import write_text
+from fedrel.files import wait_until_left, write_text
 from fedrel.prepare import Dataset, Preparation
 
 
@@ -29,6 +29,7 @@ def publish_experiment(
     folder: CoordinatorFolder, experiment: Experiment, progress: Progress | None = None
 ) -> Artefacts:
     """Write the artefacts for the sites, and the coordinator's own labelled text as columns."""
+    held = unseen(folder.federation.sites)
     artefacts = publish(experiment, folder.artefacts)
     shutil.rmtree(folder.preparation, ignore_errors=True)
     shared, config = experiment.shared, experiment.config
@@ -37,7 +38,6 @@ def publish_experiment(
     for name, split in (("dev", DEV), ("test", TEST)):
         if not len(text.rows(split)):
             raise UserError(f"shared.{name} has nothing to evaluate on", remedy="check its files")
-    held = unseen(folder.federation.sites)
     own = materials(text, held, artefacts, config, folder.preparation, progress)
     dataset = Dataset(text, np.zeros(0, np.int64), text.rows(DEV), text.rows(TEST))
     words = None if artefacts.words is None else Vocabulary(tuple(artefacts.words))
@@ -56,10 +56,14 @@ def run_experiment(
     say: Callable[[str], None] = print,
 ) -> Path:
     """Train between the sites that are connected, and wait for the end; returns the run folder."""
-    from fedrel.deployment.programs import write_connection
+    from fedrel.deployment.programs import listens, write_connection
     from fedrel.federation.flower.submit import submit
 
+    port = folder.federation.port
     check_published(folder, experiment)
+    if not listens(port):
+        problem = f"no coordinator listens on port {port} of this machine"
+        raise UserError(problem, remedy="run `fedrel coordinator start` first, in another terminal")
     out = folder.runs.absolute() / name
     request = {
         "config": asked(experiment, folder.federation.sites).model_dump(mode="json"),
@@ -70,7 +74,12 @@ def run_experiment(
     file = folder.runs.absolute() / f"{name}.request.json"
     write_text(file, json.dumps(request, indent=1))
     write_connection(folder)
-    submit(file, home=folder.flower.absolute(), connection=CONNECTION, say=say)
+    try:
+        submit(file, home=folder.flower.absolute(), connection=CONNECTION, say=say)
+    except KeyboardInterrupt:
+        say("waiting until it has ended")
+        wait_until_left(out)
+        raise
     return out
 
 

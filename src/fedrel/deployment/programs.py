@@ -125,13 +125,27 @@ def wait_until_listening(process: subprocess.Popen[bytes], port: int) -> None:
     while time.monotonic() < until:
         if process.poll() is not None:
             break
-        with socket.socket() as probe:
-            probe.settimeout(1)
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
+        if listens(port):
+            return
         time.sleep(0.1)
     state = f"ended with exit code {process.returncode}" if process.poll() is not None else "does not answer"
     raise UserError(f"Flower's superlink {state}", remedy=f"its messages are above; is port {port} free?")
+
+
+def listens(port: int) -> bool:
+    """Whether a program on this machine answers there."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait_until_free(port: int, remedy: str) -> None:
+    """Return when nobody listens there: a program that was killed with what started it takes a moment to end."""
+    until = time.monotonic() + GRACE
+    while listens(port):
+        if time.monotonic() > until:
+            raise UserError(f"another program listens on port {port} of this machine", remedy=remedy)
+        time.sleep(0.1)
 
 
 def _interrupt(*_: object) -> None:

@@ -38,7 +38,7 @@ def check_coordinator(folder: SiteFolder) -> None:
     address = read_policy(folder.path).coordinator
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
-    context = ssl.create_default_context(cafile=folder.path / "ca.crt")
+    context = trusted(folder.path / "ca.crt")
     try:
         with (
             socket.create_connection((host, int(port)), PATIENCE) as plain,
@@ -51,6 +51,17 @@ def check_coordinator(folder: SiteFolder) -> None:
         raise UserError(problem, file=folder.path / "ca.crt", remedy=remedy) from error
     except OSError:
         return
+
+
+def trusted(authority: Path) -> ssl.SSLContext:
+    """What connects only to servers that this certificate's owner vouches for."""
+    try:
+        return ssl.create_default_context(cafile=authority)
+    except OSError as error:
+        remedy = "it was made by `fedrel federation init`: ask whoever ran that for it"
+        raise UserError(
+            f"is no certificate: {error.strerror or error}", file=authority, remedy=remedy
+        ) from error
 
 
 def check_secret(path: Path) -> None:

@@ -42,14 +42,14 @@ class Status:
 
 def status(folder: CoordinatorFolder) -> Status:
     """What the superlink and the latest run's folder say."""
+    names = folder.federation.sites
     try:
         known = by_site(folder)
     except UserError:
-        known = dict.fromkeys(folder.federation.sites, "coordinator not running")
+        known = dict.fromkeys(names, "coordinator not running")
     out = _latest(folder)
     notes = _notes(out)
     lines = _lines(out)
-    names = folder.federation.sites
     return Status(
         sites=[_site(name, known, notes) for name in names],
         run=out.name if out else None,

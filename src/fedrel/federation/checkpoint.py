@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 
 from fedrel.errors import UserError
 from fedrel.federation.weights import Weights
-from fedrel.files import write_tensors
+from fedrel.files import ELSEWHERE, write_tensors
 
 _TENSORS = ("weights", "state")  # the parts of a checkpoint that are tensors by name
 
@@ -72,7 +72,7 @@ class Checkpoints:
             raise UserError(
                 f"was made with another config ({_first_difference(json.loads(config), json.loads(self._config))})",
                 file=files[-1],
-                remedy="resume with the config of that run, or choose another --out",
+                remedy=f"resume with the config of that run, or {ELSEWHERE}",
             )
         parts: dict[str, Any] = {
             part: {n.removeprefix(f"{part}/"): t for n, t in tensors.items() if n.startswith(f"{part}/")}

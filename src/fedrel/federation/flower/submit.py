@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import tempfile
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedrel.errors import UserError
 from fedrel.federation.flower.programs import environment, needs_flower, program
 
+STARTED = re.compile(r"started run (\d+)")  # as `flwr run` says it
 LINES = 8  # of what was said last, for the message of a run that failed
 
 _PYPROJECT = """\
@@ -51,7 +53,8 @@ _FILES = {
 def submit(request: Path, *, home: Path, connection: str, say: Callable[[str], None] = print) -> None:
     """Run what the request file asks for on the superlink that `home` knows by this name, and wait for the end.
 
-    `say` is told what the coordinator's process prints. `UserError` with the reason if the run failed.
+    `say` is told what the coordinator's process prints. `UserError` with the reason if the run failed. Ctrl-C stops
+    the run itself: without that, only this command would end.
     """
     needs_flower()
     outcome = request.with_suffix(".outcome.json")
@@ -62,15 +65,7 @@ def submit(request: Path, *, home: Path, connection: str, say: Callable[[str], N
             (folder / file).parent.mkdir(exist_ok=True)
             (folder / file).write_text(text, encoding="utf-8")
         config = f"request={json.dumps(str(request.absolute()))}"
-        command = [program("flwr"), "run", name, connection, "--stream", "--run-config", config]
-        with subprocess.Popen(
-            command, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as process:
-            assert process.stdout is not None
-            last: deque[str] = deque(maxlen=LINES)
-            for line in process.stdout:
-                say(line.rstrip())
-                last.extend(filter(None, [line.strip(" \n│╭╮╰╯─")]))  # without the frames that Flower draws
+        last = _follow([name, connection, "--stream", "--run-config", config], home, connection, say)
     if not outcome.exists():
         remedy = "look at the superlink's log; what was trained is kept, and --resume goes on with it"
         raise UserError(
@@ -78,3 +73,37 @@ def submit(request: Path, *, home: Path, connection: str, say: Callable[[str], N
         )
     if problem := json.loads(outcome.read_text(encoding="utf-8"))["problem"]:
         raise UserError(problem)
+
+
+def _follow(asked: Sequence[str], home: Path, connection: str, say: Callable[[str], None]) -> Sequence[str]:
+    """Start a run and pass on what is said until it ends; the last lines of it."""
+    flwr, surroundings = program("flwr"), environment(home) | {"PYTHONUNBUFFERED": "1"}
+    run: str | None = None
+    last: deque[str] = deque(maxlen=LINES)
+    with subprocess.Popen(
+        [flwr, "run", *asked],
+        env=surroundings,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,  # a Ctrl-C is for this process alone
+    ) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                run = run or _started(line)
+                say(line.rstrip())
+                last.extend(filter(None, [line.strip(" \n│╭╮╰╯─")]))  # without the frames that Flower draws
+        except KeyboardInterrupt:
+            if run := run or next(filter(None, map(_started, process.stdout)), None):
+                say("stopping the run")
+                subprocess.run([flwr, "stop", run, connection], env=surroundings, check=False)
+            process.terminate()
+            raise
+    return last
+
+
+def _started(line: str) -> str | None:
+    """The number that Flower gave the run, where a line says it."""
+    found = STARTED.search(line)
+    return found and found[1]
