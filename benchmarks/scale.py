@@ -1,6 +1,6 @@
 """Does the cost of a round follow the sentences that are active, whatever the number of sites?
 
-    python benchmarks/scale.py [--sentences 500000] [--rounds 4] [--batch-size 16]
+    python benchmarks/scale.py [--sentences 500000] [--rounds 4] [--batch-size 8]
 
 The built-in world in NYT10's shape is written as JSON lines, read and indexed from there as a user's own corpus
 is, and opened a second time. Then two federations train Lazy MIL on it by turns, with two workers each:
@@ -8,17 +8,15 @@ is, and opened a second time. Then two federations train Lazy MIL on it by turns
 sentences active. A round is what `fedrel run` does in one, without evaluation, at E=3.
 
 This is done twice: by kernels, where numba is installed, and in plain PyTorch (`FEDREL_KERNELS=off`). A site costs
-about two milliseconds besides its training: its messages are made, checked and added up, its sentences gathered,
-all by an interpreter whose caches training has just emptied. In plain PyTorch they hardly count. Kernels make
-training so fast that they count for more than half as much as the training of the 40 sentences that such a site has
-won: both rounds are several times as fast, and the ratio is larger. `ratio` is PyTorch's, `kernels_ratio` theirs.
+some milliseconds besides its training: its messages are made, checked and added up, its sentences gathered, all by an
+interpreter whose caches training has just emptied. In plain PyTorch they hardly count. Kernels make training so fast
+that they count for more than half as much as the training of the 40 sentences that such a site has won: both rounds
+are several times as fast, and the ratio is larger. `ratio` is PyTorch's, `kernels_ratio` theirs.
 
-The two federations do not take the same steps. A site that has won 40 sentences trains on batches of 16, 16 and 8,
-three steps where its share of a large site's would be 2.5; and a step has costs of its own (filters are laid out
-anew, every filter and class moves) and shares fewer words among fewer sentences. So the kernel alone takes about a
-tenth longer a sentence. That is part of the ratio, as it is of anybody's round. The first round of each is for
-warming up; seconds are medians, and the ratio is the median over turns, so that what else the machine does falls
-on both.
+With eight sentences a batch both federations take as many steps. With 16, a small site takes three (of 16, 16 and 8)
+where its share of a large site's would be 2.5, and the ratio is of that too: try `--batch-size 16`. The first round
+of each is for warming up; seconds are medians, and the ratio is the median over turns, so that what else the machine
+does falls on both.
 
 Memory is that of all processes together, both federations' at once, sampled from the kernel's proportional set
 size: what several processes map counts once. It is an upper bound of what one run needs.
@@ -173,7 +171,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Seconds a round and memory with 100 and with 10,000 sites.")
     parser.add_argument("--sentences", type=int, default=500_000, help="how many (default: 500,000)")
     parser.add_argument("--rounds", type=int, default=4, help="measured rounds of each (default: 4)")
-    parser.add_argument("--batch-size", type=int, default=16, help="B (default: 16)")
+    parser.add_argument("--batch-size", type=int, default=8, help="B (default: 8)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fedrel-scale-") as folder:
         os.environ["FEDREL_CACHE"] = str(Path(folder) / "cache")

@@ -84,7 +84,7 @@ class _Announcement(event.Listener):  # type: ignore[misc]
         ours = event.data["dispatcher"].py_func.__module__.startswith(__package__)
         if ours and not self._made:
             self._made = True
-            _log.warning("compiling kernels for this processor: some fifteen seconds, once")
+            _log.warning("compiling kernels for this processor: fifteen to thirty seconds, once")
 
     def on_end(self, event: Any) -> None:
         """Nothing to say."""
