@@ -7,16 +7,17 @@ is, and opened a second time. Then two federations train Lazy MIL on it by turns
 100 sites of which 10 are active in a round, and 10,000 of which 1,000 are, so that both have a tenth of the
 sentences active. A round is what `fedrel run` does in one, without evaluation, at E=3.
 
-This is done twice: by kernels, where numba is installed, and in plain PyTorch (`FEDREL_KERNELS=off`). A site costs
-some milliseconds besides its training: its messages are made, checked and added up, its sentences gathered, all by an
-interpreter whose caches training has just emptied. In plain PyTorch they hardly count. Kernels make training so fast
-that they count for more than half as much as the training of the 40 sentences that such a site has won: both rounds
-are several times as fast, and the ratio is larger. `ratio` is PyTorch's, `kernels_ratio` theirs.
+This is done twice: by kernels, where numba is installed, and in plain PyTorch (`FEDREL_KERNELS=off`). A site
+costs some milliseconds besides its training: its messages are made, checked and added up, its sentences
+gathered, all by an interpreter whose caches training has just emptied. In plain PyTorch they hardly count.
+Kernels make training so fast that they count for more than half as much as the training of the 40 sentences
+that such a site has won: both rounds are several times as fast, and the ratio is larger. `ratio` is PyTorch's,
+`kernels_ratio` theirs.
 
-With eight sentences a batch both federations take as many steps. With 16, a small site takes three (of 16, 16 and 8)
-where its share of a large site's would be 2.5, and the ratio is of that too: try `--batch-size 16`. The first round
-of each is for warming up; seconds are medians, and the ratio is the median over turns, so that what else the machine
-does falls on both.
+With eight sentences a batch both federations take as many steps. With 16, a small site takes three (of 16, 16
+and 8) where its share of a large site's would be 2.5, and the ratio is of that too: try `--batch-size 16`. The
+first round of each is for warming up; seconds are medians, and the ratio is the median over turns, so that what
+else the machine does falls on both.
 
 Memory is that of all processes together, both federations' at once, sampled from the kernel's proportional set
 size: what several processes map counts once. It is an upper bound of what one run needs.

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     AnyEngine = LocalEngine | ThreadEngine | WorkerEngine | FlowerEngine
 
 ATTEMPTS = 2  # how often a round is tried with newly drawn sites before the run stops
+SHOWN = 10  # sites that are named when a round fails
 
 
 @dataclass(frozen=True)
@@ -230,11 +231,14 @@ class Session:
             try:
                 self._method.round(self._fed)
                 return
-            except NoAnswerError:
-                names, refused = self._ready.materials.partition.names, self._fed.notes.refused
-                reasons = "; ".join(f"{names[one['site']]}: {one['reason']}" for one in refused[:3])
+            except NoAnswerError as error:
+                names = self._ready.materials.partition.names
+                reasons = {names[one["site"]]: one["reason"] for one in self._fed.notes.refused}
+                problem = str(error) or "no site's answer could be used"
+        said = [f"{name}: {reason}" for name, reason in reasons.items()]
+        more = [f"and {len(said) - SHOWN} more"] if len(said) > SHOWN else []
         raise UserError(
-            f"round {number}: no site's answer could be used ({reasons or 'no site answered'})",
+            f"round {number}: {problem} ({'; '.join(said[:SHOWN] + more) or 'no site answered'})",
             remedy=f"the checkpoint of round {number - 1} is kept: mend the sites and go on with --resume",
         )
 

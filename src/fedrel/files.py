@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -50,14 +51,26 @@ def alone_in(folder: Path) -> Iterator[None]:
             folder.rmdir()  # if nothing was left in it
 
 
-def wait_until_left(folder: Path) -> None:
-    """Return when no process works in a folder any more."""
+@contextmanager
+def turn_in(folder: Path) -> Iterator[None]:
+    """Work in a folder when nobody else does: whoever comes second waits."""
     import fcntl
 
-    if folder.exists():
-        handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
         fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
         os.close(handle)
+
+
+def wait_until_left(folder: Path, seconds: float) -> None:
+    """Return when no process works in a folder any more, or after so long."""
+    until = time.monotonic() + seconds
+    while folder.exists() and time.monotonic() < until:
+        with suppress(UserError), alone_in(folder):
+            return
+        time.sleep(0.2)
 
 
 @contextmanager

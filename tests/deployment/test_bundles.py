@@ -164,6 +164,9 @@ def test_names_that_cannot_be(tmp_path, sites, host, message):
 
 def test_keys_are_never_written_over(made):
     before = (made / "coordinator" / "server.key").read_bytes()
-    with pytest.raises(UserError, match="not empty"):
+    with pytest.raises(UserError, match="not an empty folder"):
         init_federation(made, NAMES, "hub.example.org")
     assert (made / "coordinator" / "server.key").read_bytes() == before
+    for where in (made / "coordinator" / "ca.crt", made / "coordinator" / "ca.crt" / "below"):
+        with pytest.raises(UserError, match=r"not an empty folder|cannot write"):
+            init_federation(where, NAMES, "hub.example.org")

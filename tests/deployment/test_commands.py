@@ -60,6 +60,12 @@ def test_a_site_that_would_refuse_everything_does_not_start(town):
         (site.path / name).write_bytes(b"secret")
         (site.path / name).chmod(0o600)
     check_ready(site)
+    append(site.audit, describe("run", 1, "train", "Update", {}))
+    record = site.audit.read_bytes()
+    site.audit.write_bytes(record.replace(b'"round":1', b'"round":2'))
+    with pytest.raises(UserError, match=r"audit.jsonl: line 1 was changed"):
+        check_ready(site)
+    site.audit.write_bytes(record)
     (site.path / "triple.key").chmod(0o640)
     with pytest.raises(UserError, match=r"can be read by others.*chmod 600"):
         check_ready(site)

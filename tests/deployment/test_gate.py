@@ -162,10 +162,33 @@ def test_a_change_of_policy_counts_at_once(town):
 
 @pytest.mark.parametrize("name", methods())
 def test_where_differential_privacy_is_demanded_every_method_is_refused(name):
-    allow = Allowed(methods=tuple(methods()), differential_privacy=True, epochs=3)
+    allow = Allowed(methods=tuple(methods()), differential_privacy=True, rounds=1, epochs=3)
     config = tiny(method=f'"{name}"')
     assert objections(allow, config) == [f"allow.differential_privacy is demanded, and {name!r} gives none"]
     assert not objections(allow.model_copy(update={"differential_privacy": False}), config)
+
+
+def test_what_must_stay_stays_in_every_kind_of_the_message():
+    allow = Allowed(may_leave=("ControlledUpdate",), must_stay=("Update.weights/words.weight",))
+    assert not allow.lets("ControlledUpdate", "weights/words.weight/index")
+    assert allow.lets("ControlledUpdate", "weights/filters")
+
+
+def test_questions_that_come_at_the_same_time_are_counted_too(town):
+    town.policy("north", repeats=2)
+    gates = [open_gate(town.site("north").path) for _ in range(4)]
+    assert [gate.allow(request(town)) for gate in gates] == [None] * 4
+    left = [gate.record(request(town), UPDATE) for gate in gates]
+    assert left == [None, None, *[Reason(Why.REPEATS, 2)] * 2]
+
+
+def test_with_a_broken_record_nothing_is_answered(town):
+    gate = open_gate(town.site("north").path)
+    assert gate.record(request(town), UPDATE) is None
+    audit = town.site("north").audit
+    audit.write_bytes(audit.read_bytes().replace(b'"round":1', b'"round":2'))
+    with pytest.raises(UserError, match="nothing leaves"):
+        gate.allow(request(town, round=0, phase=CENSUS, gives="Holdings"))
 
 
 def test_a_composed_method_is_private_only_if_every_part_is(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from fedrel.deployment import answering, programs
-from fedrel.deployment.clientapp import CLIENT, REFUSED, write_programs
+from fedrel.deployment.clientapp import CLIENT, REFUSED, STARTER, write_programs
 from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.programs import Program, running
 from fedrel.deployment.superlink import OnlySitesFromOutside
@@ -66,10 +67,34 @@ def test_the_server_may_start_and_end():
 
 def test_a_sites_programs_stand_in_for_flowers(tmp_path):
     write_programs(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {CLIENT, *REFUSED}
+    assert {path.name for path in tmp_path.iterdir()} == {CLIENT, STARTER, *REFUSED}
     for name in REFUSED:
         done = subprocess.run([tmp_path / name], capture_output=True, text=True, check=False)
         assert done.returncode == 1 and "no such task" in done.stderr
+
+
+def test_an_interpreter_under_a_path_with_spaces_runs_them(tmp_path, monkeypatch):
+    (tmp_path / "my env").symlink_to(Path(sys.prefix))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "my env" / "bin" / Path(sys.executable).name))
+    write_programs(tmp_path / "programs")
+
+
+@pytest.mark.parametrize("problem", ["a colon in the path", "an interpreter that is not there"])
+def test_programs_that_cannot_be_run_are_refused_at_the_start(problem, tmp_path, monkeypatch):
+    folder = tmp_path / "a:b" if "colon" in problem else tmp_path
+    if "colon" not in problem:
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match="keep foreign code out cannot be run"):
+        write_programs(folder)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_who_is_told_to_end_ends_as_by_ctrl_c(number):
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), programs.interruptible():
+        os.kill(os.getpid(), number)
+        time.sleep(10)
+    assert signal.getsignal(number) == before
 
 
 def test_every_task_that_flower_can_start_at_a_site_is_covered():
@@ -124,8 +149,8 @@ def test_flags_of_the_superlink(tmp_path):
     assert "--insecure" not in said
     assert "--superlink hub.example.org:4433" in said
     assert f'site="{tmp_path / "sites" / "south"}"' in node.command
-    first = node.environment["PATH"].split(os.pathsep)[0]
-    assert {path.name for path in Path(first).iterdir()} == {CLIENT, *REFUSED}
+    only = Path(node.environment["PATH"])  # Flower's own programs are nowhere on it
+    assert {path.name for path in only.iterdir()} == {CLIENT, STARTER, *REFUSED}
 
 
 def test_a_program_ends_when_whoever_started_it_is_killed():

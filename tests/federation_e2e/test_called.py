@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="needs the extra `flower`")
@@ -14,8 +15,13 @@ from flwr.app import Error, RecordDict
 
 from fedrel.config import Config
 from fedrel.errors import UserError
+from fedrel.federation.coordinator import Answer
+from fedrel.federation.flower import envelope
+from fedrel.federation.flower.client import respond
+from fedrel.federation.flower.place import Deployed
 from fedrel.federation.wire import decode
 from fedrel.prepare import prepare
+from fedrel.privacy.audit import check
 from fedrel.privacy.keyed import digests
 from fedrel.seeding import numpy_generator
 from tests.federation_e2e.bed import rounds, same
@@ -74,9 +80,55 @@ def test_a_new_run_of_the_same_experiment_remembers_nothing(called: Called, loca
     config = experiment("scaffold", **QUICK)
     called.run(config, tmp_path / "first")
     same(local(config), called.run(config, tmp_path / "second"))
+    longer = experiment("scaffold", training__rounds=4, **QUICK)
+    same(local(longer), called.run(longer, tmp_path / "first", resume=True))
+
+
+def test_only_the_last_runs_of_an_experiment_are_remembered(called: Called, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("fedrel.federation.flower.place.EARLIER_RUNS", 1)
+    for name in "abc":
+        called.run(experiment("scaffold", **QUICK), tmp_path / name)
     state = called.bed.site("north").path / "state"
-    second = json.loads((tmp_path / "second" / "federation.json").read_text())["run"]
-    assert [folder.name for folder in state.iterdir()] == [second]
+    last = [json.loads((tmp_path / name / "federation.json").read_text())["run"] for name in "bc"]
+    assert sorted(folder.name for folder in state.iterdir()) == sorted(last)
+
+
+def test_a_site_whose_letter_was_lost_is_sent_everything_again(called: Called, local: Local, out: Path):
+    lost: list[str] = []
+
+    def once(content, answer):
+        question = content["question"]
+        if question["round"] == 2 and not lost:
+            lost.append(question["phase"])
+            return gone(content, answer)
+        return answer(content)
+
+    called.grid.behaviour[2] = once
+    called.run(experiment("fedavg", engine__min_sites=3, training__rounds=2, **QUICK), out)
+    assert lost and len(rounds(out)) == 2
+
+
+def test_limits_hold_in_every_round(called: Called, out: Path):
+    """There is no round 0 but for the census, and no sentence counts twice."""
+    called.run(experiment(training__rounds=1, **QUICK), out)
+    called.bed.write_policy("south", examples=20)
+    (train,) = [
+        content
+        for content in called.grid.carried
+        if "question" in content
+        and (content["question"]["site"], content["question"]["phase"]) == (1, "train")
+    ]
+    folder = called.bed.site("south").path
+
+    def ask() -> Answer:
+        return envelope.open_answer(respond(lambda: Deployed(folder), train))
+
+    train["own"] = envelope.sealed({"Winners.index": np.full(20, 3, np.int32)})
+    assert ask().failure.startswith("refused the request: it does not fit")
+    train["question"]["round"] = 0
+    assert ask().failure.startswith("refused the request: it does not fit")
+    notes = [line.entry.note for line in check(called.bed.site("south").audit).lines[-2:]]
+    assert "names a sentence twice" in notes[0] and "asks for train in round 0" in notes[1]
 
 
 @pytest.mark.parametrize("phase", ["claim", "train"])
@@ -140,7 +192,9 @@ def test_a_site_that_is_gone_is_not_waited_for(called: Called, out: Path, monkey
 def test_too_few_answers_end_the_run_and_it_can_go_on(called: Called, local: Local, out: Path):
     config = experiment("fedavg", engine__min_sites=2, training__rounds=3, **QUICK)
     called.grid.behaviour = dict.fromkeys((0, 1), in_round(2, silent))
-    with pytest.raises(UserError, match="round 2: no site's answer could be used"):
+    with pytest.raises(
+        UserError, match=r"round 2: 1 answers could be used, and engine.min_sites is 2 \(.*within"
+    ):
         called.run(config, out)
     called.grid.behaviour = {}
     assert len(rounds(out)) == 1

@@ -40,9 +40,9 @@ def init_federation(folder: Path, sites: Sequence[str], host: str, port: int = P
     """Write `coordinator`, `sites/NAME` for each site, and `authority`, which can add servers later."""
     check_host(host)
     _check_names(sites)
-    if folder.exists() and any(folder.iterdir()):
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(
-            "is not empty", file=folder, remedy="choose another folder: keys are not written over"
+            "is not an empty folder", file=folder, remedy="choose another folder: keys are not written over"
         )
     authority = new_authority(f"fedrel federation at {host}")
     authority.write(folder / "authority")

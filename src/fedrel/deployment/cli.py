@@ -126,7 +126,8 @@ def start_coordinator(folder: CoordinatorPath = HERE) -> None:
         wait_until_listening(process, port)
         register(here)
         _say(f"listening on port {port} for {', '.join(here.federation.sites)}; stop with Ctrl-C")
-        raise typer.Exit(process.wait())
+        problem = f"Flower's superlink ended (exit code {process.wait()})"
+    raise UserError(problem, remedy="its messages are above; start it again, and go on with --resume")
 
 
 @site.command()
@@ -173,7 +174,8 @@ def start_site(folder: SitePath = HERE) -> None:
     code = answer(here, _say)
     problem = f"the coordinator turned {here.name} away, or Flower's supernode failed (exit code {code})"
     remedy = (
-        "its messages are above; if it was not activated, the coordinator does not know the key in site.pub"
+        "its messages are above; if it was not activated, the coordinator does not know the key in site.pub, "
+        "or takes the site for connected for up to a minute after it was: then start it again"
     )
     raise UserError(problem, remedy=remedy)
 

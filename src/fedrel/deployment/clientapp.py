@@ -1,21 +1,26 @@
 """`flwr-clientapp` as a site runs it: Flower's own program, but the only app it ever runs is the installed fedrel.
 
 Flower sends an app's code along with a run and would execute it at the site, where it could read the text and send
-it off, past every rule of `site.toml`. Here the code that came is neither unpacked nor imported. `site start`
-puts this program first on the path of the processes it starts, and beside it one for each other kind of task that
-Flower knows, which refuses.
+it off, past every rule of `site.toml`. Here the code that came is neither unpacked nor imported. Flower starts its
+programs by name, so `site start` gives it a path that holds this one and, beside it, one for each other kind of
+task that Flower knows, which refuses. Nothing else is on that path: where these cannot be executed, nothing is.
 """
 
 from __future__ import annotations
 
-import stat
+import os
+import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from fedrel.errors import UserError
+
 CLIENT = "flwr-clientapp"
+STARTER = "flower-superexec"  # Flower's own, which starts the others
 REFUSED = ("flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation")
+NO_TASK = "a site of fedrel runs no such task"
 
 
 def main() -> None:
@@ -28,20 +33,38 @@ def main() -> None:
     import_module("flwr.supernode.cli.flwr_clientapp").flwr_clientapp()
 
 
+def start_tasks() -> None:
+    """Flower's program that starts the others."""
+    import_module("flwr.supercore.cli").flower_superexec()
+
+
 def refuse() -> None:
     """End at once: a site has no task of this kind."""
-    raise SystemExit(f"{Path(sys.argv[0]).name}: a site of fedrel runs no such task")
+    raise SystemExit(f"{Path(sys.argv[0]).name}: {NO_TASK}")
 
 
 def write_programs(folder: Path) -> None:
-    """Put these programs in a folder, to stand first on a path."""
+    """Put these programs in a folder, to be all that is on a path, and see that they are found and run there."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (CLIENT, *REFUSED):
+    for name, call in {CLIENT: "main", STARTER: "start_tasks", **dict.fromkeys(REFUSED, "refuse")}.items():
         program = folder / name
-        call = "main" if name == CLIENT else "refuse"
+        start = f'#!/bin/sh\n"exec" "{sys.executable}" "$0" "$@"'  # its second line says nothing to Python
         line = f"from fedrel.deployment.clientapp import {call}"
-        program.write_text(f"#!{sys.executable}\n{line}\n\n{call}()\n", encoding="utf-8")
-        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        program.write_text(f"{start}\n{line}\n\n{call}()\n", encoding="utf-8")
+        program.chmod(0o700)
+    try:
+        tried = subprocess.run(
+            [REFUSED[0]], env=os.environ | {"PATH": str(folder)}, capture_output=True, text=True, check=False
+        )
+        said = tried.stderr
+    except OSError as error:
+        said = str(error)
+    if NO_TASK not in said:
+        problem = (
+            f"the programs that keep foreign code out cannot be run: {said.strip() or 'nothing was said'}"
+        )
+        remedy = "keep the site's folder where programs may be executed, under a path without a colon"
+        raise UserError(problem, file=folder, remedy=remedy)
 
 
 def _unpack_nothing(*_: Any, **__: Any) -> None:

@@ -24,6 +24,8 @@ from fedrel.federation.flower.folders import Coordinator, save_coordinator, unse
 from fedrel.files import wait_until_left, write_text
 from fedrel.prepare import Dataset, Preparation
 
+PATIENCE = 60.0  # seconds, for a process of Flower's to notice that it is no longer wanted
+
 
 def publish_experiment(
     folder: CoordinatorFolder, experiment: Experiment, progress: Progress | None = None
@@ -56,7 +58,7 @@ def run_experiment(
     say: Callable[[str], None] = print,
 ) -> Path:
     """Train between the sites that are connected, and wait for the end; returns the run folder."""
-    from fedrel.deployment.programs import listens, write_connection
+    from fedrel.deployment.programs import interruptible, listens, write_connection
     from fedrel.federation.flower.submit import submit
 
     port = folder.federation.port
@@ -74,17 +76,28 @@ def run_experiment(
     file = folder.runs.absolute() / f"{name}.request.json"
     write_text(file, json.dumps(request, indent=1))
     write_connection(folder)
+    wait_until_left(
+        out, PATIENCE
+    )  # a coordinator that was killed may have left a process behind, for a while
     try:
-        submit(file, home=folder.flower.absolute(), connection=CONNECTION, say=say)
+        with interruptible():
+            submit(file, home=folder.flower.absolute(), connection=CONNECTION, say=say)
     except KeyboardInterrupt:
         say("waiting until it has ended")
-        wait_until_left(out)
+        wait_until_left(out, PATIENCE)
         raise
+    except UserError:
+        if listens(port):
+            raise
+        remedy = "start it again, and go on with --resume"
+        raise UserError("the coordinator has stopped", remedy=remedy) from None
     return out
 
 
 def check_published(folder: CoordinatorFolder, experiment: Experiment) -> None:
     """Refuse an experiment that is not the one the sites were given."""
+    if not (folder.preparation / "coordinator.json").exists():
+        raise UserError("nothing was published", file=folder.path, remedy="run `fedrel coordinator publish`")
     artefacts = Artefacts(folder.artefacts)
     pairs = {"": (shape(experiment.config), shape(artefacts.config))}
     pairs["shared."] = (experiment.shared.reading.model_dump(), artefacts.reading.model_dump())

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from fedrel.config import Config
 from fedrel.deployment.tables import Table, check, read_tree
@@ -144,7 +144,12 @@ class SiteFolder:
     @cached_property
     def published(self) -> Config:
         """The experiment that the site was prepared for, its encoder where this site keeps it."""
-        return Config.model_validate(_read(self.path / "config.json"))
+        file = self.path / "config.json"
+        try:
+            return Config.model_validate(_read(file))
+        except ValidationError as error:
+            problem = f"is not a config: {error.errors()[0]['msg']}"
+            raise UserError(problem, file=file, remedy="run `fedrel site prepare` again") from error
 
     @cached_property
     def sentences(self) -> int:

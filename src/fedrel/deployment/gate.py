@@ -15,6 +15,7 @@ from fedrel.deployment import policy
 from fedrel.deployment.artefacts import differences, shape
 from fedrel.deployment.folders import SiteFolder
 from fedrel.federation.flower.reasons import Reason, Why
+from fedrel.files import turn_in
 from fedrel.privacy.audit import append, describe, sound
 
 if TYPE_CHECKING:
@@ -62,7 +63,12 @@ class SiteGate:
         if "examples" in arrays and (made_from := int(arrays["examples"])) < self._allow.examples:
             note = f"made from {made_from} examples, fewer than allow.examples"
             return self.refuse(request, Reason(Why.EXAMPLES, self._allow.examples), note)
-        self._write(request, request.gives, arrays)
+        with turn_in(self._folder.path):  # the same question may have come more than once at a time
+            if self._is_repeated(request):
+                return self.refuse(
+                    request, Reason(Why.REPEATS, self._allow.repeats), "asked at the same time"
+                )
+            self._write(request, request.gives, arrays)
         return None
 
     def refuse(self, request: Request | None, reason: Reason, note: str = "") -> Reason:
@@ -111,16 +117,20 @@ class SiteGate:
         if self._folder.sentences < allow.examples:
             note = f"holds {self._folder.sentences} sentences, fewer than allow.examples"
             return Reason(Why.EXAMPLES, allow.examples), note
-        if request.round and self._answered(request) >= allow.repeats:
+        if self._is_repeated(request):
             return Reason(Why.REPEATS, allow.repeats), "the coordinator asks again and again"
         return None
 
-    def _answered(self, request: Request) -> int:
-        """How often this question of this round was answered before."""
+    def _is_repeated(self, request: Request) -> bool:
+        """Whether this question of this round was answered as often as it may be; the census may always be.
+
+        To know that, the whole record is read: with a broken one nothing is answered.
+        """
         run = self._folder.fingerprint
         before = (line.entry for line in sound(self._folder.audit).lines)
         asked = (run, request.round, request.phase, request.gives)
-        return sum((entry.run, entry.round, entry.phase, entry.message) == asked for entry in before)
+        answered = sum((entry.run, entry.round, entry.phase, entry.message) == asked for entry in before)
+        return request.round > 0 and answered >= self._allow.repeats
 
     def _write(self, request: Request | None, message: str, arrays: Arrays, note: str = "") -> None:
         round_, phase = (request.round, request.phase) if request else (0, "unreadable")

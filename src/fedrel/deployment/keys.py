@@ -110,8 +110,8 @@ def check_host(host: str) -> None:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except OSError as error:
         raise UserError(f"cannot write: {error.strerror}", file=path) from error

@@ -62,7 +62,8 @@ def _flwr(folder: CoordinatorFolder, *arguments: str) -> dict[str, Any]:
     except ValueError:
         answer = {"error-message": done.stderr or done.stdout}
     if done.returncode or not answer.get("success"):
-        reason = str(answer.get("error-message", "it said nothing")).strip().splitlines()[-1]
+        said = str(answer.get("error-message")).strip() or "it said nothing"
+        reason = said.splitlines()[-1]
         remedy = "is the coordinator running (`fedrel coordinator start`)?"
         if "already in use" in reason:
             remedy = f"stop the coordinator, remove {folder.flower / 'superlink.db'}, and start it again"

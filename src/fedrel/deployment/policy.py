@@ -51,14 +51,19 @@ class Allowed(Table):
 
     def lets(self, message: str, name: str) -> bool:
         """Whether an array of a message may leave, by its name (`weights/filters`)."""
-        whole = f"{message}.{name}"
-        return _covers(self.may_leave, whole) and not _covers(self.must_stay, whole)
+        return _covers(self.may_leave, f"{message}.{name}") and not self._keeps(message, name)
 
     def lets_field(self, message: str, field: str) -> bool:
         """Whether a declared field may leave, or at least a part of it."""
         whole = f"{message}.{field}"
         parts = any(rule.startswith(f"{whole}/") for rule in self.may_leave)
-        return (parts or _covers(self.may_leave, whole)) and not _covers(self.must_stay, whole)
+        return (parts or _covers(self.may_leave, whole)) and not self._keeps(message, field)
+
+    def _keeps(self, message: str, name: str) -> bool:
+        """Whether a rule keeps it here; one about a message is about all kinds of it, as `ControlledUpdate`."""
+        kind = kinds_of_message()[message]
+        names = [base.__name__ for base in kind.__mro__ if issubclass(base, Message)]
+        return any(_covers(self.must_stay, f"{one}.{name}") for one in names)
 
 
 class SitePolicy(Table):
@@ -105,6 +110,8 @@ def objections(allow: Allowed, config: Config) -> list[str]:
         found.append(f"allow.methods does not name {', '.join(map(repr, refused))}")
     if allow.differential_privacy and not gives_privacy(config.method):
         found.append(f"allow.differential_privacy is demanded, and {config.method!r} gives none")
+    if not allow.rounds:
+        found.append("allow.rounds is 0")
     if config.training.epochs > allow.epochs:
         found.append(f"allow.epochs is {allow.epochs}, the experiment asks for {config.training.epochs}")
     return found

@@ -78,7 +78,13 @@ def own_files(folder: Path, data: SiteData) -> list[Path]:
     found: dict[Path, None] = {}
     for pattern in data.files:
         path = folder / pattern
-        patterned = [] if Path(pattern).is_absolute() else sorted(folder.glob(pattern))
+        try:
+            patterned = [] if Path(pattern).is_absolute() else sorted(folder.glob(pattern))
+        except ValueError as error:
+            problem = f"data.files: {pattern!r} is no pattern: {error}"
+            raise UserError(
+                problem, file=folder / NAME, remedy="as in text/*.txt or text/**/*.txt"
+            ) from error
         matches = [path] if path.exists() else patterned
         if not matches:
             problem = f"data.files: nothing is called {pattern!r}"

@@ -18,7 +18,7 @@ from fedrel.deployment.clientapp import write_programs
 from fedrel.deployment.folders import CONNECTION, CoordinatorFolder, SiteFolder
 from fedrel.deployment.policy import read_policy
 from fedrel.errors import UserError
-from fedrel.federation.flower.programs import environment, needs_flower
+from fedrel.federation.flower.programs import environment, needs_flower, program
 from fedrel.files import write_text
 
 PATIENCE = 180.0  # seconds, for a program to listen: on a busy machine it takes its time
@@ -57,7 +57,7 @@ def supernode(folder: SiteFolder) -> Program:
     path, policy = folder.path.absolute(), read_policy(folder.path)
     write_programs(path / "flower" / "bin")
     command = [
-        "flower-supernode",
+        program("flower-supernode"),
         *("--superlink", policy.coordinator, "--root-certificates", str(path / "ca.crt")),
         *("--auth-supernode-private-key", str(path / "site.key")),
         *("--host", "127.0.0.1", "--port", str(policy.local_port)),
@@ -65,9 +65,7 @@ def supernode(folder: SiteFolder) -> Program:
         *("--ssl-certfile", str(path / "runtime.crt"), "--ssl-keyfile", str(path / "runtime.key")),
         *("--node-config", f'site="{path}"'),
     ]
-    surroundings = environment(path / "flower")
-    surroundings["PATH"] = os.pathsep.join([str(path / "flower" / "bin"), surroundings["PATH"]])
-    return Program(command, surroundings)
+    return Program(command, environment(path / "flower") | {"PATH": str(path / "flower" / "bin")})
 
 
 def write_connection(folder: CoordinatorFolder) -> None:
@@ -89,12 +87,22 @@ def running(program: Program) -> Iterator[subprocess.Popen[bytes]]:
         start_new_session=True,
         preexec_fn=follow_parent,  # noqa: PLW1509 - it only sets a signal
     )
-    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        yield process
+        with interruptible():
+            yield process
     finally:
-        signal.signal(signal.SIGTERM, before)
         end(process)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Who is told to end, or whose terminal is gone, ends as by Ctrl-C."""
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def follow_parent() -> None:

@@ -11,6 +11,7 @@ from fedrel.deployment.artefacts import Artefacts, differences
 from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.policy import NAME, check_names, objections, read_policy
 from fedrel.errors import UserError
+from fedrel.privacy.audit import sound
 
 SECRET = ("site.key", "runtime.key", "triple.key")
 PATIENCE = 10.0  # seconds, for the coordinator to show its certificate
@@ -31,6 +32,7 @@ def check_ready(folder: SiteFolder) -> None:
         raise UserError(problem, file=folder.path / NAME, remedy="allow it there, or do not take part")
     for name in SECRET:
         check_secret(folder.path / name)
+    sound(folder.audit)
 
 
 def check_coordinator(folder: SiteFolder) -> None:

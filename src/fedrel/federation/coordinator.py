@@ -175,6 +175,8 @@ class Federation:
             if answer.journal is not None:
                 self.notes.journals[site] = answer.journal
             try:
+                if answer.lost:  # what was sent to it may not have come
+                    self._sent = {key: message for key, message in self._sent.items() if key[0] != site}
                 if answer.arrays is None:
                     raise RefusedError(answer.failure)
                 self.notes.traffic.record("up", kind.__name__, answer.arrays)

@@ -76,9 +76,11 @@ class Site:
         return np.bincount(corpus.relation[self.rows], minlength=len(corpus.relations))
 
     def rows_at(self, index: npt.NDArray[np.int32]) -> Ints:
-        """The rows of sentences named by their index; refuses an index that this site does not have."""
+        """The rows of sentences named by their index; refuses one that this site does not have, or named twice."""
         if len(index) and index.max() >= len(self.rows):
             raise RefusedError(f"names sentence {index.max()}, but this site holds {len(self.rows)}")
+        if len(np.unique(index)) < len(index):  # few sentences would pass for many examples
+            raise RefusedError("names a sentence twice")
         return self.rows[index]
 
     def index_of(self, rows: Ints) -> npt.NDArray[np.int32]:

@@ -93,6 +93,8 @@ def _request(place: Place, asked: Question, common: Arrays, mine: Arrays) -> Req
 
     if reason := place.stranger(asked.site):
         raise Unanswerable(reason)
+    if (asked.phase == CENSUS) != (asked.round == 0):  # rounds and repeats are limited, the census is not
+        raise RefusedError(f"asks for {asked.phase} in round {asked.round}")
     brings = dict.fromkeys(name.partition(".")[0] for name in (*common, *mine))
     try:
         config = Config.model_validate_json(asked.config)

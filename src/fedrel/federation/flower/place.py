@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fedrel.federation.desk import Desk
     from fedrel.methods.base import Method
 
+EARLIER_RUNS = 4  # of an experiment, whose memories a site keeps
+
 
 class Place(Protocol):
     """What answering a question takes. Opening a desk loads torch; nothing else here does."""
@@ -121,11 +123,11 @@ class Deployed:
         return int(bounds[site + 1] - bounds[site])
 
     def welcome(self, run: str) -> None:
-        """What earlier runs of the same experiment left is of no use to a new one."""
+        """What earlier runs of the same experiment left is kept for the last few of them: they may be resumed."""
         digest = run.split("-", maxsplit=1)[0]
-        for folder in self._state.glob(f"{digest}-*"):
-            if folder.name != run:
-                shutil.rmtree(folder, ignore_errors=True)
+        others = (folder for folder in self._state.glob(f"{digest}-*") if folder.name != run)
+        for folder in sorted(others, key=lambda folder: folder.stat().st_mtime)[:-EARLIER_RUNS]:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def inbox(self, run: str, site: int) -> Inbox:
         """In the run's own folder."""

@@ -79,7 +79,8 @@ class SturdyFederation(Federation):
         else:
             self.notes.active = active
         if len(used) < min(self._min_sites, len(used) - stood_in + len(failed)):
-            raise NoAnswerError
+            few = f"{len(used)} answers could be used, and engine.min_sites is {self._min_sites}"
+            raise NoAnswerError(few if used else "")
 
     def _failed(self, active: Sequence[int], before: int) -> set[int]:
         """The active sites that this question's refusals name."""
