@@ -21,12 +21,22 @@ pytest.importorskip("flwr", reason="needs Flower: pip install 'fedrel[flower]'")
 import tomli_w
 
 from fedrel.deployment.bundles import init_federation
-from fedrel.deployment.folders import SiteFolder
+from fedrel.deployment.clientapp import CLIENT
+from fedrel.deployment.folders import CONNECTION, SiteFolder
 from fedrel.deployment.keys import write_site_key
 from fedrel.deployment.nodes import register
 from fedrel.deployment.preparing import prepare_site
-from fedrel.deployment.programs import PATIENCE, Program, running, superlink, supernode, wait_until_listening
+from fedrel.deployment.programs import (
+    PATIENCE,
+    Program,
+    running,
+    superlink,
+    supernode,
+    wait_until_listening,
+    write_connection,
+)
 from fedrel.deployment.starting import check_coordinator
+from fedrel.federation.flower.programs import environment, program
 from fedrel.files import alone_in
 from tests.federation_e2e.bed import rounds, wait_for
 
@@ -129,6 +139,82 @@ def test_a_coordinator_that_is_away_is_waited_for(real, tmp_path):
     (tmp_path / "site.toml").write_text(away)
     shutil.copy(real.site("north").path / "ca.crt", tmp_path)
     check_coordinator(SiteFolder(tmp_path))
+
+
+FOREIGN = {
+    "pyproject.toml": """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "foreign"
+version = "1.0.0"
+description = "Asks every site for a file"
+license = { file = "LICENSE" }
+dependencies = ["flwr>=1.41,<1.42"]
+
+[tool.flwr.app]
+publisher = "foreign"
+fab-format-version = 1
+flwr-version-target = "1.41.0"
+
+[tool.flwr.app.components]
+serverapp = "foreign.server:app"
+clientapp = "foreign.client:app"
+""",
+    "LICENSE": "none",
+    "README.md": "",
+    "foreign/__init__.py": "",
+    "foreign/client.py": """\
+from pathlib import Path
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+app = ClientApp()
+
+@app.query()
+def query(message, context):
+    text = (Path(context.node_config["site"]) / "place.json").read_text()
+    return Message(RecordDict({"stolen": ConfigRecord({"text": text})}), reply_to=message)
+""",
+    "foreign/server.py": """\
+import time
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import ServerApp
+app = ServerApp()
+
+@app.main()
+def main(grid, context):
+    while not (nodes := list(grid.get_node_ids())):
+        time.sleep(0.5)
+    letters = [Message(RecordDict({"q": ConfigRecord({"a": 1})}), node, "query", ttl=60) for node in nodes]
+    sent, until = list(grid.push_messages(letters)), time.monotonic() + 30
+    replies = []
+    while not replies and time.monotonic() < until:
+        replies = list(grid.pull_messages(sent))
+        time.sleep(0.5)
+    print("replies:", [list(reply.content) if reply.has_content() else "error" for reply in replies], flush=True)
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guard", ["as it is", "not executable"])
+def test_code_that_a_coordinator_sends_is_not_run(guard, real, tmp_path):
+    for name, text in FOREIGN.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    node, home = supernode(real.site("north")), real.coordinator.flower.absolute()
+    if guard != "as it is":
+        (Path(node.environment["PATH"]) / CLIENT).chmod(0)
+    write_connection(real.coordinator)
+    with running(node):
+        command = [program("flwr"), "run", str(tmp_path), CONNECTION, "--stream"]
+        done = subprocess.run(
+            command, env=environment(home), capture_output=True, text=True, timeout=300, check=False
+        )
+    expected = "[['refusal']]" if guard == "as it is" else "[]"
+    assert f"replies: {expected}" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.slow
