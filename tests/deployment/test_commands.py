@@ -161,6 +161,30 @@ def test_a_folder_that_is_not_there(town, tmp_path_factory):
     assert not any(folder.iterdir())
 
 
+def test_files_that_are_not_what_they_should_be_are_named(town):
+    site = town.site("south").path
+    (site / "place.json").write_text("{}")
+    with pytest.raises(UserError, match=r"place.json: lacks 'name'.*federation init"):
+        fedrel("site", "start", site)
+    site = town.site("west").path
+    (site / "config.json").write_text('{"seed": "x"}')
+    with pytest.raises(UserError, match=r"config.json: is not a config.*site prepare"):
+        fedrel("site", "start", site)
+    town.policy("north", may_leave=["Update"], rounds=0)
+    with pytest.raises(UserError, match=r"does not name 'Holdings'.*allow.rounds is 0"):
+        fedrel("site", "start", town.site("north").path)
+    town.policy("north")
+    policy = town.site("north").path / "site.toml"
+    policy.write_text(policy.read_text().replace("text/*.txt", "**.txt"))
+    with pytest.raises(UserError, match=r"site.toml: data.files: '\*\*.txt' is no pattern"):
+        fedrel("site", "prepare", town.site("north").path)
+    run = town.coordinator.runs / "one"
+    run.mkdir(parents=True)
+    (run / "federation.json").write_text("{")
+    with pytest.raises(UserError, match=r"federation.json: cannot be read"):
+        fedrel("federation", "status", town.coordinator.path)
+
+
 def test_a_run_needs_the_coordinator(town):
     table = town.coordinator.federation.model_dump() | {"port": 1}
     (town.coordinator.path / "federation.toml").write_text(tomli_w.dumps(table))

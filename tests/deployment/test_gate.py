@@ -162,7 +162,8 @@ def test_a_change_of_policy_counts_at_once(town):
 
 @pytest.mark.parametrize("name", methods())
 def test_where_differential_privacy_is_demanded_every_method_is_refused(name):
-    allow = Allowed(methods=tuple(methods()), differential_privacy=True, rounds=1, epochs=3)
+    named = {"methods": tuple(methods()), "may_leave": ("Holdings",), "rounds": 1, "epochs": 3}
+    allow = Allowed(**named, differential_privacy=True)
     config = tiny(method=f'"{name}"')
     assert objections(allow, config) == [f"allow.differential_privacy is demanded, and {name!r} gives none"]
     assert not objections(allow.model_copy(update={"differential_privacy": False}), config)

@@ -24,6 +24,7 @@ from fedrel.deployment.programs import Program, running
 from fedrel.deployment.superlink import OnlySitesFromOutside
 from fedrel.errors import UserError
 
+PLACE = '{"number": 0, "name": "north", "sites": ["north"]}'
 POLICY = 'coordinator = "localhost:1"\n'
 
 
@@ -171,7 +172,7 @@ def test_a_program_ends_when_whoever_started_it_is_killed():
 
 def test_a_site_that_runs_already_is_not_started_again(tmp_path, monkeypatch):
     monkeypatch.setattr(programs, "GRACE", 0.1)
-    (tmp_path / "place.json").write_text('{"name": "north"}')
+    (tmp_path / "place.json").write_text(PLACE)
     with listener() as port:
         (tmp_path / "site.toml").write_text(f"local_port = {port}\n{POLICY}")
         with pytest.raises(UserError, match=rf"listens on port {port}.*is north running already.*local_port"):
@@ -208,7 +209,7 @@ def test_a_site_that_was_known_tries_again_for_as_long_as_it_may_count_as_connec
 
     monkeypatch.setattr(answering, "supernode", turned_away)
     monkeypatch.setattr(answering, "time", Clock())
-    (tmp_path / "place.json").write_text('{"name": "north"}')
+    (tmp_path / "place.json").write_text(PLACE)
     (tmp_path / "site.toml").write_text(POLICY)
     if known:
         (tmp_path / "audit.jsonl").write_text("")

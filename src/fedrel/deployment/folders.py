@@ -83,11 +83,7 @@ class SiteFolder:
 
     def check(self) -> None:
         """Refuse a folder that is not a site's."""
-        if not (self.path / _PLACE).is_file():
-            problem = f"is not a site's folder: it has no {_PLACE}"
-            raise UserError(
-                problem, file=self.path, remedy="`fedrel federation init` makes one for each site"
-            )
+        _ = self._place
 
     @property
     def number(self) -> int:
@@ -159,8 +155,17 @@ class SiteFolder:
 
     @cached_property
     def _place(self) -> dict[str, Any]:
-        self.check()
-        return _read(self.path / _PLACE)
+        file = self.path / _PLACE
+        if not file.is_file():
+            problem = f"is not a site's folder: it has no {_PLACE}"
+            raise UserError(
+                problem, file=self.path, remedy="`fedrel federation init` makes one for each site"
+            )
+        place = _read(file)
+        if missing := {"number", "name", "sites"} - place.keys():
+            remedy = "get it again from whoever ran `fedrel federation init`"
+            raise UserError(f"lacks {min(missing)!r}", file=file, remedy=remedy)
+        return place
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -110,6 +110,8 @@ def objections(allow: Allowed, config: Config) -> list[str]:
         found.append(f"allow.methods does not name {', '.join(map(repr, refused))}")
     if allow.differential_privacy and not gives_privacy(config.method):
         found.append(f"allow.differential_privacy is demanded, and {config.method!r} gives none")
+    if not any(rule.split(".")[0] == "Holdings" for rule in allow.may_leave):
+        found.append("allow.may_leave does not name 'Holdings', with which every run begins")
     if not allow.rounds:
         found.append("allow.rounds is 0")
     if config.training.epochs > allow.epochs:

@@ -95,14 +95,24 @@ def _latest(folder: CoordinatorFolder) -> Path | None:
 def _notes(out: Path | None) -> dict[str, dict[str, Any]]:
     if out is None:
         return {}
-    return {one["name"]: one for one in json.loads((out / "federation.json").read_text())["sites"]}
+    return {one["name"]: one for one in _parsed(out / "federation.json")["sites"]}
 
 
 def _lines(out: Path | None) -> list[dict[str, Any]]:
     file = out / "metrics.jsonl" if out else None
     if file is None or not file.exists():
         return []
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n")[:-1]]
+    return [_parsed(file, line) for line in file.read_text(encoding="utf-8").split("\n")[:-1]]
+
+
+def _parsed(file: Path, text: str | None = None) -> dict[str, Any]:
+    """What a file of a run, or a line of it, says."""
+    try:
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8") if text is None else text)
+    except ValueError as error:
+        problem = f"cannot be read: {error}"
+        raise UserError(problem, file=file, remedy="move that run's folder away") from error
+    return found
 
 
 def _ago(moment: float | None) -> str:
