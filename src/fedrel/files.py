@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,12 +64,15 @@ def turn_in(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def wait_until_left(folder: Path, seconds: float) -> None:
-    """Return when no process works in a folder any more, or after so long."""
-    until = time.monotonic() + seconds
+def wait_until_left(folder: Path, seconds: float, say: Callable[[str], None]) -> None:
+    """Return when no process works in a folder any more, or after so long; say so if there is one."""
+    until, told = time.monotonic() + seconds, False
     while folder.exists() and time.monotonic() < until:
         with suppress(UserError), alone_in(folder):
             return
+        if not told:
+            say(f"waiting for the process to end that works in {folder}")
+            told = True
         time.sleep(0.2)
 
 

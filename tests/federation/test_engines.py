@@ -25,7 +25,7 @@ from fedrel.federation.journal import Entry
 from fedrel.federation.messages import Arrays
 from fedrel.federation.threads import ThreadEngine, side_by_side
 from fedrel.federation.workers import WorkerEngine
-from fedrel.files import alone_in
+from fedrel.files import alone_in, wait_until_left
 from fedrel.prepare import desk, prepare
 from tests.conftest import tiny
 
@@ -170,6 +170,16 @@ def test_a_folder_in_which_another_process_works_is_refused(tmp_path):
         run(config, out)
     assert not out.exists()  # nothing was left in it
     run(config, out)
+
+
+def test_a_folder_in_which_another_process_works_can_be_waited_for(out):
+    said: list[str] = []
+    with alone_in(out):
+        wait_until_left(out, 0.3, said.append)  # in vain
+    assert said == [f"waiting for the process to end that works in {out}"]
+    out.mkdir()
+    wait_until_left(out, 3600, said.append)
+    assert len(said) == 1
 
 
 def test_a_checkpoint_of_another_config_is_refused(out):

@@ -76,15 +76,13 @@ def run_experiment(
     file = folder.runs.absolute() / f"{name}.request.json"
     write_text(file, json.dumps(request, indent=1))
     write_connection(folder)
-    wait_until_left(
-        out, PATIENCE
-    )  # a coordinator that was killed may have left a process behind, for a while
+    # A coordinator that was killed may have left a process behind, which ends when it notices.
+    wait_until_left(out, PATIENCE, say)
     try:
         with interruptible():
             submit(file, home=folder.flower.absolute(), connection=CONNECTION, say=say)
     except KeyboardInterrupt:
-        say("waiting until it has ended")
-        wait_until_left(out, PATIENCE)
+        wait_until_left(out, PATIENCE, say)
         raise
     except UserError:
         if listens(port):

@@ -62,7 +62,7 @@ def _flwr(folder: CoordinatorFolder, *arguments: str) -> dict[str, Any]:
     except ValueError:
         answer = {"error-message": done.stderr or done.stdout}
     if done.returncode or not answer.get("success"):
-        said = str(answer.get("error-message")).strip() or "it said nothing"
+        said = str(answer.get("error-message") or "").strip() or "it said nothing"
         reason = said.splitlines()[-1]
         remedy = "is the coordinator running (`fedrel coordinator start`)?"
         if "already in use" in reason:
