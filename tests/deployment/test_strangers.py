@@ -37,6 +37,7 @@ from fedrel.deployment.programs import (
 )
 from fedrel.deployment.starting import check_coordinator
 from fedrel.federation.flower.programs import environment, program
+from fedrel.federation.flower.submit import _FILES
 from fedrel.files import alone_in
 from tests.federation_e2e.bed import rounds, wait_for
 
@@ -141,32 +142,8 @@ def test_a_coordinator_that_is_away_is_waited_for(real, tmp_path):
     check_coordinator(SiteFolder(tmp_path))
 
 
-FOREIGN = {
-    "pyproject.toml": """\
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
-[project]
-name = "foreign"
-version = "1.0.0"
-description = "Asks every site for a file"
-license = { file = "LICENSE" }
-dependencies = ["flwr>=1.41,<1.42"]
-
-[tool.flwr.app]
-publisher = "foreign"
-fab-format-version = 1
-flwr-version-target = "1.41.0"
-
-[tool.flwr.app.components]
-serverapp = "foreign.server:app"
-clientapp = "foreign.client:app"
-""",
-    "LICENSE": "none",
-    "README.md": "",
-    "foreign/__init__.py": "",
-    "foreign/client.py": """\
+FOREIGN = _FILES | {  # it even goes by the name of ours
+    "fedrel_federation/client.py": """\
 from pathlib import Path
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -177,7 +154,7 @@ def query(message, context):
     text = (Path(context.node_config["site"]) / "place.json").read_text()
     return Message(RecordDict({"stolen": ConfigRecord({"text": text})}), reply_to=message)
 """,
-    "foreign/server.py": """\
+    "fedrel_federation/server.py": """\
 import time
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import ServerApp

@@ -65,9 +65,11 @@ def submit(request: Path, *, home: Path, connection: str, say: Callable[[str], N
             (folder / file).parent.mkdir(exist_ok=True)
             (folder / file).write_text(text, encoding="utf-8")
         config = f"request={json.dumps(str(request.absolute()))}"
-        last = _follow([name, connection, "--stream", "--run-config", config], home, connection, say)
+        last = _follow(name, config, home, connection, say)
     if not outcome.exists():
-        remedy = "look at the superlink's log; what was trained is kept, and --resume goes on with it"
+        remedy = (
+            "see what `fedrel coordinator start` says; what was trained is kept, and --resume goes on with it"
+        )
         raise UserError(
             f"the run ended without a result: {' '.join(last) or 'nothing was said'}", remedy=remedy
         )
@@ -75,13 +77,13 @@ def submit(request: Path, *, home: Path, connection: str, say: Callable[[str], N
         raise UserError(problem)
 
 
-def _follow(asked: Sequence[str], home: Path, connection: str, say: Callable[[str], None]) -> Sequence[str]:
+def _follow(app: str, config: str, home: Path, connection: str, say: Callable[[str], None]) -> Sequence[str]:
     """Start a run and pass on what is said until it ends; the last lines of it."""
     flwr, surroundings = program("flwr"), environment(home) | {"PYTHONUNBUFFERED": "1"}
     run: str | None = None
     last: deque[str] = deque(maxlen=LINES)
     with subprocess.Popen(
-        [flwr, "run", *asked],
+        [flwr, "run", app, connection, "--stream", "--run-config", config],
         env=surroundings,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
