@@ -34,17 +34,16 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
-from fedrel.config import Training
+from fedrel.config.schema import DocumentSection, Training
 from fedrel.data.bags import singles
-from fedrel.data.documents.loading import load
-from fedrel.document_config import DocumentSection
-from fedrel.extractors.document import DocumentTransformer, Read, document_transformer
-from fedrel.extractors.document_batch import DocumentBatch
-from fedrel.extractors.document_pieces import DocumentInputs, tokenise
-from fedrel.extractors.encoder_dropout import DrawnDropout
-from fedrel.extractors.encoders import load_tokeniser
-from fedrel.extractors.optimisers import Optimiser, optimiser
-from fedrel.extractors.padding import alike
+from fedrel.data.document_loading import load
+from fedrel.extractors.document.marked_pieces import DocumentInputs, tokenise
+from fedrel.extractors.document.network import DocumentTransformer, Read, document_transformer
+from fedrel.extractors.document.windows import DocumentBatch
+from fedrel.extractors.dropout import DrawnDropout
+from fedrel.extractors.optim.optimiser import Optimiser, optimiser
+from fedrel.extractors.transformer.encoders import load_tokeniser
+from fedrel.extractors.transformer.padding import alike
 from fedrel.seeding import numpy_generator, torch_generator
 
 FILES = {"cdr": ("eog", "cdr/eog/train_filter.data.xz"), "docred": ("docred", "redocred/dev_revised.json.xz")}

@@ -26,9 +26,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from fedrel.config import Config, EngineSection, Evaluation, PartitionSection, Training, WorldData
-from fedrel.experiment import Session, engine
-from fedrel.prepare import prepare
+from fedrel.config.schema import Config, EngineSection, Evaluation, PartitionSection, Training, WorldData
+from fedrel.runs.engines import engine
+from fedrel.runs.prepare import prepare
+from fedrel.runs.train import Session
 from processes import Memory
 
 KINDS = ("local", "workers", "flower-simulation")

@@ -24,7 +24,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fedrel.config import (
+from fedrel.config.schema import (
     Config,
     EngineSection,
     Evaluation,
@@ -34,8 +34,9 @@ from fedrel.config import (
     WorldData,
 )
 from fedrel.data.world import nyt10_shape
-from fedrel.experiment import Session, engine
-from fedrel.prepare import prepare
+from fedrel.runs.engines import engine
+from fedrel.runs.prepare import prepare
+from fedrel.runs.train import Session
 from scale import Memory, timed
 
 WORKERS = 2

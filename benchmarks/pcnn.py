@@ -42,13 +42,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedrel.extractors import kernels
-from fedrel.extractors.bags import HEADS, bag_of_sentence, sentence_probabilities
-from fedrel.extractors.batch import Batch
-from fedrel.extractors.pcnn import PCNN
-from fedrel.extractors.sgd import SGD
+from fedrel.extractors.base import Batch
+from fedrel.extractors.heads import HEADS, bag_of_sentence, sentence_probabilities
+from fedrel.extractors.optim.sgd import SGD
+from fedrel.extractors.pcnn.network import PCNN
 from fedrel.methods.lazy_mil import first_of_highest
 from fedrel.seeding import numpy_generator, torch_generator
+from fedrel.tensors import kernels
 from published import Published, pad, score, train
 
 VOCABULARY, RELATIONS, BATCH = 114_042, 53, 32

@@ -10,14 +10,15 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from fedrel import experiment, tasks
 from fedrel.data.bags import Bags
+from fedrel.evaluation import tasks
 from fedrel.evaluation.ranking import Ranking
-from fedrel.federation.checkpoint import Checkpoints
-from fedrel.federation.flower.sturdy import SturdyFederation
-from fedrel.federation.weights import WeightedMean
+from fedrel.federation.coordinator import SturdyFederation
 from fedrel.methods import lazy_mil
-from fedrel.metrics_file import MetricsFile
+from fedrel.runs import train as experiment
+from fedrel.runs.checkpoint import Checkpoints
+from fedrel.runs.records import MetricsFile
+from fedrel.tensors.weights import WeightedMean
 from processes import cpu_seconds
 
 # What stands for a phase: an object and the name of a function in it. Asking and scoring are the engine's.

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fedrel.extractors.batch import Batch
-from fedrel.extractors.pcnn import PCNN
+from fedrel.extractors.base import Batch
+from fedrel.extractors.pcnn.network import PCNN
 
 Padded = tuple[Tensor, Tensor, Tensor, Tensor]
 

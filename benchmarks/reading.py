@@ -23,15 +23,16 @@ from typing import TypeVar
 
 from fedrel.data import skew
 from fedrel.data.align import align, write_jsonl
-from fedrel.data.columns import TRAIN, build, open_corpus
 from fedrel.data.kb import read_kb
-from fedrel.data.opening import paragraphs
 from fedrel.data.partition import iid
 from fedrel.data.readers.opennre import read
+from fedrel.data.sentences import TRAIN, open_corpus
 from fedrel.data.splits import split_by_pair
 from fedrel.data.text import sentences, tokenise
+from fedrel.data.text_files import paragraphs
 from fedrel.data.vectors import vocabulary_from_corpus
 from fedrel.data.world import World, nyt10_shape
+from fedrel.data.writing import build
 
 SITES, ALPHA = 100, 0.5
 

@@ -12,7 +12,7 @@ all its sentences, trains one of the E epochs on what it won, and adds its weigh
 the published-style loop 4,096 of the test sentences. Padding and cutting batches is not counted for it. Its
 claims must be ours to 1e-4, or the benchmark fails. Ratios are medians over turns.
 
-Rounds: `fedrel.experiment.run` as it is, with evaluation on the 172,000 test sentences in every round, and where
+Rounds: `fedrel.runs.train.run` as it is, with evaluation on the 172,000 test sentences in every round, and where
 the time went. "else" is what the coordinator does beside: checking and counting messages.
 
 Where other work runs beside, the clock says little, and a loop on two threads suffers most: they wait for each
@@ -39,17 +39,20 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedrel import experiment
-from fedrel.config import Config, load_config
-from fedrel.console import watching
+from fedrel.cli.progress import watching
+from fedrel.config.load import load_config
+from fedrel.config.presets import config_path
+from fedrel.config.schema import Config
 from fedrel.data.bags import singles
-from fedrel.experiment import Session, engine
-from fedrel.extractors.pcnn import PCNN
-from fedrel.federation.materials import Materials
-from fedrel.federation.weights import Weights
+from fedrel.extractors.pcnn.network import PCNN
+from fedrel.extractors.registry import extractor
+from fedrel.federation.site_data import Materials
 from fedrel.methods.lazy_mil import first_of_highest
-from fedrel.prepare import Preparation, extractor, prepare
-from fedrel.presets import config_path
+from fedrel.runs import train as experiment
+from fedrel.runs.engines import engine
+from fedrel.runs.prepare import Preparation, prepare
+from fedrel.runs.train import Session
+from fedrel.tensors.weights import Weights
 from phases import Phases
 from processes import Memory, cpu_seconds
 from published import Padded, Published, pad, score, train

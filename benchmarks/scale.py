@@ -42,11 +42,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedrel.config import Config, EngineSection, Evaluation, FileData, PartitionSection, Training
+from fedrel.config.schema import Config, EngineSection, Evaluation, FileData, PartitionSection, Training
+from fedrel.data.load import dataset
 from fedrel.data.world import World, nyt10_shape
-from fedrel.experiment import Session, engine
-from fedrel.extractors import kernels
-from fedrel.prepare import dataset, prepare
+from fedrel.runs.engines import engine
+from fedrel.runs.prepare import prepare
+from fedrel.runs.train import Session
+from fedrel.tensors import kernels
 from processes import Memory
 
 FEW, MANY = 100, 10_000

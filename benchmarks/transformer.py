@@ -35,14 +35,16 @@ from unittest import mock
 import numpy as np
 import torch
 
-from fedrel.config import Config, load_config
-from fedrel.extractors import optimisers
-from fedrel.extractors.encoding import LayeredEncoder
-from fedrel.extractors.padding import Group
-from fedrel.extractors.transformer import SentenceTransformer
+from fedrel.config.load import load_config
+from fedrel.config.schema import Config
+from fedrel.extractors.optim import optimiser as optimisers
+from fedrel.extractors.transformer.encoding import LayeredEncoder
+from fedrel.extractors.transformer.network import SentenceTransformer
+from fedrel.extractors.transformer.padding import Group
 from fedrel.federation.messages import Model
 from fedrel.federation.site import Site
-from fedrel.prepare import desk, prepare
+from fedrel.runs.engines import desk
+from fedrel.runs.prepare import prepare
 from fedrel.seeding import numpy_generator
 
 PRESET = Path(__file__).parent.parent / "presets" / "feded" / "gad.toml"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.config import Config, parse
+from fedrel.config.load import parse
+from fedrel.config.schema import Config
 
 NO_STATES = Path("no-states")  # where sites would remember things, for methods that remember nothing
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedrel.config import Config, parse
+from fedrel.config.load import parse
+from fedrel.config.schema import Config
 
 WORDS = ("the", "risk", "of", "level", "gene", "raises", "binding", "ab", "cde", "x")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.cli import main
-from fedrel.experiment import to_toml
+from fedrel.cli.main import main
+from fedrel.runs.train import to_toml
 from tests.conftest import tiny
 
 GOOD = {
@@ -73,7 +73,9 @@ def corpus(
 
 
 def test_help_imports_nothing_heavy():
-    code = "import sys, fedrel.cli; print([m for m in ('torch', 'numpy', 'pydantic') if m in sys.modules])"
+    code = (
+        "import sys, fedrel.cli.main; print([m for m in ('torch', 'numpy', 'pydantic') if m in sys.modules])"
+    )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "[]"
 
@@ -178,9 +180,9 @@ def test_an_unknown_preset_suggests_one(tmp_path, capsys):
 
 
 def test_every_preset_is_a_valid_config(capsys):
-    from fedrel.config import load_config
-    from fedrel.methods.base import method
-    from fedrel.presets import folder, presets
+    from fedrel.config.load import load_config
+    from fedrel.config.presets import folder, presets
+    from fedrel.methods.registry import method
 
     code, out, _ = fedrel("presets", capsys=capsys)
     assert code == 0
@@ -296,7 +298,7 @@ def test_text_and_a_kb_go_all_the_way_to_new_facts(tmp_path, capsys):
 def test_a_model_pools_the_sentences_of_a_pair(tmp_path, capsys):
     """ONE's test rule: a bag's probability is the highest of its sentences', and the best stands first."""
     from fedrel import load_model
-    from fedrel.data.instances import Instance, Mention
+    from fedrel.data.sentences import Instance, Mention
 
     code, _, _ = fedrel("run", corpus(tmp_path), "--out", tmp_path / "run", capsys=capsys)
     assert code == 0
@@ -343,7 +345,7 @@ def test_a_full_disk_is_said_and_leaves_nothing_half_written(tmp_path, limit):
     path = tmp_path / "tiny.toml"
     path.write_text(to_toml(tiny()))
     code = (
-        "import resource, sys; from fedrel.cli import main;"
+        "import resource, sys; from fedrel.cli.main import main;"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}));"
         f"sys.argv = ['fedrel', 'run', {str(path)!r}, '--out', {str(tmp_path / 'run')!r}]; main()"
     )
@@ -367,7 +369,7 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path):
     path = tmp_path / "tiny.toml"
     path.write_text(to_toml(tiny(training__rounds=500, engine__kind="workers", engine__workers=2)))
     code = (
-        "import signal, sys; from fedrel.cli import main;"
+        "import signal, sys; from fedrel.cli.main import main;"
         "signal.signal(signal.SIGINT, signal.default_int_handler);"  # a shell's background job ignores it
         f"sys.argv = ['fedrel', 'run', {str(path)!r}, '--out', {str(tmp_path / 'run')!r}]; main()"
     )

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.config import WorldData, load_config, parse
-from fedrel.data.world.config import WorldConfig
+from fedrel.config.load import load_config, parse
+from fedrel.config.schema import WorldData
+from fedrel.data.world.settings import WorldConfig
 from fedrel.errors import UserError
-from fedrel.experiment import to_toml
+from fedrel.runs.train import to_toml
 from tests.conftest import tiny
 
 

@@ -22,10 +22,17 @@ from typing import Literal, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
-from fedrel.config import Config, FileData, PCNNSection, TransformerSection, WorldData
-from fedrel.document_config import DocumentData, DocumentSection
-from fedrel.experiment import run
-from fedrel.methods.base import methods
+from fedrel.config.schema import (
+    Config,
+    DocumentData,
+    DocumentSection,
+    FileData,
+    PCNNSection,
+    TransformerSection,
+    WorldData,
+)
+from fedrel.methods.registry import methods
+from fedrel.runs.train import run
 from tests.conftest import tiny
 
 ROOT = Path(__file__).parents[1]
@@ -217,7 +224,7 @@ def test_message_sizes_are_as_the_page_says(out):
     import numpy as np
     from safetensors.numpy import load_file
 
-    from fedrel.prepare import prepare
+    from fedrel.runs.prepare import prepare
 
     config = tiny(method="lazy-mil", training__rounds=1, extractor__dropout=0.0)
     run(config, out)

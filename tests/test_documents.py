@@ -10,14 +10,16 @@ import pytest
 from typer.testing import CliRunner
 
 from fedrel import load_document_model, load_model
-from fedrel.cli import app
-from fedrel.config import Config, load_config
-from fedrel.data.documents.columns import DocumentCorpus
-from fedrel.data.documents.entropy import by_entropy, structural_entropy
+from fedrel.cli.main import app
+from fedrel.config.load import load_config
+from fedrel.config.schema import Config
+from fedrel.data.divide import partition
+from fedrel.data.documents import DocumentCorpus
+from fedrel.data.entropy import by_entropy, structural_entropy
+from fedrel.data.load import dataset
 from fedrel.errors import UserError
-from fedrel.evidence import EACH
-from fedrel.experiment import run, to_toml
-from fedrel.prepare import dataset, partition
+from fedrel.runs.case_study import EACH
+from fedrel.runs.train import run, to_toml
 from tests.documents import documents, tiny_documents, write_documents
 from tests.extractors.conftest import write_encoder
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fedrel.config import Config, load_config
-from fedrel.document_config import DocumentData, DocumentSection
-from fedrel.presets import config_path, presets
+from fedrel.config.load import load_config
+from fedrel.config.presets import config_path, presets
+from fedrel.config.schema import Config, DocumentData, DocumentSection
 
 IID, ENTROPY = "iid", "entropy"
 CORPORA = {"cdr": "Table 3", "chr": "Table 4", "gda": "Table 5"}

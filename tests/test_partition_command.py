@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedrel.cli import main
-from fedrel.console import about_empty
+from fedrel.cli.main import main
+from fedrel.cli.progress import about_empty
+from fedrel.data.divide import partition
+from fedrel.data.load import dataset
 from fedrel.data.partition import Partition, grouped
-from fedrel.experiment import run
-from fedrel.prepare import dataset, partition
+from fedrel.runs.train import run
 from tests.conftest import tiny
 
 CONFIG = """

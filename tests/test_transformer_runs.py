@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import fedrel
-from fedrel.config import Config, parse
+from fedrel.config.load import parse
+from fedrel.config.schema import Config
 from fedrel.data.readers.gad import read
 from fedrel.errors import UserError
-from fedrel.experiment import run
+from fedrel.runs.train import run
 from tests.extractors.conftest import write_encoder
 
 SAYS = {1: "the @GENE$ level raises the risk of @DISEASE$", 0: "@DISEASE$ and the level of @GENE$ binding"}
@@ -93,7 +94,7 @@ def test_the_model_predicts_and_transformers_loads_it(files: Path, out: Path) ->
 
 
 def test_it_reads_raw_text_with_a_kb_that_has_types(files: Path, out: Path, tmp_path: Path) -> None:
-    from fedrel.predict import write_predictions
+    from fedrel.inference.predict import write_predictions
 
     run(config(files, "method=fedavg", "training.rounds=4"), out)
     (tmp_path / "kb.tsv").write_text("g\tBRCA\tNA\td\tgout\tGENE\tDISEASE\n", encoding="utf-8")

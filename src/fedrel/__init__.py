@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedrel.config import load_config
-    from fedrel.experiment import run
-    from fedrel.model import load_document_model, load_model
+    from fedrel.config.load import load_config
+    from fedrel.inference.model import load_document_model, load_model
+    from fedrel.runs.train import run
+
 
 __all__ = ["load_config", "load_document_model", "load_model", "run"]
 
 _HOME = {
-    "load_config": "fedrel.config",
-    "load_document_model": "fedrel.model",
-    "load_model": "fedrel.model",
-    "run": "fedrel.experiment",
+    "load_config": "fedrel.config.load",
+    "load_document_model": "fedrel.inference.model",
+    "load_model": "fedrel.inference.model",
+    "run": "fedrel.runs.train",
 }
 
 

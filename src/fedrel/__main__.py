@@ -1,5 +1,7 @@
 """`python -m fedrel`."""
 
-from fedrel.cli import main
+from __future__ import annotations
+
+from fedrel.cli.main import main
 
 main()

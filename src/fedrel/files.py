@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +19,8 @@ from fedrel.errors import UserError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+
+_log = logging.getLogger(__name__)
 
 ELSEWHERE = "choose another folder (--out; of `federation run`: --name)"
 
@@ -142,3 +147,29 @@ def write_tensors(path: Path, tensors: Mapping[str, npt.NDArray[Any]], about: Ma
             save_file(dict(tensors), part, metadata=dict(about))
         except SafetensorError as error:  # how the library reports a full disk
             raise OSError(str(error)) from error
+
+
+def cache_folder() -> Path:
+    """Where corpora are kept: `FEDREL_CACHE`, else the user's own, else one for this process only."""
+    chosen = os.environ.get("FEDREL_CACHE")
+    folder = Path(chosen) if chosen else _user_cache() / "fedrel"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        _log.warning("cannot keep corpora in %s: %s", folder, error.strerror)
+        return Path(_temporary().name)
+    return folder
+
+
+@functools.cache
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="fedrel-")
+
+
+def _user_cache() -> Path:
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.data.columns import Corpus, build
-from fedrel.data.instances import Instance, Mention
 from fedrel.data.relations import relations_of
+from fedrel.data.sentences import Corpus, Instance, Mention
+from fedrel.data.writing import build
 from tests.conftest import REAL_DATA
 
 

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedrel.data.align import Aligned, align, write_jsonl
-from fedrel.data.instances import Instance, Mention
+from fedrel.data.align import Aligned, Match, Matcher, align, write_jsonl
 from fedrel.data.kb import KnowledgeBase
-from fedrel.data.matching import Match, Matcher
 from fedrel.data.readers import reader
+from fedrel.data.sentences import Instance, Mention
 from fedrel.data.text import sentences, tokenise
 from fedrel.errors import UserError
 from fedrel.seeding import derive

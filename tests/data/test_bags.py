@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrel.data.bags import Bags, by_pair, by_triple, ragged, singles, slices
-from fedrel.data.columns import TRAIN, Corpus, build
-from fedrel.data.instances import NA, Instance, Mention
-from fedrel.extractors.inputs import WordInputs
+from fedrel.data.sentences import NA, TRAIN, Corpus, Instance, Mention
+from fedrel.data.writing import build
+from fedrel.extractors.pcnn.words import WordInputs
 
 RELATIONS = (NA, "r1", "r2")
 rows_of_corpus = st.lists(st.integers(0, 39), unique=True).map(lambda rows: np.array(rows, dtype=np.int64))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.data.cache import cache_folder, cached
-from fedrel.data.columns import TRAIN, Corpus
-from fedrel.data.instances import Instance
+from fedrel.data.cache import cached
+from fedrel.data.sentences import TRAIN, Corpus, Instance
 from fedrel.errors import UserError
+from fedrel.files import cache_folder
 
 
 class Source:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.data.instances import NA, Instance, Mention
 from fedrel.data.readers import chemprot, chemprot_scibert
 from fedrel.data.relations import RelationMap
+from fedrel.data.sentences import NA, Instance, Mention
 from fedrel.errors import UserError
 
 # --- as SciBERT has it ------------------------------------------------------------------------------------

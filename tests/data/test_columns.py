@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.data.columns import DEV, TEST, TRAIN, Corpus, build, open_corpus
-from fedrel.data.instances import Instance, Mention
+from fedrel.data.sentences import DEV, TEST, TRAIN, Corpus, Instance, Mention, open_corpus
 from fedrel.data.text import tokenise
+from fedrel.data.writing import build
 from fedrel.errors import UserError
 
 RELATIONS = ("NA", "born_in", "works_at")

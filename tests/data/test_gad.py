@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.data.instances import NA, Instance
 from fedrel.data.readers import gad
 from fedrel.data.relations import RelationMap
+from fedrel.data.sentences import NA, Instance
 from fedrel.errors import UserError
 
 YES = "the @GENE$ variant raises the risk of @DISEASE$"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.data.columns import TRAIN, build
-from fedrel.data.instances import NA, Instance, Mention
 from fedrel.data.readers import i2b2
 from fedrel.data.relations import RelationMap
+from fedrel.data.sentences import NA, TRAIN, Instance, Mention
+from fedrel.data.writing import build
 from fedrel.errors import UserError
 
 TEXT = """\

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedrel.data.columns import TEST, TRAIN, Corpus
-from fedrel.data.instances import Instance
 from fedrel.data.mirror import mirrored
 from fedrel.data.partition import Partition, by_source, grouped, iid, site_names
+from fedrel.data.sentences import TEST, TRAIN, Corpus, Instance
 
 Ints = NDArray[np.int64]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.data.opening import files_in, lines, paragraphs, stem
+from fedrel.data.text_files import files_in, lines, paragraphs, stem
 from fedrel.errors import UserError
 
 CONTENT = "\ufefffirst\u2028still first\r\n\nthird \u00e9".encode()

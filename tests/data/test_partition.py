@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.data.columns import TRAIN, Corpus
-from fedrel.data.instances import Instance
 from fedrel.data.partition import Partition, by_source, from_file, iid, single
+from fedrel.data.sentences import TRAIN, Corpus, Instance
 from fedrel.errors import UserError
 
 SOURCES = ["web", "press", "web", "blog", "press", "web"]

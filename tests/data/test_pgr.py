@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.data.instances import NA, Instance, Mention
 from fedrel.data.readers import pgr
 from fedrel.data.relations import RelationMap
+from fedrel.data.sentences import NA, Instance, Mention
 from fedrel.errors import UserError
 
 HEADER = (

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fedrel.data.columns import build
-from fedrel.data.instances import NA, Instance, Mention
 from fedrel.data.readers import READERS, RELATIONS, mirgene, nyt10, opennre, reader
 from fedrel.data.relations import RelationMap
+from fedrel.data.sentences import NA, Instance, Mention
+from fedrel.data.writing import build
 from fedrel.errors import UserError
 
 

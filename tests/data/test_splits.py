@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedrel.data.columns import Corpus, build
-from fedrel.data.instances import Instance, Mention
+from fedrel.data.sentences import Corpus, Instance, Mention
 from fedrel.data.splits import sample, split_by_pair, without_duplicates
+from fedrel.data.writing import build
 from fedrel.errors import UserError
 
 RELATIONS = ("NA", "r")

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from fedrel.data import vectors as module
-from fedrel.data.columns import Corpus
-from fedrel.data.instances import Instance
+from fedrel.data.sentences import Corpus, Instance
 from fedrel.data.vectors import Vocabulary, packaged_glove, read_vectors, vocabulary_from_corpus
 from fedrel.errors import UserError
 

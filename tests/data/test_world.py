@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrel.data.align import align
-from fedrel.data.instances import NA, Instance
 from fedrel.data.kb import read_kb
+from fedrel.data.sentences import NA, Instance
 from fedrel.data.text import tokenise
 from fedrel.data.world import SPLITS, World, WorldConfig, nyt10_shape
-from fedrel.data.world.config import split_sizes
+from fedrel.data.world.catalogue import RELATIONS
+from fedrel.data.world.entities import WordMint, zipf_cdf
 from fedrel.data.world.frames import Frame, expressing
 from fedrel.data.world.grammar import real_words
-from fedrel.data.world.pairs import bag_sizes, noise_rates
-from fedrel.data.world.relations import RELATIONS
-from fedrel.data.world.sentences import MAX_TOKENS
-from fedrel.data.world.words import WordMint, zipf_cdf
+from fedrel.data.world.knowledge import bag_sizes, noise_rates
+from fedrel.data.world.prose import MAX_TOKENS
+from fedrel.data.world.settings import split_sizes
 from fedrel.errors import UserError
 from fedrel.seeding import numpy_generator
 

@@ -20,7 +20,7 @@ from fedrel.data.world import World, WorldConfig
 from fedrel.deployment.coordinator import publish_experiment
 from fedrel.deployment.experiment import load_experiment
 from fedrel.deployment.folders import CoordinatorFolder, SiteFolder
-from fedrel.deployment.preparing import prepare_site
+from fedrel.deployment.prepare_site import prepare_site
 
 SITES = ["north", "south", "west"]
 ALLOW: dict[str, Any] = {

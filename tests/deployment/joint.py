@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrel.config import Config
-from fedrel.data.columns import TRAIN, Corpus
+from fedrel.config.schema import Config
 from fedrel.data.partition import Partition
+from fedrel.data.sentences import TRAIN, Corpus
 from fedrel.data.splits import without_duplicates
 from fedrel.deployment.artefacts import Artefacts
-from fedrel.deployment.columns import Part, materials, read_columns
-from fedrel.federation.materials import Materials
+from fedrel.deployment.site_columns import Part, materials, read_columns
+from fedrel.federation.site_data import Materials
 
 
 def joint(

@@ -8,12 +8,12 @@ import json
 import numpy as np
 import pytest
 
-from fedrel.config import PCNNSection
+from fedrel.config.schema import PCNNSection
 from fedrel.deployment.artefacts import Artefacts, differences, shape
 from fedrel.deployment.coordinator import asked, check_published
 from fedrel.deployment.experiment import load_experiment
+from fedrel.deployment.remote import open_coordinator
 from fedrel.errors import UserError
-from fedrel.federation.flower.folders import open_coordinator
 from tests.deployment.conftest import SITES
 
 

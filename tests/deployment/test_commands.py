@@ -11,9 +11,9 @@ import pytest
 import tomli_w
 from typer.testing import CliRunner
 
-from fedrel.cli import app
+from fedrel.cli.main import app
 from fedrel.deployment import programs
-from fedrel.deployment.starting import check_coordinator, check_ready, trusted
+from fedrel.deployment.site_start import check_coordinator, check_ready, trusted
 from fedrel.errors import UserError
 from fedrel.privacy.audit import append, check, describe
 

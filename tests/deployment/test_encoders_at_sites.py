@@ -14,12 +14,13 @@ from fedrel.deployment.artefacts import Artefacts
 from fedrel.deployment.coordinator import asked, publish_experiment
 from fedrel.deployment.experiment import load_experiment
 from fedrel.deployment.folders import CoordinatorFolder, SiteFolder
-from fedrel.deployment.preparing import prepare_site
+from fedrel.deployment.prepare_site import prepare_site
+from fedrel.deployment.remote import open_coordinator
 from fedrel.errors import UserError
-from fedrel.federation.flower.folders import open_coordinator
-from fedrel.federation.materials import Materials
+from fedrel.extractors.registry import extractor
 from fedrel.federation.messages import Model
-from fedrel.prepare import desk, extractor
+from fedrel.federation.site_data import Materials
+from fedrel.runs.engines import desk
 from tests.conftest import NO_STATES
 from tests.deployment.joint import joint
 from tests.documents import documents, write_documents

@@ -11,13 +11,13 @@ import tomli_w
 
 from fedrel.deployment.coordinator import asked
 from fedrel.deployment.experiment import load_experiment
-from fedrel.deployment.gate import open_gate
 from fedrel.deployment.policy import Allowed, check_names, gives_privacy, objections, read_policy
+from fedrel.deployment.site_gate import open_gate
 from fedrel.errors import UserError
-from fedrel.federation.flower.census import CENSUS
-from fedrel.federation.flower.gate import Request
-from fedrel.federation.flower.reasons import Reason, Why
-from fedrel.methods.base import methods
+from fedrel.federation.flower.codec import Reason, Why
+from fedrel.federation.flower.host import Request
+from fedrel.federation.messages import CENSUS
+from fedrel.methods.registry import methods
 from fedrel.privacy.audit import check
 from tests.conftest import tiny
 from tests.deployment.conftest import SITES

@@ -10,10 +10,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.data.columns import Corpus, build
-from fedrel.data.instances import Instance, Mention
 from fedrel.data.kb import KnowledgeBase
-from fedrel.deployment.numbering import published_triples, renumbered
+from fedrel.data.sentences import Corpus, Instance, Mention
+from fedrel.data.writing import build
+from fedrel.deployment.site_columns import published_triples, renumbered
 
 RELATIONS = ["NA", "treats", "causes"]
 

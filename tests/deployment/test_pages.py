@@ -18,7 +18,7 @@ from pydantic_core import PydanticUndefined
 from fedrel.deployment.experiment import Shared
 from fedrel.deployment.policy import SitePolicy, kinds_of_message
 from fedrel.deployment.programs import follow_parent
-from fedrel.methods.base import methods
+from fedrel.methods.registry import methods
 from tests.test_docs import ROOT, blocks, perform, tables
 
 

@@ -7,14 +7,15 @@ import json
 import numpy as np
 import pytest
 
-from fedrel.deployment import preparing
+from fedrel.deployment import prepare_site as preparing
 from fedrel.deployment.artefacts import Artefacts
-from fedrel.deployment.numbering import published_triples
-from fedrel.deployment.preparing import prepare_site
+from fedrel.deployment.prepare_site import prepare_site
+from fedrel.deployment.site_columns import published_triples
 from fedrel.errors import UserError
-from fedrel.federation.materials import Materials
+from fedrel.extractors.registry import extractor
 from fedrel.federation.messages import Model
-from fedrel.prepare import desk, extractor
+from fedrel.federation.site_data import Materials
+from fedrel.runs.engines import desk
 from tests.conftest import NO_STATES
 from tests.deployment.conftest import SITES
 from tests.deployment.joint import joint

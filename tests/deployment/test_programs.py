@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from fedrel.deployment import answering, programs
-from fedrel.deployment.clientapp import CLIENT, REFUSED, STARTER, write_programs
+from fedrel.deployment import programs
+from fedrel.deployment import site_start as answering
+from fedrel.deployment.client_guard import CLIENT, REFUSED, STARTER, write_programs
 from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.programs import Program, running
 from fedrel.deployment.superlink import OnlySitesFromOutside
@@ -106,8 +107,8 @@ def test_every_task_that_flower_can_start_at_a_site_is_covered():
 def test_code_that_came_with_a_run_is_neither_unpacked_nor_imported(monkeypatch):
     runtime = pytest.importorskip("flwr.supernode.runtime.run_clientapp")
     program = import_module("flwr.supernode.cli.flwr_clientapp")
-    from fedrel.deployment.clientapp import main
-    from fedrel.federation.flower.client import app
+    from fedrel.deployment.client_app import app
+    from fedrel.deployment.client_guard import main
 
     for name in ("install_from_fab", "get_load_client_app_fn"):
         monkeypatch.setattr(runtime, name, getattr(runtime, name))  # put back afterwards
@@ -122,7 +123,7 @@ def test_code_that_came_with_a_run_is_neither_unpacked_nor_imported(monkeypatch)
 
 def test_another_flower_that_cannot_be_guarded_is_not_started(monkeypatch):
     runtime = pytest.importorskip("flwr.supernode.runtime.run_clientapp")
-    from fedrel.deployment.clientapp import main
+    from fedrel.deployment.client_guard import main
 
     monkeypatch.delattr(runtime, "install_from_fab")
     with pytest.raises(SystemExit, match="foreign code could not be kept out"):

@@ -21,11 +21,11 @@ pytest.importorskip("flwr", reason="needs Flower: pip install 'fedrel[flower]'")
 import tomli_w
 
 from fedrel.deployment.bundles import init_federation
-from fedrel.deployment.clientapp import CLIENT
+from fedrel.deployment.client_guard import CLIENT
 from fedrel.deployment.folders import CONNECTION, SiteFolder
 from fedrel.deployment.keys import write_site_key
 from fedrel.deployment.nodes import register
-from fedrel.deployment.preparing import prepare_site
+from fedrel.deployment.prepare_site import prepare_site
 from fedrel.deployment.programs import (
     PATIENCE,
     Program,
@@ -35,9 +35,9 @@ from fedrel.deployment.programs import (
     wait_until_listening,
     write_connection,
 )
-from fedrel.deployment.starting import check_coordinator
-from fedrel.federation.flower.programs import environment, program
-from fedrel.federation.flower.submit import _FILES
+from fedrel.deployment.site_start import check_coordinator
+from fedrel.deployment.submit import _FILES
+from fedrel.federation.flower.executables import environment, program
 from fedrel.files import alone_in
 from tests.federation_e2e.bed import rounds, wait_for
 

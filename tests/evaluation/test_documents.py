@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedrel.evaluation.documents import Scores, ign_f1, metrics, micro
+from fedrel.evaluation.document_metrics import Scores, ign_f1, metrics, micro
 
 Bools = NDArray[np.bool_]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fedrel.evaluation.rounds import Reached, to_target
+from fedrel.evaluation.tasks import Reached, to_target
 
 
 def run(*values: float | None) -> list[dict[str, Any]]:

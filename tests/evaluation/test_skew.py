@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.evaluation.skew import (
+from fedrel.evaluation.heterogeneity import (
     across_sites,
     class_distances,
     global_distances,

@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedrel.extractors.bags import HEADS
-from fedrel.extractors.base import Extractor
-from fedrel.extractors.batch import Batch
-from fedrel.extractors.pcnn import PCNN
+from fedrel.extractors.base import Batch, Extractor
+from fedrel.extractors.heads import HEADS
+from fedrel.extractors.pcnn.network import PCNN
 
 
 def make_batch(sentences: list[tuple[list[int], int, int]], bags: list[int], labels: list[int]) -> Batch:

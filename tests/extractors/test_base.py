@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from fedrel.errors import UserError
-from fedrel.extractors.pcnn import PCNN
-from fedrel.extractors.sgd import SGD
-from fedrel.federation.weights import Rows
+from fedrel.extractors.optim.sgd import SGD
+from fedrel.extractors.pcnn.network import PCNN
 from fedrel.seeding import torch_generator
+from fedrel.tensors.weights import Rows
 
 from .slow import loss_of
 from .test_sgd import VOCABULARY, random_batch, small_pcnn

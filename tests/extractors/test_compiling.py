@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.extractors import kernels
+from fedrel.tensors import kernels
 
 if not kernels.available():
     pytest.skip("numba, which makes the kernels, is not installed", allow_module_level=True)
@@ -55,7 +55,7 @@ def test_nothing_but_the_temporary_folder_can_be_written(tmp_path: Path) -> None
 
 
 def test_kernels_need_no_folder_to_be_kept_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from fedrel.extractors.kernels import compiling
+    from fedrel.tensors import compiling
 
     nowhere = tmp_path / "file"
     nowhere.touch()
@@ -63,8 +63,7 @@ def test_kernels_need_no_folder_to_be_kept_in(monkeypatch: pytest.MonkeyPatch, t
     assert draw(NUMBA_CACHE_DIR=str(nowhere / "cache"))[0] == drawn
 
     monkeypatch.setattr(compiling.numba.config, "CACHE_DIR", str(nowhere / "cache"))
-    monkeypatch.setattr(compiling, "__file__", str(nowhere / "kernels" / "compiling.py"))
     monkeypatch.setenv("FEDREL_CACHE", str(nowhere / "corpora"))
-    folder = compiling._folder.__wrapped__()
+    folder = compiling._folder.__wrapped__(nowhere / "kernels")
     folder.mkdir()
     tempfile.TemporaryFile(dir=folder).close()

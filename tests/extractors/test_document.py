@@ -13,17 +13,17 @@ import torch
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
+from fedrel.config.schema import DocumentSection
 from fedrel.data.bags import singles
-from fedrel.data.documents.columns import DocumentCorpus
-from fedrel.data.documents.loading import load
-from fedrel.document_config import DocumentSection
+from fedrel.data.document_loading import load
+from fedrel.data.documents import DocumentCorpus
 from fedrel.errors import UserError
-from fedrel.extractors import document as module
-from fedrel.extractors import localized
-from fedrel.extractors.document import DocumentTransformer, document_transformer
-from fedrel.extractors.document_batch import DocumentBatch
-from fedrel.extractors.document_pieces import DocumentInputs, tokenise
-from fedrel.extractors.pretrained import shared_states
+from fedrel.extractors.document import context as localized
+from fedrel.extractors.document import network as module
+from fedrel.extractors.document.marked_pieces import DocumentInputs, tokenise
+from fedrel.extractors.document.network import DocumentTransformer, document_transformer
+from fedrel.extractors.document.windows import DocumentBatch
+from fedrel.extractors.transformer.pretrained import shared_states
 from tests.documents import documents, write_documents
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from fedrel.config.schema import DocumentSection
 from fedrel.data.bags import singles
-from fedrel.data.documents.columns import DocumentCorpus
-from fedrel.data.documents.loading import load
-from fedrel.document_config import DocumentSection
+from fedrel.data.document_loading import load
+from fedrel.data.documents import DocumentCorpus
 from fedrel.errors import UserError
-from fedrel.extractors.document_pieces import DocumentInputs, tokenise
-from fedrel.extractors.inputs import open_inputs
-from fedrel.extractors.windows import Frame, windows
+from fedrel.extractors.document.marked_pieces import DocumentInputs, tokenise
+from fedrel.extractors.document.windows import Frame, windows
+from fedrel.extractors.registry import open_inputs
 from tests.documents import documents, write_documents
 
 PUBTATOR = """\

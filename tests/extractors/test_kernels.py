@@ -15,14 +15,14 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedrel.extractors import kernels
-from fedrel.extractors.bags import HEADS, bag_of_sentence, sentence_probabilities
-from fedrel.extractors.batch import Batch
+from fedrel.extractors.base import Batch
 from fedrel.extractors.dropout import dropout
-from fedrel.extractors.pcnn import PCNN
-from fedrel.extractors.sgd import SGD
-from fedrel.federation.weights import Rows
+from fedrel.extractors.heads import HEADS, bag_of_sentence, sentence_probabilities
+from fedrel.extractors.optim.sgd import SGD
+from fedrel.extractors.pcnn.network import PCNN
 from fedrel.seeding import numpy_generator, torch_generator
+from fedrel.tensors import kernels
+from fedrel.tensors.weights import Rows
 
 from . import slow
 
@@ -186,7 +186,7 @@ def test_one_table_scores_all_batches(several: list[Batch], window: int) -> None
 
 
 def test_the_table_follows_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedrel.extractors.kernels import scoring
+    from fedrel.extractors.pcnn.kernels import scoring
 
     pcnn, batch = model(), random_batch(1, [1] * 8)
     first = pcnn.state()
@@ -231,7 +231,7 @@ def test_the_table_follows_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_small_table_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedrel.extractors.kernels import scoring
+    from fedrel.extractors.pcnn.kernels import scoring
 
     monkeypatch.setattr(scoring, "_LARGEST", 1)
     fast, plain = model(), model(torch.float64)
@@ -430,7 +430,7 @@ def test_the_same_bits_again_and_on_two_threads() -> None:
 @pytest.mark.parametrize("seed", [0, 3, 2**31, 2**62 - 1])
 def test_kernels_drop_the_units_that_tensors_do(rate: float, seed: int) -> None:
     from fedrel.extractors.dropout import units_kept
-    from fedrel.extractors.kernels.chance import draw_kept
+    from fedrel.extractors.pcnn.kernels.classify import draw_kept
 
     masks = np.empty((40, 690), np.bool_)
     for sentence, mask in enumerate(masks):

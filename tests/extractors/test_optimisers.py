@@ -10,15 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedrel.config import Training
-from fedrel.extractors.adamw import AdamW
-from fedrel.extractors.batch import Batch
-from fedrel.extractors.correction import Correction
-from fedrel.extractors.optimisers import Optimiser, optimiser
-from fedrel.extractors.pcnn import PCNN
-from fedrel.extractors.sgd import SGD
-from fedrel.federation.weights import Rows
+from fedrel.config.schema import Training
+from fedrel.extractors.base import Batch
+from fedrel.extractors.optim.adamw import AdamW
+from fedrel.extractors.optim.correction import Correction
+from fedrel.extractors.optim.optimiser import Optimiser, optimiser
+from fedrel.extractors.optim.sgd import SGD
+from fedrel.extractors.pcnn.network import PCNN
 from fedrel.seeding import numpy_generator, torch_generator
+from fedrel.tensors.weights import Rows
 
 from . import slow
 

@@ -10,16 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.config import TransformerSection
+from fedrel.config.schema import TransformerSection
 from fedrel.data.bags import Bags
-from fedrel.data.columns import Corpus, build
-from fedrel.data.instances import Instance, Mention
+from fedrel.data.sentences import Corpus, Instance, Mention
+from fedrel.data.writing import build
 from fedrel.errors import UserError
-from fedrel.extractors import pieces as pieces_module
-from fedrel.extractors.encoders import add_markers, load_tokeniser
-from fedrel.extractors.inputs import open_inputs
-from fedrel.extractors.pieces import PieceInputs, tokenise
-from fedrel.extractors.wordpieces import Pieces, Sentence, Tokeniser, window
+from fedrel.extractors.registry import open_inputs
+from fedrel.extractors.transformer import pieces as pieces_module
+from fedrel.extractors.transformer.encoders import add_markers, load_tokeniser
+from fedrel.extractors.transformer.pieces import PieceInputs, Pieces, Sentence, Tokeniser, tokenise, window
 
 TEXT = "GENE raises the risk of DISEASE."
 

@@ -8,14 +8,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.extractors import rows as rows_module
-from fedrel.extractors.batch import Batch
-from fedrel.extractors.correction import Correction, Course
-from fedrel.extractors.pcnn import PCNN
-from fedrel.extractors.rows import RowEmbedding
-from fedrel.extractors.sgd import SGD
-from fedrel.federation.weights import Rows
+from fedrel.extractors import row_tables as rows_module
+from fedrel.extractors.base import Batch
+from fedrel.extractors.optim.correction import Correction, Course
+from fedrel.extractors.optim.sgd import SGD
+from fedrel.extractors.pcnn.network import PCNN
+from fedrel.extractors.row_tables import RowEmbedding
 from fedrel.seeding import numpy_generator, torch_generator
+from fedrel.tensors.weights import Rows
 
 from . import slow
 

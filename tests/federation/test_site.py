@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from fedrel.federation.journal import Journal
 from fedrel.federation.messages import RefusedError
 from fedrel.federation.site import Site
-from fedrel.prepare import desk, prepare
+from fedrel.runs.engines import desk
+from fedrel.runs.prepare import prepare
 from tests.conftest import NO_STATES, tiny
 
 numbers = st.lists(st.integers(0, 60), unique=True)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.extractors import kernels
-from fedrel.federation.weights import NoAnswerError, Rows, WeightedMean, moved, plus
+from fedrel.tensors import kernels
+from fedrel.tensors.weights import NoAnswerError, Rows, WeightedMean, moved, plus
 
 
 @pytest.fixture(autouse=True, scope="module", params=["kernels", "numpy"])

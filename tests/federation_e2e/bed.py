@@ -20,15 +20,15 @@ import numpy as np
 import tomli_w
 from safetensors.numpy import load_file
 
-from fedrel.config import Config
+from fedrel.config.schema import Config
 from fedrel.deployment.bundles import init_federation
 from fedrel.deployment.folders import CoordinatorFolder, SiteFolder
 from fedrel.deployment.nodes import register
 from fedrel.deployment.policy import kinds_of_message
 from fedrel.deployment.programs import Program, superlink, supernode, wait_until_listening
-from fedrel.federation.flower.programs import environment
-from fedrel.methods.base import methods
-from fedrel.prepare import Preparation
+from fedrel.federation.flower.executables import environment
+from fedrel.methods.registry import methods
+from fedrel.runs.prepare import Preparation
 from tests.federation_e2e.dividing import divide, prepared_for
 
 NAMES = ("north", "south", "west")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.config import Config
-from fedrel.experiment import run
-from fedrel.federation.flower.venue import Venue
-from fedrel.prepare import prepare
+from fedrel.config.schema import Config
+from fedrel.deployment.remote import Venue
+from fedrel.runs.prepare import prepare
+from fedrel.runs.train import run
 from tests.conftest import tiny
 from tests.federation_e2e.bed import NAMES, Bed
 from tests.federation_e2e.dividing import prepared_for

@@ -12,14 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrel.config import Config
-from fedrel.data.columns import Corpus, open_corpus
-from fedrel.data.layout import COLUMNS, TABLES, column_path, write_index
+from fedrel.config.schema import Config
+from fedrel.data.load import Dataset
+from fedrel.data.sentences import Corpus, open_corpus
+from fedrel.data.store import COLUMNS, TABLES, column_path, write_index
 from fedrel.deployment.artefacts import shape
-from fedrel.extractors.inputs import WordInputs
-from fedrel.federation.flower.folders import Coordinator, alone, save_coordinator, unseen
-from fedrel.federation.materials import Materials
-from fedrel.prepare import Dataset, Preparation
+from fedrel.deployment.remote import Coordinator, alone, save_coordinator, unseen
+from fedrel.extractors.pcnn.words import WordInputs
+from fedrel.federation.site_data import Materials
+from fedrel.runs.prepare import Preparation
 
 ARTEFACTS = {"config": "1" * 64, "relations": "2" * 64}
 _RAGGED = {"tokens": "starts", "text": "text_starts"}

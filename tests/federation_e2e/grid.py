@@ -12,8 +12,8 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
+from fedrel.deployment.host import Deployed
 from fedrel.federation.flower.client import respond
-from fedrel.federation.flower.place import Deployed
 
 Behaviour = Callable[[RecordDict, Callable[[RecordDict], RecordDict]], RecordDict | Error | None]
 

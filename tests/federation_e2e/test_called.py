@@ -13,16 +13,16 @@ pytest.importorskip("flwr", reason="needs the extra `flower`")
 
 from flwr.app import Error, RecordDict
 
-from fedrel.config import Config
+from fedrel.config.schema import Config
+from fedrel.deployment.host import Deployed
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer
-from fedrel.federation.flower import envelope
+from fedrel.federation.flower import codec as envelope
 from fedrel.federation.flower.client import respond
-from fedrel.federation.flower.place import Deployed
 from fedrel.federation.wire import decode
-from fedrel.prepare import prepare
 from fedrel.privacy.audit import check
 from fedrel.privacy.keyed import digests
+from fedrel.runs.prepare import prepare
 from fedrel.seeding import numpy_generator
 from tests.federation_e2e.bed import rounds, same
 from tests.federation_e2e.conftest import Called, Local, experiment
@@ -85,7 +85,7 @@ def test_a_new_run_of_the_same_experiment_remembers_nothing(called: Called, loca
 
 
 def test_only_the_last_runs_of_an_experiment_are_remembered(called: Called, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("fedrel.federation.flower.place.EARLIER_RUNS", 1)
+    monkeypatch.setattr("fedrel.deployment.host.EARLIER_RUNS", 1)
     for name in "abc":
         called.run(experiment("scaffold", **QUICK), tmp_path / name)
     state = called.bed.site("north").path / "state"
@@ -180,7 +180,7 @@ def test_a_site_lost_in_the_census_is_asked_again(called: Called, local: Local, 
 
 
 def test_a_site_that_is_gone_is_not_waited_for(called: Called, out: Path, monkeypatch):
-    monkeypatch.setattr("fedrel.federation.flower.roster.FRESH", 0.0)
+    monkeypatch.setattr("fedrel.federation.flower.members.FRESH", 0.0)
     config = experiment("fedavg", training__rounds=2, engine__deadline=1000)
     leave = in_round(1, lambda content, answer: _and(called.grid.connected.discard(102), answer(content)))
     called.grid.behaviour[2] = leave

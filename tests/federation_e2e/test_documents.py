@@ -16,19 +16,18 @@ import tomli_w
 
 pytest.importorskip("flwr", reason="needs the extra `flower`")
 
-from fedrel.config import Config
+from fedrel.config.schema import Config
 from fedrel.deployment.artefacts import Artefacts
 from fedrel.deployment.bundles import init_federation
 from fedrel.deployment.coordinator import asked, publish_experiment
 from fedrel.deployment.experiment import load_experiment
-from fedrel.deployment.preparing import prepare_site
-from fedrel.experiment import run
-from fedrel.federation.desk import Desk
-from fedrel.federation.flower.folders import open_coordinator
-from fedrel.federation.flower.venue import Venue
-from fedrel.federation.local import LocalEngine
-from fedrel.federation.materials import Materials
-from fedrel.prepare import desk
+from fedrel.deployment.prepare_site import prepare_site
+from fedrel.deployment.remote import Venue, open_coordinator
+from fedrel.federation.engines.local import LocalEngine
+from fedrel.federation.runner import Desk
+from fedrel.federation.site_data import Materials
+from fedrel.runs.engines import desk
+from fedrel.runs.train import run
 from tests.deployment.joint import joint
 from tests.documents import documents, write_documents
 from tests.extractors.conftest import write_encoder

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("ray", reason="needs the extra `flower-simulation`, which brings Ray")
 
-from fedrel.config import Config
-from fedrel.experiment import run
+from fedrel.config.schema import Config
+from fedrel.runs.train import run
 from tests.federation.test_engines import same
 from tests.federation_e2e.conftest import Local, experiment
 

@@ -17,10 +17,10 @@ from ahocorasick_rs import BytesAhoCorasick
 
 pytest.importorskip("flwr", reason="needs the extra `flower`")
 
-from fedrel.config import Config
-from fedrel.data.columns import TRAIN, Corpus, open_corpus
+from fedrel.config.schema import Config
+from fedrel.data.sentences import TRAIN, Corpus, open_corpus
 from fedrel.data.world import World, WorldConfig
-from fedrel.prepare import prepare
+from fedrel.runs.prepare import prepare
 from tests.federation_e2e.bed import NAMES, Bed
 from tests.federation_e2e.conftest import experiment
 from tests.federation_e2e.proxy import recording

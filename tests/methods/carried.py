@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrel.config import Config
-from fedrel.experiment import Session, engine
-from fedrel.federation.checkpoint import Checkpoints
-from fedrel.prepare import prepare
+from fedrel.config.schema import Config
+from fedrel.runs.checkpoint import Checkpoints
+from fedrel.runs.engines import engine
+from fedrel.runs.prepare import prepare
+from fedrel.runs.train import Session
 from tests.methods.slow_rounds import fast
 
 WORKERS = ("engine.kind=workers", "engine.workers=2")

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedrel.config import Config
+from fedrel.config.schema import Config
 from fedrel.data.partition import Partition
-from fedrel.experiment import Session
-from fedrel.federation.local import LocalEngine
-from fedrel.prepare import Preparation, desk
+from fedrel.federation.engines.local import LocalEngine
+from fedrel.runs.engines import desk
+from fedrel.runs.prepare import Preparation
+from fedrel.runs.train import Session
 from fedrel.seeding import numpy_generator
 from tests.conftest import NO_STATES
 from tests.methods.slow import slow_logits

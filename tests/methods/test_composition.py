@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from fedrel.errors import UserError
-from fedrel.experiment import Session
-from fedrel.federation.local import LocalEngine
+from fedrel.federation.engines.local import LocalEngine
 from fedrel.federation.site import Site
-from fedrel.methods.base import method, methods
-from fedrel.prepare import desk, prepare
+from fedrel.methods.registry import method, methods
+from fedrel.runs.engines import desk
+from fedrel.runs.prepare import prepare
+from fedrel.runs.train import Session
 from tests.conftest import NO_STATES, tiny
 from tests.methods.slow_rounds import fast, same, with_sites
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.federation.weights import NoAnswerError, Rows, dense
 from fedrel.methods.fedatt import AttentiveSum
+from fedrel.tensors.weights import NoAnswerError, Rows, dense
 
 
 def test_a_tensor_moves_by_attention_to_its_distances():

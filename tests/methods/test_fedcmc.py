@@ -9,15 +9,16 @@ import pytest
 import torch
 
 from fedrel.errors import UserError
-from fedrel.experiment import Session, run
 from fedrel.federation.coordinator import class_vectors
 from fedrel.federation.messages import RefusedError
 from fedrel.federation.site import Site
-from fedrel.federation.weights import Rows
-from fedrel.methods.base import method
 from fedrel.methods.fedcmc import CHOSEN, Choice, ClassVectors
-from fedrel.prepare import desk, prepare
+from fedrel.methods.registry import method
+from fedrel.runs.engines import desk
+from fedrel.runs.prepare import prepare
+from fedrel.runs.train import Session, run
 from fedrel.seeding import numpy_generator
+from fedrel.tensors.weights import Rows
 from tests.conftest import NO_STATES, tiny
 from tests.federation.test_engines import same as same_runs
 from tests.federation.test_lying_sites import LIAR, LyingEngine, nan_weights

@@ -8,8 +8,8 @@ import torch
 from safetensors.numpy import load_file
 
 from fedrel.errors import UserError
-from fedrel.methods.base import method
-from fedrel.prepare import prepare
+from fedrel.methods.registry import method
+from fedrel.runs.prepare import prepare
 from tests.conftest import tiny
 from tests.methods.carried import WORKERS, same_when_resumed
 from tests.methods.slow_rounds import SlowFedAvg, fast, same, small

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedrel.errors import UserError
-from fedrel.experiment import Session, run
-from fedrel.federation.local import LocalEngine
+from fedrel.federation.engines.local import LocalEngine
 from fedrel.federation.messages import RefusedError, payload
-from fedrel.methods.base import method
 from fedrel.methods.feded import BytePredictions, FedED, Predictions
-from fedrel.prepare import desk, prepare
+from fedrel.methods.registry import method
+from fedrel.runs.engines import desk
+from fedrel.runs.prepare import prepare
+from fedrel.runs.train import Session, run
 from fedrel.seeding import numpy_generator
 from tests.conftest import NO_STATES, tiny
 from tests.federation.test_lying_sites import LyingEngine

@@ -9,16 +9,18 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from fedrel.config import Config
+from fedrel.config.schema import Config
 from fedrel.errors import UserError
-from fedrel.experiment import Session, run
-from fedrel.extractors.batching import shuffled
-from fedrel.extractors.document import DocumentTransformer
-from fedrel.federation.checkpoint import Checkpoints
-from fedrel.federation.local import LocalEngine
-from fedrel.methods.base import method
+from fedrel.extractors.document.network import DocumentTransformer
+from fedrel.extractors.inputs import shuffled
+from fedrel.extractors.registry import extractor
+from fedrel.federation.engines.local import LocalEngine
 from fedrel.methods.fedlcc import FedLCC
-from fedrel.prepare import Preparation, desk, extractor, prepare
+from fedrel.methods.registry import method
+from fedrel.runs.checkpoint import Checkpoints
+from fedrel.runs.engines import desk
+from fedrel.runs.prepare import Preparation, prepare
+from fedrel.runs.train import Session, run
 from fedrel.seeding import numpy_generator
 from tests.conftest import tiny
 from tests.documents import tiny_documents

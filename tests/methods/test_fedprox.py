@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedrel.errors import UserError
-from fedrel.methods.base import method
-from fedrel.prepare import prepare
+from fedrel.methods.registry import method
+from fedrel.runs.prepare import prepare
 from tests.conftest import tiny
 from tests.methods.slow_rounds import SlowFedAvg, fast, same, small
 

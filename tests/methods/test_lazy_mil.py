@@ -8,10 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.experiment import Session
-from fedrel.federation.local import LocalEngine
+from fedrel.federation.engines.local import LocalEngine
 from fedrel.methods.lazy_mil import Claims, KeyedClaims, first_of_highest, pooled, winners
-from fedrel.prepare import desk, prepare
+from fedrel.runs.engines import desk
+from fedrel.runs.prepare import prepare
+from fedrel.runs.train import Session
 from fedrel.seeding import numpy_generator
 from tests.conftest import NO_STATES, tiny
 from tests.methods.slow import slow_logits

@@ -8,11 +8,11 @@ import torch
 from safetensors.numpy import load_file
 
 from fedrel.errors import UserError
-from fedrel.experiment import run
-from fedrel.federation.checkpoint import Checkpoints
-from fedrel.methods.base import method
 from fedrel.methods.moon import Anchors
-from fedrel.prepare import prepare
+from fedrel.methods.registry import method
+from fedrel.runs.checkpoint import Checkpoints
+from fedrel.runs.prepare import prepare
+from fedrel.runs.train import run
 from tests.conftest import tiny
 from tests.federation.test_engines import same as same_runs
 from tests.methods.slow_rounds import SlowFedAvg, fast, same, small, with_sites

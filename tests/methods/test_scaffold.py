@@ -8,9 +8,10 @@ import torch
 from safetensors.numpy import load_file
 
 from fedrel.errors import UserError
-from fedrel.experiment import Session
-from fedrel.methods.base import method
-from fedrel.prepare import desk, prepare
+from fedrel.methods.registry import method
+from fedrel.runs.engines import desk
+from fedrel.runs.prepare import prepare
+from fedrel.runs.train import Session
 from tests.conftest import tiny
 from tests.federation.test_lying_sites import LyingEngine
 from tests.methods.carried import WORKERS, same_when_resumed

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fedrel.errors import UserError
-from fedrel.methods.base import method
-from fedrel.prepare import prepare
+from fedrel.methods.registry import method
+from fedrel.runs.prepare import prepare
 from tests.conftest import tiny
 from tests.methods.carried import same_when_resumed
 from tests.methods.slow_rounds import SlowFedAvg, fast, same, small

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedrel.prepare import prepare
+from fedrel.runs.prepare import prepare
 from tests.conftest import tiny
 from tests.methods.slow_rounds import fast, same
 

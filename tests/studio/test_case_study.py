@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrel.studio.case_study import Use, case_tables, pieces
-from fedrel.studio.runs import Case, Sentence
+from fedrel.runs.records import Case, Sentence
+from fedrel.studio.examples import Use, case_tables, pieces
 
 spans = st.tuples(st.integers(0, 14), st.integers(0, 14)).map(lambda span: (min(span), max(span)))
 

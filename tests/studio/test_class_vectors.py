@@ -8,9 +8,9 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from fedrel.evaluation.skew import observe
-from fedrel.studio.class_vectors import Check, vector_view
-from fedrel.studio.runs import read_run
+from fedrel.evaluation.heterogeneity import observe
+from fedrel.runs.records import read_run
+from fedrel.studio.vector_view import Check, vector_view
 from tests.studio.conftest import COUNTS, RELATIONS, SITES
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from fedrel.studio.documents import stretches
+from fedrel.runs.records import FoundRelation
+from fedrel.studio.examples import stretches
 from fedrel.studio.report import write_findings_report, write_run_report
-from fedrel.studio.runs import FoundRelation
 from tests.studio.conftest import write_json
 from tests.studio.html_page import Page
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedrel.studio.entropy_plot import entropy_plot
+from fedrel.studio.plots import entropy_plot
 from tests.studio.test_plots import size
 
 

@@ -5,9 +5,9 @@ import math
 import plotly.graph_objects as go
 import pytest
 
+from fedrel.runs.records import Curve
 from fedrel.studio import figures
 from fedrel.studio.figures import Series
-from fedrel.studio.runs import Curve
 
 TWO = [Series("a", 0, [1, 2], [0.1, math.nan], [0.01, 0.02]), Series("b", 8, [1, 2], [0.2, 0.3], strong=True)]
 

@@ -12,10 +12,10 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
+from fedrel.runs.records import read_run
 from fedrel.studio import words
-from fedrel.studio.class_vectors import vector_view
 from fedrel.studio.report import write_comparison_report, write_run_report
-from fedrel.studio.runs import read_run
+from fedrel.studio.vector_view import vector_view
 from tests.studio.conftest import RELATIONS, SENTENCES, SITES, case, write_classification, write_json
 from tests.studio.html_page import Page
 

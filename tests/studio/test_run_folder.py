@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedrel.comparison import compare
-from fedrel.config import Config
+from fedrel.config.schema import Config
 from fedrel.data.mirror import mirrored
-from fedrel.experiment import described, run
-from fedrel.prepare import prepare
+from fedrel.runs.compare import compare
+from fedrel.runs.prepare import prepare
+from fedrel.runs.train import described, run
 from tests.conftest import tiny
 from tests.test_docs import paths, tables
 

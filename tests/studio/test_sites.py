@@ -5,8 +5,8 @@ from pathlib import Path
 import plotly.graph_objects as go
 
 from fedrel.evaluation.fairness import fairness
-from fedrel.studio.runs import AtSites, Fairness, Run, read_run
-from fedrel.studio.sites import site_plot, site_strips
+from fedrel.runs.records import AtSites, Fairness, Run, read_run
+from fedrel.studio.site_view import site_plot, site_strips
 from tests.studio.conftest import write_classification
 
 

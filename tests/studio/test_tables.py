@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from fedrel.runs.records import read_run
 from fedrel.studio.rows import Row, ToTarget
-from fedrel.studio.runs import read_run
 from fedrel.studio.summary import summarise
 from fedrel.studio.tables import comparison_markdown, comparison_rows, comparison_table
 from tests.studio.conftest import write_classification

@@ -1,24 +1,70 @@
-"""Distant supervision: raw text and a knowledge base to labelled instances.
-
-Every sentence that mentions a pair the knowledge base relates is taken to state that relation, which is often
-wrong: that noise is what the methods here are about.
-"""
+"""The names of entities in running text: whole tokens only, the longest name first, whatever their case."""
 
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import permutations, product
+from itertools import accumulate, permutations, product
 from pathlib import Path
+from typing import NamedTuple
 
-from fedrel.data.instances import NA, Instance, Mention
 from fedrel.data.kb import KnowledgeBase
-from fedrel.data.matching import Match, Matcher
-from fedrel.data.opening import paragraphs, stem
-from fedrel.data.text import sentences
+from fedrel.data.sentences import NA, Instance, Mention
+from fedrel.data.text import Span, sentences, tokenise
+from fedrel.data.text_files import paragraphs, stem
 from fedrel.files import atomic_file
 from fedrel.seeding import derive
+
+
+class Match(NamedTuple):
+    """Characters [start, end) of a text, and every entity of that name."""
+
+    start: int
+    end: int
+    entities: tuple[str, ...]
+
+
+class Matcher:
+    """Finds all names at once by Aho-Corasick, in time that does not depend on how many there are.
+
+    Names and text are lower-cased token by token and each token is framed, so that a name can only match whole
+    tokens, any white space between them is as good as another, and places are counted in tokens: characters
+    that grow when lower-cased do not shift the offsets.
+    """
+
+    def __init__(self, names: Iterable[tuple[str, str]]) -> None:
+        """Take (name, entity) pairs; one name may stand for several entities."""
+        from ahocorasick_rs import AhoCorasick, MatchKind
+
+        entities: dict[str, dict[str, None]] = {}
+        for name, entity in names:
+            entities.setdefault("".join(_framed(name, tokenise(name))), {})[entity] = None
+        entities.pop("", None)
+        self._entities = [tuple(found) for found in entities.values()]
+        self._automaton = AhoCorasick(list(entities), matchkind=MatchKind.LeftmostLongest)
+
+    def find(self, text: str) -> list[Match]:
+        """The names in a text, from left to right, none overlapping another; at each place the longest."""
+        spans = tokenise(text)
+        framed = _framed(text, spans)
+        found = self._automaton.find_matches_as_indexes("".join(framed))
+        if not found:
+            return []
+        starts = list(accumulate(map(len, framed), initial=0))
+        return [
+            Match(
+                spans[bisect_left(starts, start)][0],
+                spans[bisect_left(starts, end) - 1][1],
+                self._entities[number],
+            )
+            for number, start, end in found
+        ]
+
+
+def _framed(text: str, spans: list[Span]) -> list[str]:
+    return [f"\x02{text[start:end].lower()}\x03" for start, end in spans]
 
 
 @dataclass(frozen=True, slots=True)

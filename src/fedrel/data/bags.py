@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from fedrel.data.columns import Corpus
+    from fedrel.data.sentences import Corpus
+
 
 Ints = npt.NDArray[np.int64]
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import logging
-import os
 import shutil
-import sys
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from fedrel.data.columns import Corpus, build, open_corpus
-from fedrel.data.instances import Instance
-from fedrel.data.layout import FORMAT
-from fedrel.data.opening import UNREADABLE, files_in, stored, unreadable
+from fedrel.data.sentences import Corpus, Instance, open_corpus
+from fedrel.data.store import FORMAT
+from fedrel.data.text_files import UNREADABLE, files_in, stored, unreadable
+from fedrel.data.writing import build
 from fedrel.errors import UserError
+from fedrel.files import cache_folder
 
 _log = logging.getLogger(__name__)
 
@@ -47,32 +44,6 @@ def cached(
             _log.warning("%s", error)
             shutil.rmtree(folder, ignore_errors=True)
     return build(make(), folder, relations() if callable(relations) else relations, progress)
-
-
-def cache_folder() -> Path:
-    """Where corpora are kept: `FEDREL_CACHE`, else the user's own, else one for this process only."""
-    chosen = os.environ.get("FEDREL_CACHE")
-    folder = Path(chosen) if chosen else _user_cache() / "fedrel"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        _log.warning("cannot keep corpora in %s: %s", folder, error.strerror)
-        return Path(_temporary().name)
-    return folder
-
-
-@functools.cache
-def _temporary() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="fedrel-")
-
-
-def _user_cache() -> Path:
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
 def _digest(path: Path) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedrel.data.instances import NA
-from fedrel.data.opening import lines
 from fedrel.data.relations import RelationMap
+from fedrel.data.sentences import NA
+from fedrel.data.text_files import lines
 from fedrel.errors import UserError
 
 

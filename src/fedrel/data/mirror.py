@@ -6,12 +6,22 @@ that looks like what it holds.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrel.data.columns import Corpus
+from fedrel.data import partition as partitions
+from fedrel.data.divide import _entropy
+from fedrel.data.documents import DocumentCorpus
+from fedrel.data.entropy import intervals
 from fedrel.data.partition import Partition, grouped
+from fedrel.data.sentences import Corpus
 from fedrel.seeding import numpy_generator
+
+if TYPE_CHECKING:
+    from fedrel.config.schema import PartitionSection
+
 
 Ints = NDArray[np.int64]
 
@@ -66,3 +76,23 @@ def _portions(total: int, weights: Ints, generator: np.random.Generator) -> Ints
     largest = np.lexsort((lot, -remainders))[: total - portions.sum()]
     portions[largest] += 1
     return portions
+
+
+def mirrored_documents(
+    section: PartitionSection, parts: partitions.Partition, corpus: DocumentCorpus, rows: Ints, seed: int
+) -> partitions.Partition:
+    """Place every test document at exactly one site: that of the nearest entropy, or in proportion to their sizes.
+
+    A site without data gets nothing.
+    """
+    able = np.flatnonzero(parts.sizes)
+    if section.kind == "entropy":
+        entropy = _entropy(section, corpus)
+        edges = intervals(entropy[parts.order], parts.sites)
+        middles = (edges[:-1] + edges[1:]) / 2
+        nearest = np.abs(entropy[rows][:, None] - middles[able]).argmin(axis=1)
+        return partitions.grouped(rows, able[nearest], parts.names)
+    places = np.repeat(able, parts.sizes[able])  # the test set as if it were as large as the training set
+    dealt = places[np.arange(len(rows)) * len(places) // len(rows)]
+    order = numpy_generator(seed, "mirror").permutation(len(rows))
+    return partitions.grouped(rows, dealt[order], parts.names)

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrel.data.columns import TRAIN, Corpus
-from fedrel.data.opening import lines
+from fedrel.data.sentences import TRAIN, Corpus
+from fedrel.data.text_files import lines
 from fedrel.errors import UserError
 from fedrel.seeding import numpy_generator
 

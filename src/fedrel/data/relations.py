@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from fedrel.data.instances import NA, Instance
-from fedrel.data.opening import lines
+from fedrel.data.sentences import NA, Instance
+from fedrel.data.text_files import lines
 from fedrel.errors import UserError, nearest
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrel.data.columns import Corpus
+from fedrel.data.sentences import Corpus
 from fedrel.errors import UserError
 from fedrel.seeding import numpy_generator
 
@@ -65,3 +65,15 @@ def sample(
     ]
     chosen: NDArray[np.int64] = np.asarray(rows)[np.sort(np.concatenate(drawn))]
     return chosen
+
+
+def split_by_document(
+    rows: NDArray[np.int64], fractions: Sequence[float] = (0.7, 0.1, 0.2), *, seed: int
+) -> tuple[NDArray[np.int64], ...]:
+    """Deal the documents out at random, so that each part has its fraction; parts keep the order of `rows`."""
+    if min(fractions) < 0 or not np.isclose(sum(fractions), 1):
+        raise UserError(f"expected fractions that add up to 1, found {tuple(fractions)}")
+    place = numpy_generator(seed, "split").permutation(len(rows))
+    bounds = np.rint(np.cumsum(fractions) * len(rows))
+    part = np.searchsorted(bounds, place, side="right")
+    return tuple(rows[part == number] for number in range(len(fractions)))

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrel.data.columns import Corpus
-from fedrel.data.opening import lines
+from fedrel.data.sentences import Corpus
 from fedrel.data.text import tokenise
+from fedrel.data.text_files import lines
 from fedrel.errors import UserError
 
 GAP, UNKNOWN = 0, 1  # the ids that stand before the first word's

@@ -6,15 +6,16 @@ import hashlib
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
-from fedrel.data.instances import Instance, Mention
-from fedrel.data.layout import COLUMNS, column_path, write_index
+from fedrel.data.sentences import NA, Corpus, Instance, Mention, open_corpus
+from fedrel.data.store import COLUMNS, column_path, write_index
 from fedrel.data.text import Span, tokenise
 from fedrel.errors import UserError
+from fedrel.files import atomic_folder
 
 
 class Writer:
@@ -123,3 +124,29 @@ def _lower_words(text: str, spans: Sequence[Span]) -> list[str]:
     if len(lowered) == len(text):
         return [lowered[start:end] for start, end in spans]
     return [text[start:end].lower() for start, end in spans]  # a few characters, as İ, grow in lower case
+
+
+def build(
+    instances: Iterable[tuple[int, Instance]],
+    folder: Path,
+    relations: Sequence[str],
+    progress: Callable[[int], None] | None = None,
+) -> Corpus:
+    """Write (split, instance) pairs to `folder` as columns, in one pass; it appears whole or not at all.
+
+    `progress` is told now and then how many instances are in.
+    """
+    if not relations or relations[0] != NA:
+        raise UserError(f"the first relation must be {NA!r}, found {list(relations[:1])}")
+    with atomic_folder(folder) as part:
+        writer = Writer(part, relations)
+        for count, (split, instance) in enumerate(instances, 1):
+            writer.add(split, instance)
+            if count % 4096 == 0:
+                writer.flush()
+                if progress:
+                    progress(count)
+        writer.finish()
+        if progress:
+            progress(writer.rows)
+    return open_corpus(folder)

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from fedrel.config import Config
-from fedrel.data.instances import Instance
+from fedrel.config.schema import Config
 from fedrel.data.kb import KnowledgeBase, read_kb
 from fedrel.data.readers import opennre
 from fedrel.data.relations import RelationMap, read_relations
+from fedrel.data.sentences import Instance
 from fedrel.data.vectors import Vectors
 from fedrel.deployment.experiment import AWAY, Reading
 from fedrel.errors import UserError

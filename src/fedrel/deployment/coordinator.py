@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from fedrel.config import Config, PCNNSection
-from fedrel.data.columns import DEV, TEST
+from fedrel.config.schema import Config, PCNNSection
+from fedrel.data.load import Dataset
+from fedrel.data.sentences import DEV, TEST
 from fedrel.data.vectors import Vocabulary
 from fedrel.deployment.artefacts import Artefacts, shape
-from fedrel.deployment.columns import Part, Progress, materials, read_columns
 from fedrel.deployment.experiment import AWAY, Experiment
 from fedrel.deployment.folders import CONNECTION, CoordinatorFolder
-from fedrel.deployment.numbering import published_triples
 from fedrel.deployment.publishing import PUBLISHED, publish
+from fedrel.deployment.remote import Coordinator, save_coordinator, unseen
+from fedrel.deployment.site_columns import Part, Progress, materials, published_triples, read_columns
 from fedrel.errors import UserError
-from fedrel.federation.flower.folders import Coordinator, save_coordinator, unseen
 from fedrel.files import wait_until_left, write_text
-from fedrel.prepare import Dataset, Preparation
+from fedrel.runs.prepare import Preparation
 
 PATIENCE = 60.0  # seconds, for a process of Flower's to notice that it is no longer wanted
 
@@ -59,7 +59,7 @@ def run_experiment(
 ) -> Path:
     """Train between the sites that are connected, and wait for the end; returns the run folder."""
     from fedrel.deployment.programs import interruptible, listens, write_connection
-    from fedrel.federation.flower.submit import submit
+    from fedrel.deployment.submit import submit
 
     port = folder.federation.port
     check_published(folder, experiment)

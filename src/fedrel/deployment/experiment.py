@@ -13,13 +13,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from fedrel.config import Config, PCNNSection, apply_setting, parse, resolve_paths
-from fedrel.data.documents.readers import READERS as DOCUMENTS
+from fedrel.config.load import Table, apply_setting, check, parse, read_tree, resolve_paths
+from fedrel.config.schema import Config, DocumentSection, PCNNSection
 from fedrel.data.readers import READERS, RELATIONS
-from fedrel.deployment.tables import Table, check, read_tree
-from fedrel.document_config import DocumentSection
+from fedrel.data.readers.documents import READERS as DOCUMENTS
 from fedrel.errors import UserError, nearest
-from fedrel.methods.base import method, methods
+from fedrel.methods.registry import method, methods
 
 AWAY = {"corpus": "documents", "train": ["at the sites"], "test": ["at the coordinator"]}
 """What `[data]` says in an experiment about documents: that they are, and not where."""

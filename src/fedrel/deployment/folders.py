@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from pydantic import Field, ValidationError
 
-from fedrel.config import Config
-from fedrel.deployment.tables import Table, check, read_tree
+from fedrel.config.load import Table, check, read_tree
+from fedrel.config.schema import Config
 from fedrel.errors import UserError
 
 _PLACE = "place.json"

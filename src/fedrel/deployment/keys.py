@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
+
 LOCAL = ("localhost", "127.0.0.1", "::1")
 YEAR = timedelta(days=365)
 

@@ -10,7 +10,7 @@ from typing import Any
 from fedrel.deployment.artefacts import digest
 from fedrel.deployment.folders import CONNECTION, CoordinatorFolder
 from fedrel.errors import UserError
-from fedrel.federation.flower.programs import environment, needs_flower
+from fedrel.federation.flower.executables import environment, needs_flower
 from fedrel.files import write_text
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from pydantic import Field
 
-from fedrel.config import Config
-from fedrel.deployment.tables import Table, check, read_tree
+from fedrel.config.load import Table, check, read_tree
+from fedrel.config.schema import Config
 from fedrel.errors import UserError, nearest
 from fedrel.federation.messages import Message
-from fedrel.methods.base import methods
+from fedrel.methods.registry import methods
 
 NAME = "site.toml"
 TEXT = "text"  # the format of raw text, which is labelled with the published knowledge base
@@ -135,8 +135,6 @@ def gives_privacy(name: str) -> bool:
 
 def kinds_of_message() -> dict[str, type[Message]]:
     """Everything that is declared to cross the boundary, by name."""
-    import fedrel.federation.flower.census  # noqa: F401 - declares what a site says before the first round
-
     methods()
     found: dict[str, type[Message]] = {}
     pending = [Message]

@@ -14,11 +14,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedrel.deployment.clientapp import write_programs
+from fedrel.deployment.client_guard import write_programs
 from fedrel.deployment.folders import CONNECTION, CoordinatorFolder, SiteFolder
 from fedrel.deployment.policy import read_policy
 from fedrel.errors import UserError
-from fedrel.federation.flower.programs import environment, needs_flower, program
+from fedrel.federation.flower.executables import environment, needs_flower, program
 from fedrel.files import write_text
 
 PATIENCE = 180.0  # seconds, for a program to listen: on a busy machine it takes its time

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrel.config import PCNNSection, TransformerSection
+from fedrel.config.schema import DocumentSection, PCNNSection, TransformerSection
 from fedrel.data.align import write_jsonl
 from fedrel.data.kb import KnowledgeBase, read_kb
 from fedrel.data.readers import RELATIONS, reader
@@ -17,7 +17,6 @@ from fedrel.data.relations import RelationMap, read_relations
 from fedrel.data.vectors import Vectors, packaged_glove, read_vectors
 from fedrel.deployment.artefacts import FILES, FORMAT, MANIFEST, Artefacts, digest, over, shape
 from fedrel.deployment.experiment import Experiment, Shared
-from fedrel.document_config import DocumentSection
 from fedrel.errors import UserError
 
 PUBLISHED = "published"  # what `extractor.vectors` says at a site: those of the vocabulary artefact
@@ -88,7 +87,7 @@ def _knowledge_base(kb: KnowledgeBase, path: Path) -> None:
 
 def _encoder(section: TransformerSection | DocumentSection, path: Path) -> str:
     """The name that it goes by; a folder by its own name, for its path means nothing elsewhere."""
-    from fedrel.extractors.encoders import fingerprint
+    from fedrel.extractors.transformer.encoders import fingerprint
 
     name = Path(section.encoder).name if Path(section.encoder).is_dir() else section.encoder
     _json(path, {"name": name, "sha256": fingerprint(section.encoder)})

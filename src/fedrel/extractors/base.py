@@ -1,11 +1,12 @@
-"""What every extractor can do: read sentences, and start from and give back weights by name."""
+"""Sentences laid end to end without padding, and the bags they form: what every extractor reads."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +14,58 @@ import torch
 from torch import Tensor, nn
 
 from fedrel.errors import UserError
-from fedrel.extractors.batch import Batch
-from fedrel.extractors.rows import RowEmbedding
-from fedrel.federation.weights import Rows, Weights
+from fedrel.extractors.row_tables import RowEmbedding
+from fedrel.tensors.weights import Rows, Weights
 
 if TYPE_CHECKING:
-    from fedrel.extractors.bags import Reading
+    from fedrel.extractors.heads import Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`S` sentences of `T` tokens in all, in `B` bags.
+
+    A batch of plain sentences is a batch of bags of one sentence each.
+    """
+
+    words: torch.Tensor  # [T] int64, ids in the model's vocabulary
+    starts: torch.Tensor  # [S + 1] int64, sentence s is words[starts[s]:starts[s + 1]]
+    head: torch.Tensor  # [S] int64, the head's first token, counted within its sentence
+    tail: torch.Tensor  # [S] int64, likewise the tail's
+    bags: torch.Tensor  # [B + 1] int64, bag b is the sentences bags[b]:bags[b + 1]
+    labels: torch.Tensor  # [B] int64, the relation of each bag
+    rows: np.ndarray  # [S] int64, where each sentence stands in its corpus
+
+    def take(self, sentences: torch.Tensor) -> Self:
+        """Some of the sentences, each a bag of its own with the label of the bag it is in."""
+        return type(self)(**self._taken(sentences))
+
+    def _taken(self, sentences: torch.Tensor) -> dict[str, Any]:
+        lengths = self.starts.diff()[sentences]
+        starts = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+        shift = torch.repeat_interleave(self.starts[sentences] - starts[:-1], lengths)
+        bag = torch.searchsorted(self.bags, sentences, right=True) - 1
+        return {
+            "words": self.words[torch.arange(len(shift), device=shift.device) + shift],
+            "starts": starts,
+            "bags": torch.arange(len(sentences) + 1, device=shift.device),
+            "labels": self.labels[bag],
+            "rows": self.rows[sentences.cpu().numpy()],
+        } | {name: getattr(self, name)[sentences] for name in self._by_sentence()}
+
+    @classmethod
+    def _by_sentence(cls) -> list[str]:
+        """The fields with one entry a sentence and nothing else to mind."""
+        told = {"words", "starts", "bags", "labels", "rows"}
+        return [field.name for field in fields(cls) if field.name not in told]
+
+
+@dataclass(frozen=True, slots=True)
+class PieceBatch(Batch):
+    """Sentences as a transformer's word pieces, of which an entity may have several."""
+
+    head_end: torch.Tensor  # [S] int64, the piece after the head's last
+    tail_end: torch.Tensor  # [S] int64, likewise the tail's
 
 
 class Fitted(NamedTuple):
@@ -57,13 +104,13 @@ class Extractor(nn.Module, ABC):
 
     def read(self, head: str, batch: Batch, generator: torch.Generator | None) -> Reading:
         """What a bag head makes of a batch in training; the generator draws the dropout, none means none."""
-        from fedrel.extractors.bags import HEADS
+        from fedrel.extractors.heads import HEADS
 
         return HEADS[head].read(self, batch, generator)
 
     def probabilities(self, head: str, batch: Batch) -> Tensor:
         """p(r | bag) as a bag head reads it, [B, R]."""
-        from fedrel.extractors.bags import HEADS
+        from fedrel.extractors.heads import HEADS
 
         return HEADS[head].probabilities(self, batch)
 

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.evaluation.skew import class_distances
+from fedrel.evaluation.heterogeneity import class_distances
 from fedrel.federation.journal import Entry
 from fedrel.federation.messages import Arrays, Message, Model, RefusedError, Update, payload
 from fedrel.federation.site import COORDINATOR
-from fedrel.federation.weights import NoAnswerError, Tensors, Weights, dense
 from fedrel.federation.wire import framing
 from fedrel.seeding import numpy_generator
+from fedrel.tensors.weights import NoAnswerError, Tensors, Weights, dense
 
 if TYPE_CHECKING:
+    from fedrel.federation.method import Method
     from fedrel.federation.site import Site
-    from fedrel.federation.weights import Shapes
-    from fedrel.methods.base import Method
+    from fedrel.tensors.weights import Shapes
+
 
 Reply = TypeVar("Reply", bound=Message)
 
@@ -226,3 +227,66 @@ def class_vectors(base: Weights, tensors: Tensors) -> npt.NDArray[np.float32] | 
 def _flat(messages: Mapping[str, Arrays]) -> dict[str, npt.NDArray[Any]]:
     """Several messages' arrays under one roof, named `Kind.field`."""
     return {f"{kind}.{name}": array for kind, part in messages.items() for name, array in part.items()}
+
+
+@runtime_checkable
+class Surveys(Protocol):
+    """An engine whose sites say for themselves what they hold."""
+
+    triples: int
+    """How many facts have a number that all agreed on."""
+
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """How many sentences each site holds; none where it has not said so yet."""
+
+
+class SturdyFederation(Federation):
+    """A federation with a reserve and a quorum."""
+
+    def __init__(self, *given: Any, min_sites: int = 1, extra_sites: int = 0, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._min_sites, self._extra_sites = min_sites, extra_sites
+        self._reserve: list[int] = []
+
+    def draw(self, round_: int, attempt: int = 0) -> None:
+        """Draw the active sites as ever, and some others into the reserve, in the order they would step in."""
+        if isinstance(self._engine, Surveys):
+            self.sizes, self.triples = self._engine.sizes(), self._engine.triples
+        super().draw(round_, attempt)
+        others = np.setdiff1d(np.flatnonzero(self.sizes), self.notes.active)
+        order = numpy_generator(self._seed, "reserve", round_, attempt).permutation(others)
+        self._reserve = order[: self._extra_sites].tolist()
+
+    def ask(
+        self, phase: Callable[[Site], Reply], *sent: Message | Mapping[int, Message]
+    ) -> Iterator[tuple[int, Reply]]:
+        """Ask the active sites and the reserve; yield as many answers as there are active sites, if so many come.
+
+        The reserve comes last, so that it is known by then how many are missing; those who step in stay active for
+        the rest of the round. What the others of the reserve sent is counted, and not used.
+        """
+        active, reserve, self._reserve = self.notes.active, self._reserve, []
+        self.notes.active = [*active, *reserve]
+        before = len(self.notes.refused)
+        used: list[int] = []
+        stood_in = 0
+        for site, reply in super().ask(phase, *sent):
+            if site in reserve:
+                if stood_in == len(self._failed(active, before)):
+                    self.notes.class_distances.pop(site, None)
+                    continue
+                stood_in += 1
+            used.append(site)
+            yield site, reply
+        failed = self._failed(active, before)
+        if reserve:
+            self.notes.active = sorted({*active, *used} - failed)
+        else:
+            self.notes.active = active
+        if len(used) < min(self._min_sites, len(used) - stood_in + len(failed)):
+            few = f"{len(used)} answers could be used, and engine.min_sites is {self._min_sites}"
+            raise NoAnswerError(few if used else "")
+
+    def _failed(self, active: Sequence[int], before: int) -> set[int]:
+        """The active sites that this question's refusals name."""
+        return {one["site"] for one in self.notes.refused[before:]}.intersection(active)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.data.columns import Corpus
-from fedrel.data.documents.columns import DocumentCorpus
+from fedrel.data.documents import DocumentCorpus
+from fedrel.data.sentences import Corpus
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedrel.extractors.batch import Batch
+    from fedrel.extractors.base import Batch
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Self, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.federation.weights import Rows, Shapes, Tensors, Weights
+from fedrel.tensors.weights import Rows, Shapes, Tensors, Weights
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -186,3 +186,13 @@ class Update(Message):
     weights: Annotated[Tensors, ModelTensors(rows=True)]
     examples: Annotated[int, Array("int64", low=1)]
     loss: Annotated[float, Array("float64")]
+
+
+CENSUS = "census"  # the question's phase
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings(Message):
+    """Up: how many sentences a site holds."""
+
+    sentences: Annotated[int, Array("int64", low=0)]

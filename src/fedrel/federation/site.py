@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.data.bags import Bags, singles, slices
-from fedrel.extractors.batching import shuffled
-from fedrel.extractors.correction import Correction
+from fedrel.extractors.inputs import shuffled
+from fedrel.extractors.optim.correction import Correction
 from fedrel.federation.journal import Journal
 from fedrel.federation.messages import Message, ModelTensors, RefusedError, Update
 from fedrel.privacy.keyed import digests
@@ -20,12 +20,12 @@ from fedrel.seeding import derive, numpy_generator, torch_generator
 if TYPE_CHECKING:
     import torch
 
-    from fedrel.extractors.bags import Reading
-    from fedrel.extractors.base import Extractor
-    from fedrel.extractors.batch import Batch
-    from fedrel.extractors.optimisers import Optimiser
-    from fedrel.federation.desk import Desk
-    from fedrel.federation.weights import Tensors, Weights
+    from fedrel.extractors.base import Batch, Extractor
+    from fedrel.extractors.heads import Reading
+    from fedrel.extractors.optim.optimiser import Optimiser
+    from fedrel.federation.runner import Desk
+    from fedrel.tensors.weights import Tensors, Weights
+
 
 COORDINATOR = -1  # the number under which the coordinator works with its own labelled sentences
 _MEMORY = ModelTensors(rows=True)  # how a site keeps something of the model's shape
@@ -188,7 +188,7 @@ class Site:
     def _scored(self, bags: Bags) -> npt.NDArray[np.float32]:
         import torch
 
-        from fedrel.extractors.bags import sentence_probabilities
+        from fedrel.extractors.heads import sentence_probabilities
 
         with torch.inference_mode():
             parts = [sentence_probabilities(self.extractor, batch).cpu().numpy() for batch in self.scan(bags)]
@@ -254,7 +254,7 @@ class Site:
 
     @cached_property
     def _optimiser(self) -> Optimiser:
-        from fedrel.extractors.optimisers import optimiser
+        from fedrel.extractors.optim.optimiser import optimiser
 
         return optimiser(self.extractor, self._desk.training, self.round, self._steps, self._correction)
 
@@ -272,7 +272,7 @@ class Site:
     @property
     def path(self) -> float:
         """How far this round's steps of SGD take a weight for each unit of a constant force."""
-        from fedrel.extractors.sgd import SGD
+        from fedrel.extractors.optim.sgd import SGD
 
         assert isinstance(self._optimiser, SGD)
         return self._optimiser.path

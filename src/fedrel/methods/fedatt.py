@@ -11,8 +11,8 @@ import numpy as np
 from pydantic import Field
 
 from fedrel.federation.messages import Update
-from fedrel.federation.weights import NoAnswerError, Rows, Sum, Tensors, Weights
 from fedrel.methods.fedavg import FedAvg
+from fedrel.tensors.weights import NoAnswerError, Rows, Sum, Tensors, Weights
 
 if TYPE_CHECKING:
     from fedrel.federation.coordinator import Federation

@@ -12,16 +12,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedrel.data.bags import Bags
-from fedrel.extractors.correction import Correction
+from fedrel.extractors.optim.correction import Correction
 from fedrel.federation.messages import Message, Model, RefusedError, Update
-from fedrel.federation.weights import Sum, WeightedMean, Weights
-from fedrel.methods.base import Method, at_site
+from fedrel.federation.method import Method, at_site
+from fedrel.tensors.weights import Sum, WeightedMean, Weights
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedrel.extractors.bags import Reading
-    from fedrel.extractors.batch import Batch
+    from fedrel.extractors.base import Batch
+    from fedrel.extractors.heads import Reading
     from fedrel.federation.coordinator import Federation
     from fedrel.federation.site import Site
 

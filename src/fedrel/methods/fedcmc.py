@@ -17,19 +17,20 @@ import numpy.typing as npt
 from pydantic import Field
 
 from fedrel.errors import UserError
-from fedrel.evaluation.skew import class_distances
+from fedrel.evaluation.heterogeneity import class_distances
 from fedrel.federation.coordinator import class_vectors
 from fedrel.federation.messages import LARGEST, Array, Message, RefusedError, Update
-from fedrel.federation.weights import Weights
 from fedrel.methods.fedavg import FedAvg
+from fedrel.tensors.weights import Weights
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedrel.extractors.bags import Reading
-    from fedrel.extractors.batch import Batch
+    from fedrel.extractors.base import Batch
+    from fedrel.extractors.heads import Reading
     from fedrel.federation.coordinator import Federation
     from fedrel.federation.site import Site
+
 
 Vectors = npt.NDArray[np.float32]
 Scores = npt.NDArray[np.float64]

@@ -16,14 +16,15 @@ import numpy as np
 from pydantic import Field
 
 from fedrel.errors import UserError
-from fedrel.extractors.correction import Correction
+from fedrel.extractors.optim.correction import Correction
 from fedrel.federation.messages import Model, Update
-from fedrel.federation.weights import WeightedMean, Weights, moved, plus
 from fedrel.methods.fedavg import FedAvg
+from fedrel.tensors.weights import WeightedMean, Weights, moved, plus
 
 if TYPE_CHECKING:
     from fedrel.federation.coordinator import Federation
     from fedrel.federation.site import Site
+
 
 KEPT = "feddyn"  # in a site's memory: h_k; in the coordinator's state: h
 

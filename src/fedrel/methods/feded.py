@@ -21,15 +21,16 @@ from pydantic import Field
 from fedrel.data.bags import Bags
 from fedrel.errors import UserError
 from fedrel.federation.messages import Array, Message, Model, RefusedError, Update
-from fedrel.federation.weights import NoAnswerError, dense
-from fedrel.methods.base import Method, at_coordinator, at_site
+from fedrel.federation.method import Method, at_coordinator, at_site
 from fedrel.methods.fedavg import FedAvg
+from fedrel.tensors.weights import NoAnswerError, dense
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from fedrel.federation.coordinator import Federation
     from fedrel.federation.site import Site
+
 
 Floats = npt.NDArray[np.float64]
 

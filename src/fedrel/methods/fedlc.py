@@ -16,7 +16,7 @@ from fedrel.methods.fedavg import FedAvg
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedrel.extractors.bags import Reading
+    from fedrel.extractors.heads import Reading
     from fedrel.federation.site import Site
 
 

@@ -25,9 +25,10 @@ from fedrel.methods.moon import Anchors
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedrel.extractors.bags import Reading
-    from fedrel.extractors.batch import Batch
+    from fedrel.extractors.base import Batch
+    from fedrel.extractors.heads import Reading
     from fedrel.federation.site import Site
+
 
 KEPT = "fedlcc.contexts"  # in a site's memory: its pairs' contexts under its model of last time, [P, d]
 
@@ -69,8 +70,8 @@ class FedLCC(FedAvg):
 
     def loss(self, site: Site, batch: Batch, reading: Reading) -> Tensor:
         """L = L_BCE + mu * L_LCC, both the mean over the batch's pairs (Eq. 11 to 13)."""
-        from fedrel.extractors.document import PairReading
-        from fedrel.extractors.document_batch import DocumentBatch
+        from fedrel.extractors.document.network import PairReading
+        from fedrel.extractors.document.windows import DocumentBatch
 
         loss = super().loss(site, batch, reading)
         anchors: Anchors | None = site.memo.get(KEPT)
@@ -84,8 +85,8 @@ def contexts(site: Site) -> tuple[npt.NDArray[np.int64], Tensor]:
     """The site's pairs, and their contexts under the model at hand, [P, d], without dropout or gradient."""
     import torch
 
-    from fedrel.extractors.document import DocumentTransformer
-    from fedrel.extractors.document_batch import DocumentBatch
+    from fedrel.extractors.document.network import DocumentTransformer
+    from fedrel.extractors.document.windows import DocumentBatch
 
     model = site.extractor
     if not isinstance(model, DocumentTransformer):

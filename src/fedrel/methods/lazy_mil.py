@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from fedrel.data.bags import Bags
 from fedrel.federation.messages import Array, Message, Model, RefusedError
-from fedrel.methods.base import at_site
+from fedrel.federation.method import at_site
 from fedrel.methods.fedavg import FedAvg
 
 if TYPE_CHECKING:

@@ -28,10 +28,11 @@ from fedrel.methods.fedavg import FedAvg
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedrel.extractors.bags import Reading
-    from fedrel.extractors.batch import Batch
+    from fedrel.extractors.base import Batch
+    from fedrel.extractors.heads import Reading
     from fedrel.federation.coordinator import Federation
     from fedrel.federation.site import Site
+
 
 KEPT = "moon.vectors"  # in a site's memory: its sentences' vectors under its model of last time, [S, d]
 SENTENCE_HEADS = ("none", "one")  # the bag heads whose vectors are those of single sentences

@@ -22,15 +22,16 @@ import numpy as np
 from pydantic import Field
 
 from fedrel.errors import UserError
-from fedrel.extractors.correction import Correction
+from fedrel.extractors.optim.correction import Correction
 from fedrel.federation.messages import LARGEST, Array, Message, Model, ModelTensors, RefusedError, Update
-from fedrel.federation.weights import Rows, Tensors, WeightedMean, Weights, moved, plus
-from fedrel.methods.base import at_site
+from fedrel.federation.method import at_site
 from fedrel.methods.fedavg import FedAvg
+from fedrel.tensors.weights import Rows, Tensors, WeightedMean, Weights, moved, plus
 
 if TYPE_CHECKING:
     from fedrel.federation.coordinator import Federation
     from fedrel.federation.site import Site
+
 
 KEPT = "scaffold"  # in a site's memory: c_k; in the coordinator's state: c
 CHANGES, DRIFTS = "scaffold.changes", "scaffold.drifts"  # what the coordinator gathers in a round

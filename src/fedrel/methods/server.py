@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from fedrel.federation.weights import Weights
 from fedrel.methods.fedavg import FedAvg
+from fedrel.tensors.weights import Weights
 
 if TYPE_CHECKING:
     from fedrel.federation.coordinator import Federation
+
 
 Floats = npt.NDArray[np.float64]
 

@@ -28,6 +28,7 @@ from fedrel.files import write_text
 if TYPE_CHECKING:
     from fedrel.federation.messages import Arrays
 
+
 BEGINNING = hashlib.sha256(b"fedrel audit 1").hexdigest()  # the chain before the first line
 _OPEN, _BETWEEN, _CLOSE = b'{"chain":"', b'","entry":', b"}"
 _BODY = len(_OPEN) + len(BEGINNING) + len(_BETWEEN)  # where a line's own bytes begin

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from fedrel.studio import figures, notes, words
-from fedrel.studio.case_study import case_tables, told
-from fedrel.studio.classes import class_comparison
+from fedrel.runs.records import Run
+from fedrel.studio import figures, words
+from fedrel.studio import words as notes
+from fedrel.studio.class_view import class_comparison
+from fedrel.studio.examples import case_tables, told
 from fedrel.studio.figures import Series
 from fedrel.studio.page import Plot, flatten
 from fedrel.studio.rows import row
-from fedrel.studio.runs import Run
-from fedrel.studio.sites import site_strips
+from fedrel.studio.site_view import site_strips
 from fedrel.studio.summary import CHOSEN, Column, Summary, summarise
 
 Runs = Mapping[str, Sequence[Run]]

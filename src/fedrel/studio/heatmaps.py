@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrel.studio.frame import Figure, framed
+from fedrel.studio.figures import Figure, framed
 from fedrel.studio.words import short
 
 MOST = 30  # rows or columns; more would be too thin to be told apart

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedrel.studio import words
-from fedrel.studio.frame import Figure
+from fedrel.studio.figures import Figure
 
 if TYPE_CHECKING:
     from markupsafe import Markup

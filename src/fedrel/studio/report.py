@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from fedrel.files import write_text
+from fedrel.runs.records import ReadDocument, read_run
 from fedrel.studio.comparison_page import comparison_page
-from fedrel.studio.documents import document_views
+from fedrel.studio.examples import document_views
 from fedrel.studio.page import render
 from fedrel.studio.run_page import run_page
-from fedrel.studio.runs import ReadDocument, read_run
 
 
 def write_run_report(run: Path) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from fedrel.studio.runs import Run
+from fedrel.runs.records import Run
 
 
 class ByteCounts(TypedDict):

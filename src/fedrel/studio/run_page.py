@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrel.studio import figures, notes, words
-from fedrel.studio.case_study import case_tables, told
-from fedrel.studio.class_vectors import vector_view
-from fedrel.studio.classes import class_view
-from fedrel.studio.documents import document_views
-from fedrel.studio.figures import Series
-from fedrel.studio.frame import Figure
+from fedrel.runs.records import Round, Run
+from fedrel.studio import figures, words
+from fedrel.studio import words as notes
+from fedrel.studio.class_view import class_view
+from fedrel.studio.examples import case_tables, document_views, told
+from fedrel.studio.figures import Figure, Series
 from fedrel.studio.page import Plot, flatten
-from fedrel.studio.runs import Round, Run
-from fedrel.studio.sites import site_plot
+from fedrel.studio.site_view import site_plot
+from fedrel.studio.vector_view import vector_view
 
 _HEADLINES = ("auc", "p_mean", "max_f1", "f1", "precision", "recall")
 

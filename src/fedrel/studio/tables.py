@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedrel.runs.records import read_run
 from fedrel.studio.rows import Row, row
-from fedrel.studio.runs import read_run
 from fedrel.studio.summary import CHOSEN, Column, Summary, summarise
 
 if TYPE_CHECKING:
     from rich.table import Table
+
 
 _TERMINAL = 80  # characters
 _DEAREST = (

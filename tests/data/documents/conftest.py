@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.data.documents.columns import DocumentCorpus, build
-from fedrel.data.documents.document import Document
-from fedrel.data.documents.loading import relations_of
+from fedrel.data.document_loading import relations_of
+from fedrel.data.document_writing import build_documents as build
+from fedrel.data.documents import Document, DocumentCorpus
 
 PUBTATOR = """\
 11|t|Zorbine eases glomitis but brings on hot-head.

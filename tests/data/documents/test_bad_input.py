@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fedrel.data.documents.readers import reader
+from fedrel.data.readers.documents import reader
 from fedrel.errors import UserError
 
 from .conftest import DOCRED, PUBTATOR, eog_entity, eog_line

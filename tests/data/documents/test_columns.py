@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.data.columns import DEV, TEST, TRAIN
-from fedrel.data.documents.columns import DocumentCorpus, build, open_documents
-from fedrel.data.documents.document import Document, Entity, Fact, Mention
-from fedrel.data.documents.readers import docred, pubtator, reader
+from fedrel.data.document_writing import build_documents as build
+from fedrel.data.documents import Document, DocumentCorpus, Entity, Fact, Mention, open_documents
+from fedrel.data.readers import docred, pubtator
+from fedrel.data.readers.documents import reader
+from fedrel.data.sentences import DEV, TEST, TRAIN
 from fedrel.errors import UserError
 
 from .conftest import DOCRED, PUBTATOR
@@ -149,8 +150,8 @@ def test_any_shape_comes_back(
     tmp_path_factory: pytest.TempPathFactory, documents: Sequence[Sequence[Sequence[str]]]
 ) -> None:
     """Each word a mention of the entity of its name; what is read is what was written."""
-    from fedrel.data.documents.draft import Draft
-    from fedrel.data.documents.segmentation import spans_of
+    from fedrel.data.annotations import Draft
+    from fedrel.data.segmentation import spans_of
 
     written = []
     for words in documents:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedrel.data.documents.readers.docred import read
+from fedrel.data.readers.docred import read
 from fedrel.data.relations import RelationMap
 from fedrel.errors import UserError
 

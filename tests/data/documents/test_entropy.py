@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.data.columns import TRAIN
-from fedrel.data.documents.columns import DocumentCorpus, build
-from fedrel.data.documents.document import Document
-from fedrel.data.documents.entropy import SentenceEdges, by_entropy, degrees, intervals, structural_entropy
-from fedrel.data.documents.readers.docred import read
+from fedrel.data.document_writing import build_documents as build
+from fedrel.data.documents import Document, DocumentCorpus
+from fedrel.data.entropy import SentenceEdges, by_entropy, degrees, intervals, structural_entropy
 from fedrel.data.partition import iid
+from fedrel.data.readers.docred import read
+from fedrel.data.sentences import TRAIN
 from fedrel.errors import UserError
 
 Make = Callable[..., DocumentCorpus]

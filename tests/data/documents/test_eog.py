@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.data.documents.readers.eog import left_out, read
+from fedrel.data.readers.eog import left_out, read
 from fedrel.data.relations import RelationMap
 from fedrel.errors import UserError
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.data.documents.hypernyms import as_listed, by_tree, filtered, read_tree
-from fedrel.data.documents.readers import pubtator
+from fedrel.data.hypernyms import as_listed, by_tree, filtered, read_tree
+from fedrel.data.readers import pubtator
 from fedrel.errors import UserError
 
 from .conftest import eog_entity, eog_line

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.data.columns import DEV, TRAIN
-from fedrel.data.documents import loading
-from fedrel.data.documents.loading import load
+from fedrel.data import document_loading as loading
+from fedrel.data.document_loading import load
 from fedrel.data.relations import RelationMap
+from fedrel.data.sentences import DEV, TRAIN
 from fedrel.errors import UserError
 
 from .conftest import DOCRED, PUBTATOR

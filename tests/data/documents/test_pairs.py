@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.data.documents.pairs import candidates, places
+from fedrel.data.annotations import candidates, places
 
 
 def test_all_ordered_pairs_by_default() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.data.documents.document import Document
-from fedrel.data.documents.readers.pubtator import read
+from fedrel.data.documents import Document
+from fedrel.data.readers.pubtator import read
 from fedrel.data.relations import RelationMap
 from fedrel.errors import UserError
 

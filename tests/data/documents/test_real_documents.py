@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedrel.data.columns import DEV, TEST, TRAIN
-from fedrel.data.documents.columns import DocumentCorpus
-from fedrel.data.documents.entropy import structural_entropy
-from fedrel.data.documents.loading import load
-from fedrel.data.documents.readers import eog
+from fedrel.data.document_loading import load
+from fedrel.data.documents import DocumentCorpus
+from fedrel.data.entropy import structural_entropy
+from fedrel.data.readers import eog
+from fedrel.data.sentences import DEV, TEST, TRAIN
 
 SPLITS = (TRAIN, DEV, TEST)
 TABLE_1 = {TRAIN: (500, 1038, 4202), DEV: (500, 1012, 4075), TEST: (500, 1066, 4138)}  # FedLCC, CDR

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedrel.data.columns import DEV, TRAIN
-from fedrel.data.documents.columns import DocumentCorpus
-from fedrel.data.documents.readers.docred import read
-from fedrel.data.documents.seen import seen_in_training
-from fedrel.data.documents.splits import split_by_document
+from fedrel.data.documents import DocumentCorpus
+from fedrel.data.readers.docred import read
+from fedrel.data.sentences import DEV, TRAIN
+from fedrel.data.splits import split_by_document
 from fedrel.errors import UserError
+from fedrel.evaluation.tasks import seen_in_training
 
 
 def record(*entities: list[str], labels: list[tuple[int, int, str]]) -> dict[str, object]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.data.documents.segmentation import respecting, segment, spans_of
+from fedrel.data.segmentation import respecting, segment, spans_of
 
 
 def cut(text: str, *names: str) -> tuple[list[list[str]], Counter[str]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from fedrel.data.instances import Instance
 from fedrel.data.readers import chemprot, chemprot_scibert, gad, i2b2, mirgene, nyt10, opennre, pgr
 from fedrel.data.relations import RelationMap
+from fedrel.data.sentences import Instance
 from fedrel.errors import UserError, nearest
 
 Reader = Callable[..., Iterator[Instance]]  # (path, *, relations, and what the format offers to choose)

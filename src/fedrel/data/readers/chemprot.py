@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
-from fedrel.data.instances import NA, Instance, Mention
-from fedrel.data.opening import files_in, lines
 from fedrel.data.relations import RelationMap
+from fedrel.data.sentences import NA, Instance, Mention
 from fedrel.data.text import Span, sentences
+from fedrel.data.text_files import files_in, lines
 from fedrel.errors import UserError
 
 RELATIONS = RelationMap(["CPR:3", "CPR:4", "CPR:5", "CPR:6", "CPR:9"])

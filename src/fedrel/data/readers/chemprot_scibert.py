@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedrel.data.instances import Instance, Mention, own_ids
 from fedrel.data.readers.opennre import Record, records
 from fedrel.data.relations import RelationMap
+from fedrel.data.sentences import Instance, Mention, own_ids
 from fedrel.errors import nearest
 
 _GROUPS = {

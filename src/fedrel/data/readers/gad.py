@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedrel.data.instances import NA, Instance, Mention, own_ids
-from fedrel.data.opening import lines
 from fedrel.data.relations import RelationMap
+from fedrel.data.sentences import NA, Instance, Mention, own_ids
+from fedrel.data.text_files import lines
 from fedrel.errors import UserError
 
 RELATIONS = RelationMap(["association"])

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from itertools import combinations, groupby
 from pathlib import Path
 
-from fedrel.data.instances import NA, Instance, Mention
-from fedrel.data.opening import files_in, lines
 from fedrel.data.relations import RelationMap
+from fedrel.data.sentences import NA, Instance, Mention
 from fedrel.data.text import Span, whitespace
+from fedrel.data.text_files import files_in, lines
 from fedrel.errors import UserError, nearest
 
 # A relation by what it relates to a problem.

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fedrel.data.instances import Instance, Mention
 from fedrel.data.readers.opennre import Record, records
 from fedrel.data.relations import RelationMap
+from fedrel.data.sentences import Instance, Mention
 from fedrel.data.text import Span
 
 _log = logging.getLogger(__name__)

@@ -10,10 +10,10 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedrel.data.instances import Instance, Mention
-from fedrel.data.opening import lines
 from fedrel.data.relations import RelationMap
+from fedrel.data.sentences import Instance, Mention
 from fedrel.data.text import Span, whitespace
+from fedrel.data.text_files import lines
 from fedrel.errors import UserError
 
 _END = "###END###"

@@ -15,10 +15,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from fedrel.data.instances import NA, Instance, Mention
-from fedrel.data.opening import lines
 from fedrel.data.relations import RelationMap
+from fedrel.data.sentences import NA, Instance, Mention
 from fedrel.data.text import Span
+from fedrel.data.text_files import lines
 from fedrel.errors import UserError
 
 

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from itertools import accumulate, pairwise
 from pathlib import Path
 
-from fedrel.data.instances import NA, Instance, Mention
-from fedrel.data.opening import lines
 from fedrel.data.relations import RelationMap
+from fedrel.data.sentences import NA, Instance, Mention
 from fedrel.data.text import Span
+from fedrel.data.text_files import lines
 from fedrel.errors import UserError
 
 RELATIONS = RelationMap(["association"])

@@ -1,6 +1,8 @@
 """The built-in corpus: a small made-up world, as large and as noisy as one asks for (docs/world.md)."""
 
-from fedrel.data.world.config import WorldConfig, nyt10_shape
+from __future__ import annotations
+
+from fedrel.data.world.settings import WorldConfig, nyt10_shape
 from fedrel.data.world.world import SPLITS, World, relation_names
 
 __all__ = ["SPLITS", "World", "WorldConfig", "nyt10_shape", "relation_names"]

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from fedrel.data.text import tokenise
-from fedrel.data.world.words import WordMint, draw, zipf_cdf
+from fedrel.data.world.entities import WordMint, draw, zipf_cdf
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fedrel.data.world.relations import Relation
+from fedrel.data.world.catalogue import Relation
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass
 
 import numpy as np
 
+from fedrel.data.world.catalogue import RELATIONS, Relation
 from fedrel.data.world.entities import KIND_NOUNS, NAME_WORDS, Entity
 from fedrel.data.world.filler import Phrase, Vocabulary, phrase, phrases
 from fedrel.data.world.frames import (
@@ -21,7 +22,6 @@ from fedrel.data.world.frames import (
     Frame,
     expressing,
 )
-from fedrel.data.world.relations import RELATIONS, Relation
 from fedrel.data.world.styles import SHARED, STYLES, VERB_PHRASES, Style, asides, openers, subjects, tails
 from fedrel.seeding import numpy_generator
 

@@ -18,18 +18,16 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrel.data.instances import NA, Instance, Mention
+from fedrel.data.sentences import NA, Instance, Mention
 from fedrel.data.text import tokenise
-from fedrel.data.world.config import WorldConfig, split_sizes
-from fedrel.data.world.documents import Scribe
-from fedrel.data.world.entities import Entity, make_entities
+from fedrel.data.world.catalogue import RELATIONS
+from fedrel.data.world.entities import Entity, WordMint, make_entities
 from fedrel.data.world.filler import make_vocabulary
 from fedrel.data.world.grammar import Grammar, real_words
-from fedrel.data.world.pairs import draw_pairs, draw_topics, take_census
-from fedrel.data.world.relations import RELATIONS
-from fedrel.data.world.sentences import MAX_TOKENS, Writer
+from fedrel.data.world.knowledge import draw_pairs, draw_topics, take_census
+from fedrel.data.world.prose import MAX_TOKENS, Scribe, Writer
+from fedrel.data.world.settings import WorldConfig, split_sizes
 from fedrel.data.world.styles import STYLES, style_cdf
-from fedrel.data.world.words import WordMint
 from fedrel.errors import UserError, nearest
 from fedrel.files import atomic_file, atomic_folder
 from fedrel.seeding import numpy_generator

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from pathlib import Path
 
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedrel.federation import messages
-from fedrel.federation.flower import envelope
-from fedrel.federation.flower.census import CENSUS, Holdings
-from fedrel.federation.flower.envelope import Question
-from fedrel.federation.flower.gate import Request
-from fedrel.federation.flower.place import Deployed, Place
-from fedrel.federation.flower.reasons import Reason, Why
+from fedrel.federation.flower import codec as envelope
+from fedrel.federation.flower.codec import Question, Reason, Why
+from fedrel.federation.flower.host import Place, Request
 from fedrel.federation.journal import Entry
-from fedrel.federation.messages import Arrays, RefusedError
+from fedrel.federation.messages import CENSUS, Arrays, Holdings, RefusedError
 from fedrel.federation.wire import decode
 
 _log = logging.getLogger(__name__)
@@ -36,14 +32,6 @@ def client_app(find: Callable[[Context], Place]) -> ClientApp:
         return Message(respond(lambda: find(context), message.content), reply_to=message)
 
     return app
-
-
-def deployed(context: Context) -> Place:
-    """The site whose folder the supernode was started with: `--node-config 'site="FOLDER"'`."""
-    return Deployed(Path(str(context.node_config["site"])))
-
-
-app = client_app(deployed)
 
 
 def respond(find: Callable[[], Place], content: RecordDict) -> RecordDict:
@@ -89,7 +77,7 @@ class Unanswerable(Exception):  # noqa: N818 - a question's fault, not an error
 
 def _request(place: Place, asked: Question, common: Arrays, mine: Arrays) -> Request:
     """What the gate is shown, of a question that this site could answer."""
-    from fedrel.config import Config
+    from fedrel.config.schema import Config
 
     if reason := place.stranger(asked.site):
         raise Unanswerable(reason)

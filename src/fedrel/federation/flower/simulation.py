@@ -17,17 +17,18 @@ from queue import Empty, Queue
 from typing import TYPE_CHECKING
 
 from fedrel.errors import UserError
-from fedrel.federation.flower.programs import QUIET, needs_simulation
-from fedrel.federation.handover import hand_over
+from fedrel.federation.flower.executables import QUIET, needs_simulation
+from fedrel.federation.site_data import hand_over
 
 if TYPE_CHECKING:
     from flwr.app import Context
     from flwr.serverapp import Grid
 
-    from fedrel.config import Config
-    from fedrel.federation.flower.engine import FlowerEngine
-    from fedrel.federation.flower.place import Place
-    from fedrel.prepare import Preparation
+    from fedrel.config.schema import Config
+    from fedrel.federation.flower.host import Place
+    from fedrel.federation.flower.transport import FlowerEngine
+    from fedrel.runs.prepare import Preparation
+
 
 POLL = 0.02  # seconds between two looks for a reply
 AHEAD = 2  # questions under way for each of Ray's processes
@@ -39,9 +40,8 @@ def simulation(config: Config, ready: Preparation, states: Path, workers: int) -
     """An engine over as many virtual nodes as there are sites, ended whatever happens."""
     os.environ.update(QUIET)  # before Flower is imported
     needs_simulation()
-    from fedrel.federation.flower.engine import FlowerEngine
-    from fedrel.federation.flower.post import Post
-    from fedrel.prepare import desk
+    from fedrel.federation.flower.transport import FlowerEngine, Post
+    from fedrel.runs.engines import desk
 
     with tempfile.TemporaryDirectory(prefix="fedrel-") as name:
         folder = Path(name)
@@ -111,7 +111,7 @@ def running(folder: Path, sites: int, workers: int) -> Iterator[tuple[Grid, Sequ
 
 
 def _simulated(folder: Path, context: Context) -> Place:
-    from fedrel.federation.flower.place import Simulated
+    from fedrel.federation.flower.host import Simulated
 
     return Simulated(folder)
 

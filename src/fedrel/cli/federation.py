@@ -1,0 +1,243 @@
+"""The commands for a federation between real institutions: `federation`, `coordinator`, `site` and `audit`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedrel.errors import UserError
+
+if TYPE_CHECKING:
+    from fedrel.deployment.site_columns import Progress
+
+
+federation = typer.Typer(help="A federation as a whole.", no_args_is_help=True)
+coordinator = typer.Typer(help="At the coordinator.", no_args_is_help=True)
+site = typer.Typer(help="At a site.", no_args_is_help=True)
+
+ExperimentFile = Annotated[
+    Path, typer.Argument(metavar="EXPERIMENT", help="A TOML file with a [shared] table.")
+]
+CoordinatorPath = Annotated[Path, typer.Argument(metavar="FOLDER", help="The coordinator's folder.")]
+CoordinatorOption = Annotated[Path, typer.Option("--folder", help="The coordinator's folder.")]
+SitePath = Annotated[Path, typer.Argument(metavar="FOLDER", help="The site's folder.")]
+Settings = Annotated[
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a config value; may be repeated.")
+]
+HERE = Path()
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands to fedrel's."""
+    app.add_typer(federation, name="federation")
+    app.add_typer(coordinator, name="coordinator")
+    app.add_typer(site, name="site")
+    app.command()(audit)
+
+
+@federation.command()
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    sites: Annotated[str, typer.Option(help="The sites' names, separated by commas; the order counts.")],
+    host: Annotated[str, typer.Option(help="The coordinator's machine, as the sites reach it.")],
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Where it listens.")] = 9092,
+) -> None:
+    """Make certificates, keys, a folder for the coordinator and one for each site."""
+    from fedrel.deployment.bundles import init_federation
+
+    names = [name.strip() for name in sites.split(",") if name.strip()]
+    init_federation(folder, names, host, port)
+    _say(f"{folder / 'coordinator'}: for {host}")
+    for name in names:
+        _say(f"{folder / 'sites' / name}: for {name} alone")
+    _say(f"{folder / 'authority'}: lock it away; it is needed to make certificates for other servers")
+    _say(
+        "Each has a README.md that says what to run. Carry the folders to where they belong, and keep no copy."
+    )
+
+
+@federation.command()
+def run(
+    experiment: ExperimentFile,
+    folder: CoordinatorOption = HERE,
+    settings: Settings = [],  # noqa: B006 - typer reads the default, nobody writes to it
+    name: Annotated[str, typer.Option(help="The run's name; default: the experiment's.")] = "",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run of that name.")] = False,
+) -> None:
+    """Train between the sites that are connected."""
+    from fedrel.deployment.coordinator import run_experiment
+    from fedrel.deployment.experiment import load_experiment
+    from fedrel.deployment.folders import CoordinatorFolder
+
+    asked = load_experiment(experiment, settings)
+    out = run_experiment(CoordinatorFolder(folder), asked, name or experiment.stem, resume=resume, say=_say)
+    _say(f"model: {out / 'model'}")
+    _say(f"report: {out / 'report.html'}")
+
+
+@federation.command()
+def status(folder: CoordinatorPath = HERE) -> None:
+    """Show the sites, when each was last heard of, the round and the bytes."""
+    from rich.console import Console
+
+    from fedrel.deployment.folders import CoordinatorFolder
+    from fedrel.deployment.status import status as look
+    from fedrel.deployment.status import status_table
+
+    Console().print(status_table(look(CoordinatorFolder(folder))))
+
+
+@coordinator.command()
+def publish(
+    experiment: ExperimentFile,
+    folder: CoordinatorOption = HERE,
+    settings: Settings = [],  # noqa: B006
+) -> None:
+    """Write what all sites must agree on, to be handed to them."""
+    from fedrel.deployment.coordinator import publish_experiment
+    from fedrel.deployment.experiment import load_experiment
+    from fedrel.deployment.folders import CoordinatorFolder
+
+    with _reading() as progress:
+        published = publish_experiment(
+            CoordinatorFolder(folder), load_experiment(experiment, settings), progress
+        )
+    _list(published.folder)
+    _say(f"Give {published.folder} to every site.")
+
+
+@coordinator.command("start")
+def start_coordinator(folder: CoordinatorPath = HERE) -> None:
+    """Listen for the sites until stopped."""
+    from fedrel.deployment.folders import CoordinatorFolder
+    from fedrel.deployment.nodes import register
+    from fedrel.deployment.programs import running, superlink, wait_until_free, wait_until_listening
+    from fedrel.deployment.site_start import check_secret, trusted
+
+    here = CoordinatorFolder(folder)
+    port = here.federation.port
+    trusted(here.path / "ca.crt")
+    check_secret(here.path / "server.key")
+    wait_until_free(port, "does the coordinator run already? If not, stop what listens there")
+    with running(superlink(here)) as process:
+        wait_until_listening(process, port)
+        register(here)
+        _say(f"listening on port {port} for {', '.join(here.federation.sites)}; stop with Ctrl-C")
+        problem = f"Flower's superlink ended (exit code {process.wait()})"
+    raise UserError(problem, remedy="its messages are above; start it again, and go on with --resume")
+
+
+@site.command()
+def artefacts(folder: SitePath = HERE) -> None:
+    """List what the coordinator published, and check that it is whole and what this site was prepared with."""
+    from fedrel.deployment.artefacts import Artefacts, differences
+    from fedrel.deployment.folders import SiteFolder
+
+    here = SiteFolder(folder)
+    here.check()
+    published = Artefacts(here.artefacts)
+    _list(published.folder)
+    published.check()
+    if here.seal.exists() and (different := differences(here.prepared_with, published.fingerprints)):
+        problem = f"the site was prepared with another {', '.join(different)}"
+        raise UserError(problem, file=here.path, remedy="run `fedrel site prepare` again")
+
+
+@site.command()
+def prepare(folder: SitePath = HERE) -> None:
+    """Read, align and index the site's own files; nothing leaves."""
+    from fedrel.deployment.folders import SiteFolder
+    from fedrel.deployment.prepare_site import prepare_site
+
+    with _reading() as progress:
+        done = prepare_site(SiteFolder(folder), progress)
+    _say(f"{done.held:,} to train on")
+    if done.left_out:
+        _say(f"{done.left_out:,} left out: the published knowledge base does not list their pair")
+    for objection in done.objections:
+        _say(f"site.toml would refuse this experiment: {objection}")
+
+
+@site.command("start")
+def start_site(folder: SitePath = HERE) -> None:
+    """Answer the coordinator, within what site.toml allows, until stopped."""
+    from fedrel.deployment.folders import SiteFolder
+    from fedrel.deployment.site_start import answer, check_coordinator, check_ready
+
+    here = SiteFolder(folder)
+    check_ready(here)
+    check_coordinator(here)
+    code = answer(here, _say)
+    problem = f"the coordinator turned {here.name} away, or Flower's supernode failed (exit code {code})"
+    remedy = (
+        "its messages are above; if it was not activated, the coordinator does not know the key in site.pub, "
+        "or takes the site for connected for up to a minute after it was: then start it again"
+    )
+    raise UserError(problem, remedy=remedy)
+
+
+def audit(
+    folder: Annotated[Path, typer.Argument(help="A site's folder, or its audit.jsonl.")],
+    seen: Annotated[
+        str, typer.Option(help="A chain value noted earlier: check that it is still part of the record.")
+    ] = "",
+) -> None:
+    """Check a site's record of what left, and show it."""
+    from rich.console import Console
+
+    from fedrel.deployment.folders import SiteFolder
+    from fedrel.deployment.policy import NAME
+    from fedrel.deployment.status import record_table
+    from fedrel.privacy.audit import check
+
+    if not folder.exists():
+        raise UserError("no such folder", file=folder, remedy="name a site's folder")
+    path = SiteFolder(folder).audit if folder.is_dir() else folder
+    if not path.exists() and not (folder / NAME).exists():
+        raise UserError(f"has neither a record nor {NAME}", file=folder, remedy="name a site's folder")
+    found = check(path)
+    Console().print(record_table(found))
+    for line in found.torn:
+        _say(f"line {line} was begun and not finished: a process ended while it wrote; nothing left then")
+    if found.broken:
+        _say(f"BROKEN: line {found.broken.line} {found.broken.reason}. What follows it cannot be trusted.")
+        raise typer.Exit(1)
+    if seen and seen not in (line.chain for line in found.lines):
+        _say(f"BROKEN: no line has the chain value {seen}: the record was replaced")
+        raise typer.Exit(1)
+    _say(f"every line fits; note the last chain value to check against later:\n{found.chain}")
+
+
+def _list(folder: Path) -> None:
+    """The artefacts of a folder with their fingerprints."""
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    from fedrel.deployment.artefacts import Artefacts
+
+    published = Artefacts(folder)
+    table = Table("artefact", "file", Column("SHA-256", overflow="fold"))
+    for name, files in published.files.items():
+        for file, digest in files.items():
+            table.add_row(name, file, digest)
+            name = ""  # noqa: PLW2901 - said once
+    table.caption = f"all: {published.fingerprint}"
+    table.caption_justify = "left"
+    Console().print(table)
+
+
+@contextmanager
+def _reading() -> Iterator[Progress]:
+    """A display that counts what is read."""
+    from rich.console import Console
+
+    with Console(stderr=True).status("reading") as display:
+        yield lambda count: display.update(f"reading, {count:,}")
+
+
+def _say(text: str) -> None:
+    typer.echo(text)

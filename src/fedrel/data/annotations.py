@@ -1,0 +1,157 @@
+"""Which pairs of a document's entities a model is asked about."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedrel.data.documents import Document, Entity, Fact, Mention
+from fedrel.data.sentences import NA
+from fedrel.data.text import Span
+
+Directions = Literal["both", "once"]
+PairTypes = Sequence[Sequence[str]]  # (head type, tail type) each
+
+
+def candidates(
+    types: Sequence[str],
+    wanted: PairTypes | None,
+    related: Collection[tuple[int, int]],
+    directions: Directions = "both",
+) -> NDArray[np.int32]:
+    """The (head, tail) of a document whose entities have these types, in ascending order, [pairs, 2].
+
+    `wanted` lists the types that make a pair, as (Chemical, Disease); without it all do. Where two entities
+    could stand either way round, `"both"` asks about both. `"once"` takes the ways that are related, and of
+    two entities that are not related at all only the one with the first of them as head: so counts FedLCC's
+    Table 1 for CHR, and so no negative arises from a relation that has no direction.
+    """
+    size = len(types)
+    mask = ~np.eye(size, dtype=np.bool_)
+    if wanted is not None:
+        mask &= _of_types(types, wanted)
+    if directions == "once":
+        facts = np.zeros((size, size), np.bool_)
+        if related:
+            facts[tuple(np.array(list(related)).T)] = True
+        either_way = mask & mask.T
+        mask &= ~either_way | facts | np.triu(~(facts | facts.T))
+    return np.argwhere(mask).astype(np.int32)
+
+
+def places(pairs: NDArray[np.int32], wanted: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Where each of the wanted (head, tail) is among ascending pairs; -1 for one that is not."""
+    keys, sought = _keys(pairs), _keys(wanted)
+    place = np.searchsorted(keys, sought)
+    found = place < len(keys)
+    found[found] = keys[place[found]] == sought[found]
+    return np.where(found, place, -1)
+
+
+def _keys(pairs: NDArray[np.integer]) -> NDArray[np.int64]:
+    head, tail = np.asarray(pairs, np.int64).reshape(-1, 2).T
+    return head << 32 | tail
+
+
+def _of_types(types: Sequence[str], wanted: PairTypes) -> NDArray[np.bool_]:
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(types))}
+    allowed = np.zeros((len(numbers), len(numbers)), np.bool_)
+    for head, tail in wanted:
+        if head in numbers and tail in numbers:
+            allowed[numbers[head], numbers[tail]] = True
+    code = np.array([numbers[name] for name in types], np.int64)
+    return allowed[code[:, None], code[None, :]]
+
+
+class Draft:
+    """Collects what is said of one document; mentions with the same knowledge base id are one entity."""
+
+    def __init__(self) -> None:
+        self.handled: Counter[str] = Counter()
+        self._types: dict[str, str] = {}
+        self._mentions: dict[str, dict[Span, Mention]] = {}
+        self._facts: dict[tuple[str, str, str], dict[int, None]] = {}  # with an ordered set of sentences
+
+    def mention(self, identity: str, kind: str, mention: Mention) -> None:
+        """An entity is mentioned here."""
+        if self._types.setdefault(identity, kind) != kind:
+            self.handled["type_conflicts"] += 1
+        spans = self._mentions.setdefault(identity, {})
+        place = (mention.start, mention.end)
+        self.handled["repeated_mentions"] += place in spans
+        spans.setdefault(place, mention)
+
+    def knows(self, identity: str) -> bool:
+        """Is the entity mentioned?"""
+        return identity in self._mentions
+
+    def fact(self, head: str, relation: str, tail: str, evidence: Iterable[int] = ()) -> None:
+        """A relation is stated; NA states nothing, and of an entity to itself is none."""
+        if head == tail:
+            self.handled["self_relations"] += 1
+        elif relation != NA:
+            key = (head, relation, tail)
+            self.handled["repeated_facts"] += key in self._facts
+            self._facts.setdefault(key, {}).update(dict.fromkeys(evidence))
+
+    @property
+    def spans(self) -> list[Span]:
+        """Where the mentions are, each place once."""
+        return list(dict.fromkeys(span for spans in self._mentions.values() for span in spans))
+
+    def entities(self, *, by_place: bool = True) -> list[Entity]:
+        """The entities, numbered by where they are first mentioned, or as they were added."""
+        entities = [
+            Entity(identity, self._types[identity], tuple(spans[place] for place in sorted(spans)))
+            for identity, spans in self._mentions.items()
+        ]
+        if by_place:
+            entities.sort(key=lambda entity: entity.mentions[0].start)
+        return entities
+
+    def facts(self, entities: Sequence[Entity]) -> list[Fact]:
+        """The facts between these entities."""
+        number = {entity.id: number for number, entity in enumerate(entities)}
+        return [
+            Fact(number[head], number[tail], relation, tuple(sorted(evidence)))
+            for (head, relation, tail), evidence in self._facts.items()
+        ]
+
+    def document(
+        self,
+        identity: str,
+        text: str,
+        sentences: Sequence[Sequence[Span]],
+        *,
+        pair_types: PairTypes | None = None,
+        directions: Directions = "both",
+        by_place: bool = True,
+    ) -> Document:
+        """The document, asked about every pair of the wanted types; facts of other types are left out."""
+        entities = self.entities(by_place=by_place)
+        facts = self.facts(entities)
+        types = [entity.type for entity in entities]
+        pairs = candidates(types, pair_types, {(fact.head, fact.tail) for fact in facts}, directions)
+        if pair_types is not None:
+            wanted = {(head, tail) for head, tail in pair_types}
+            kept = [fact for fact in facts if (types[fact.head], types[fact.tail]) in wanted]
+            self.handled["other_types"] += len(facts) - len(kept)
+            facts = kept
+        nothing = np.zeros(len(pairs), np.bool_)
+        return Document(identity, text, sentences, entities, pairs, nothing, facts, +self.handled)
+
+
+def agree(name: str, found: str, handled: Counter[str]) -> bool:
+    """Whether a mention's name is what was found at its place; other case or spacing is counted and passes."""
+    if not found.strip() or _plain(name) != _plain(found):
+        return False
+    handled["names_differ"] += name != found
+    return True
+
+
+def _plain(name: str) -> str:
+    return "".join(name.split()).casefold()

@@ -1,0 +1,186 @@
+"""DocRED's and Re-DocRED's JSON: a list of documents, or one document a line.
+
+A document has `title`, `sents` (lists of tokens), `vertexSet` (an entity is a list of coreferent mentions with
+`name`, `sent_id`, `pos` = tokens [first, after) of the sentence, and `type`) and, unless it is to be predicted,
+`labels` with `h`, `t`, `r` and `evidence`. An entity's id is its number in `vertexSet`, as there is no other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedrel.data.annotations import Draft, PairTypes
+from fedrel.data.documents import Document, Mention
+from fedrel.data.relations import RelationMap
+from fedrel.data.segmentation import Sentences, spans_of
+from fedrel.data.text_files import lines
+from fedrel.errors import UserError
+
+_COUNTING = "`sent_id` counts sentences from 0, `pos` the tokens of that sentence from 0"
+
+
+def read(
+    path: Path,
+    *,
+    relations: RelationMap | None = None,
+    pair_types: PairTypes | None = None,
+    rel_info: Path | None = None,
+) -> Iterator[Document]:
+    """The documents of a file; with `rel_info` (`rel_info.json`) relations have their names instead of `P17`."""
+    titles = read_rel_info(rel_info) if rel_info else None
+    for record in _records(path):
+        yield record.document(relations, pair_types, titles)
+
+
+def read_rel_info(path: Path) -> dict[str, str]:
+    """What `rel_info.json` calls each relation."""
+    try:
+        names = json.loads("\n".join(line for _, line in lines(path)))
+    except ValueError as error:
+        raise UserError(f"broken JSON: {error}", file=path) from error
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise UserError("expected a JSON object with a name for each relation", file=path)
+    if len(set(names.values())) < len(names):
+        raise UserError("two relations have one name", file=path)
+    return names
+
+
+def _records(path: Path) -> Iterator[_Record]:
+    """The objects of the file one by one, each with the line it starts on."""
+    content = "\n".join(line for _, line in lines(path))
+    if content.lstrip().startswith("[") and not content.rstrip().endswith("]"):
+        raise UserError("the list of documents has no end: the file is cut short", file=path)
+    escapes = "\\ud" in content.lower()
+    decoder, number, place, line = json.JSONDecoder(), 0, 0, 1
+    while True:
+        start = place
+        while place < len(content) and (content[place].isspace() or content[place] in "[,]"):
+            place += 1
+        line += content.count("\n", start, place)
+        if place == len(content):
+            return
+        number += 1
+        try:
+            fields, end = decoder.raw_decode(content, place)
+            if escapes:
+                json.dumps(fields, ensure_ascii=False).encode()  # half a surrogate pair is no character
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"broken JSON in document {number}: {error}", file=path, line=line) from error
+        if not isinstance(fields, dict):
+            raise UserError("expected a list of JSON objects", file=path, line=line)
+        yield _Record(fields, path, line, number)
+        line += content.count("\n", place, end)
+        place = end
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    fields: dict[str, Any]
+    file: Path
+    line: int
+    number: int
+
+    @property
+    def title(self) -> str:
+        return str(self.fields.get("title", self.number))
+
+    def error(self, problem: str, remedy: str = "") -> UserError:
+        problem = f"document {self.number} ({self.title!r}): {problem}"
+        return UserError(problem, file=self.file, line=self.line, remedy=remedy)
+
+    def document(
+        self, relations: RelationMap | None, pair_types: PairTypes | None, titles: dict[str, str] | None
+    ) -> Document:
+        draft = Draft()
+        text, sentences = self._sentences()
+        for number, vertex in enumerate(self._list("vertexSet")):
+            for mention in vertex if isinstance(vertex, list) else [None]:
+                self._add_mention(draft, str(number), mention, text, sentences)
+        for label in self._list("labels") if "labels" in self.fields else []:
+            self._add_label(draft, label, len(sentences), relations, titles)
+        return draft.document(self.title, text, sentences, pair_types=pair_types, by_place=False)
+
+    def _list(self, key: str) -> list[Any]:
+        found = self.fields.get(key)
+        if not isinstance(found, list):
+            raise self.error(f"expected a list `{key}`")
+        return found
+
+    def _sentences(self) -> tuple[str, Sentences]:
+        sentences = self._list("sents")
+        for sentence in sentences:
+            if not isinstance(sentence, list) or not all(isinstance(token, str) for token in sentence):
+                raise self.error("expected every sentence in `sents` to be a list of strings")
+        text, spans = spans_of(sentences)
+        if not text.strip():
+            raise self.error("is empty: its `sents` have no word", "remove it, or give it a text")
+        return text, spans
+
+    def _add_mention(
+        self, draft: Draft, identity: str, mention: object, text: str, sentences: Sentences
+    ) -> None:
+        match mention:
+            case {
+                "name": str(name),
+                "sent_id": int(sentence),
+                "pos": [int(first), int(after)],
+                "type": str(kind),
+            }:
+                pass
+            case _:
+                raise self.error(
+                    f"entity {identity}: expected mentions with `name`, `sent_id`, `pos` and `type`"
+                )
+        place = f"{name!r} at tokens [{first}, {after}) of sentence {sentence}"
+        if not 0 <= sentence < len(sentences):
+            raise self.error(f"expected {place}, found {len(sentences)} sentences", _COUNTING)
+        if not 0 <= first < after <= len(sentences[sentence]):
+            raise self.error(f"expected {place}, found {len(sentences[sentence])} tokens in it", _COUNTING)
+        start, end = sentences[sentence][first][0], sentences[sentence][after - 1][1]
+        if not _alike(name, text[start:end]):
+            raise self.error(f"expected {place}, found {text[start:end]!r}", _COUNTING)
+        draft.handled["names_differ"] += name != text[start:end]
+        draft.mention(identity, kind, Mention(name, start, end))
+
+    def _add_label(
+        self,
+        draft: Draft,
+        label: object,
+        sentences: int,
+        relations: RelationMap | None,
+        titles: dict[str, str] | None,
+    ) -> None:
+        match label:
+            case {"h": int(head), "t": int(tail), "r": str(relation), **rest}:
+                evidence = rest.get("evidence", [])
+            case _:
+                raise self.error(f"expected labels with `h`, `t` and `r`, found {label!r}")
+        if titles is not None:
+            if relation not in titles:
+                raise self.error(f"the relation {relation!r} is not in rel_info.json")
+            relation = titles[relation]
+        if relations is not None:
+            relations.check(relation, self.file, self.line)
+        for entity in (head, tail):
+            if not draft.knows(str(entity)):
+                raise self.error(
+                    f"the relation {relation} names entity {entity}, which has no mention",
+                    "give the entity a mention in `vertexSet`, or remove the label",
+                )
+        if not isinstance(evidence, list) or not all(
+            isinstance(number, int) and 0 <= number < sentences for number in evidence
+        ):
+            raise self.error(
+                f"expected evidence to be numbers of the {sentences} sentences, found {evidence!r}"
+            )
+        draft.fact(str(head), relation, str(tail), evidence)
+
+
+def _alike(name: str, found: str) -> bool:
+    """The makers' own names differ from the tokens in spacing, quotes and stray numbers; places are what counts."""
+    stated, plain = ("".join(filter(str.isalnum, each)).casefold() for each in (name, found))
+    return name == found or bool(found.strip() and (stated in plain or plain in stated))

@@ -1,0 +1,160 @@
+"""EoG's format, which ATLOP reads: a line a document, with its sentences and 17 columns for each pair.
+
+A line is the document's id, its sentences joined by `|` with tokens joined by spaces, and for each pair its label
+(`1:CID:2`, `1:NR:2` for none, or `not_include`), direction, CROSS or NON-CROSS, the places of the two nearest
+mentions, then for either entity its id, names, type, first tokens, tokens after it, and sentences. Tokens count
+through the document; `|` separates names and `:` places.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fedrel.data.annotations import Draft, agree
+from fedrel.data.documents import Document, Mention
+from fedrel.data.relations import RelationMap
+from fedrel.data.segmentation import Sentences, respecting, spans_of
+from fedrel.data.text import Span
+from fedrel.data.text_files import lines
+from fedrel.errors import UserError
+
+_COLUMNS = 17
+_LABEL = re.compile(r"([12]):([^:]+):([12])")
+_NONE = "NR"
+_LEFT_OUT = "not_include"
+_COUNTING = "tokens count from 0 through the whole document, as spaces and | separate them"
+
+
+def read(path: Path, *, relations: RelationMap | None = None) -> Iterator[Document]:
+    """The documents of a file, asked about the pairs that it lists; head is the first of a `1:CID:2`."""
+    for row in rows(path):
+        yield _document(row, relations)
+
+
+class Listed(NamedTuple):
+    """A pair as the file lists it: its label, its head's six columns and its tail's."""
+
+    label: str
+    head: tuple[str, ...]
+    tail: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line."""
+
+    file: Path
+    line: int
+    id: str
+    text: str
+    pairs: list[Listed]
+
+    def error(self, problem: str, remedy: str = "") -> UserError:
+        """What is wrong with this line."""
+        return UserError(problem, file=self.file, line=self.line, remedy=remedy)
+
+
+def rows(path: Path) -> Iterator[Row]:
+    """The lines of a file, cut into columns."""
+    for number, line in lines(path):
+        if not line.strip():
+            continue
+        identity, _, rest = line.partition("\t")
+        text, *columns = rest.split("\t")
+        if not text.strip("| "):
+            raise UserError(
+                f"document {identity} is empty",
+                file=path,
+                line=number,
+                remedy="remove the line, or give it a text",
+            )
+        if len(columns) % _COLUMNS:
+            problem = f"expected {_COLUMNS} columns a pair after id and text, found {len(columns)}"
+            raise UserError(problem, file=path, line=number, remedy="separate all columns by tabs")
+        listed = [columns[place : place + _COLUMNS] for place in range(0, len(columns), _COLUMNS)]
+        pairs = [Listed(pair[0], tuple(pair[5:11]), tuple(pair[11:17])) for pair in listed]
+        yield Row(path, number, identity, text, pairs)
+
+
+def left_out(path: Path) -> Iterator[tuple[str, str, str]]:
+    """The pairs that a file says `not_include` of, as ids of document, head and tail."""
+    for row in rows(path):
+        for pair in row.pairs:
+            if pair.label == _LEFT_OUT:
+                yield row.id, pair.head[0], pair.tail[0]
+
+
+def _document(row: Row, relations: RelationMap | None) -> Document:
+    draft = Draft()
+    text, sentences = spans_of([sentence.split(" ") for sentence in row.text.split("|")])
+    for entity in dict.fromkeys(entity for pair in row.pairs for entity in (pair.head, pair.tail)):
+        _add_entity(row, entity, text, sentences, draft)
+    asked: dict[tuple[str, str], bool] = {}
+    for pair in row.pairs:
+        head, relation, tail = _labelled(row, pair)
+        if relation is not None:
+            if relations is not None:
+                relations.check(relation, row.file, row.line)
+            draft.fact(head, relation, tail)
+        if head != tail:
+            asked[head, tail] = asked.get((head, tail), True) and pair.label == _LEFT_OUT
+    entities = draft.entities()
+    number = {entity.id: number for number, entity in enumerate(entities)}
+    order = sorted((number[head], number[tail], out) for (head, tail), out in asked.items())
+    table = np.array(order, np.int32).reshape(-1, 3)
+    return Document(
+        row.id,
+        text,
+        respecting(sentences, draft.spans, draft.handled),
+        entities,
+        table[:, :2],
+        table[:, 2].astype(np.bool_),
+        draft.facts(entities),
+        +draft.handled,
+    )
+
+
+def _labelled(row: Row, pair: Listed) -> tuple[str, str | None, str]:
+    head, tail = pair.head[0], pair.tail[0]
+    if pair.label == _LEFT_OUT:
+        return head, None, tail
+    label = _LABEL.fullmatch(pair.label)
+    if label is None or label[1] == label[3]:
+        raise row.error(f"expected a label as 1:CID:2, 1:{_NONE}:2 or {_LEFT_OUT}, found {pair.label!r}")
+    if label[1] == "2":
+        head, tail = tail, head
+    return head, None if label[2] == _NONE else label[2], tail
+
+
+def _add_entity(row: Row, entity: tuple[str, ...], text: str, sentences: Sentences, draft: Draft) -> None:
+    identity, names, kind, firsts, afters, _ = entity
+    tokens = [token for sentence in sentences for token in sentence]
+    if not names:
+        problem = f"a pair names the entity {identity!r}, which has no mention"
+        raise row.error(problem, "give the entity a mention, or remove the pair")
+    places = list(zip(firsts.split(":"), afters.split(":"), strict=False))
+    given = names.split("|")
+    if len(given) != len(places) or firsts.count(":") != afters.count(":"):
+        problem = f"the entity {identity!r} has {len(given)} names at {firsts!r} to {afters!r}"
+        raise row.error(problem, "give each mention a name, a first token and the token after it")
+    for name, (first, after) in zip(given, places, strict=True):
+        place = f"{name!r} of {identity} at tokens [{first}, {after})"
+        if not (first.isdecimal() and after.isdecimal() and int(first) < int(after) <= len(tokens)):
+            raise row.error(f"expected {place}, found {len(tokens)} tokens in all", _COUNTING)
+        whole = (tokens[int(first)][0], tokens[int(after) - 1][1])
+        start, end = _narrowed(name, text, whole)
+        if not agree(name, text[start:end], draft.handled):
+            raise row.error(f"expected {place}, found {text[slice(*whole)]!r}", _COUNTING)
+        draft.mention(identity, kind, Mention(name, start, end))
+
+
+def _narrowed(name: str, text: str, span: Span) -> Span:
+    """A name that is only part of its tokens, as `Ca` of `Ca2`, is at that part."""
+    start = text.find(name, *span)
+    return span if start < 0 else (start, start + len(name))

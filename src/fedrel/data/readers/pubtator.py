@@ -1,0 +1,175 @@
+"""PubTator: a title line, an abstract line, then mentions and relations, tab-separated (CDR, CHR, GDA, BioRED).
+
+A mention has id, start, end, text, type and knowledge base id (`-1`: it has none); a relation has id, type and
+two knowledge base ids, and whatever follows, as BioRED's novelty, is not read. Offsets count the characters of
+the title, one separator and the abstract.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedrel.data.annotations import Directions, Draft, PairTypes, agree
+from fedrel.data.documents import Document, Mention
+from fedrel.data.relations import RelationMap
+from fedrel.data.segmentation import segment
+from fedrel.data.text import Span
+from fedrel.data.text_files import lines
+from fedrel.errors import UserError
+
+_TEXT = re.compile(r"([^|\t]+)\|([ta])\|(.*)")
+_NO_ID = ("-1", "-", "")
+
+
+def read(
+    path: Path,
+    *,
+    relations: RelationMap | None = None,
+    pair_types: PairTypes | None = None,
+    directions: Directions = "both",
+    id_separator: str = "|",
+) -> Iterator[Document]:
+    """The documents of a file; `pair_types` and `directions` choose the pairs, as `pairs.candidates` says.
+
+    `id_separator` joins the ids of several entities that one mention names (`|` in CDR and GDA, `,` in BioRED).
+    Where it is empty an id is taken whole: CHR's `HMDB:1|CHEBI:2` are two names of one chemical.
+    """
+    options = _Options(path, relations, pair_types, directions, id_separator)
+    current: _Article | None = None
+    for number, line in lines(path):
+        if not line.strip():
+            continue
+        if opening := _TEXT.fullmatch(line):
+            identity, part, text = opening.groups()
+            if part == "t":
+                if current:
+                    yield current.document()
+                current = _Article(options, identity, number, text)
+            elif current is None or current.id != identity:
+                remedy = f"put the line {identity}|t|... right above it"
+                raise options.error(f"the abstract of {identity} comes before its title", number, remedy)
+            else:
+                current.add_abstract(text, number)
+            continue
+        identity, *columns = line.split("\t")
+        if current is None or current.id != identity:
+            among = f", among those of {current.id}" if current else ""
+            problem = f"an annotation of document {identity!r} before its title and abstract{among}"
+            remedy = f"put the lines {identity}|t|... and {identity}|a|... above it"
+            raise options.error(problem, number, remedy)
+        current.add(columns, number)
+    if current:
+        yield current.document()
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    file: Path
+    relations: RelationMap | None
+    pair_types: PairTypes | None
+    directions: Directions
+    id_separator: str
+
+    def error(self, problem: str, line: int, remedy: str = "") -> UserError:
+        return UserError(problem, file=self.file, line=line, remedy=remedy)
+
+
+@dataclass(slots=True)
+class _Article:
+    """The lines of one document, until they are complete."""
+
+    options: _Options
+    id: str
+    line: int
+    title: str
+    abstract: str | None = None
+    draft: Draft = field(default_factory=Draft)
+    mentions: list[tuple[int, Sequence[str]]] = field(default_factory=list)
+    relations: list[tuple[int, Sequence[str]]] = field(default_factory=list)
+
+    def add_abstract(self, text: str, line: int) -> None:
+        if self.abstract is not None or self.mentions or self.relations:
+            raise self.options.error(f"expected one abstract of {self.id}, right after its title", line)
+        self.abstract = text
+
+    def add(self, columns: Sequence[str], line: int) -> None:
+        """A line of annotation, without the document's id."""
+        if len(columns) >= 4 and columns[0].isdecimal() and columns[1].isdecimal():
+            self.mentions.append((line, columns))
+        elif len(columns) >= 3 and not columns[0].isdecimal():
+            self.relations.append((line, columns))
+        else:
+            problem = (
+                "expected a mention (id, start, end, text, type, knowledge base id) or a relation "
+                f"(id, type, two knowledge base ids), found {len(columns) + 1} columns"
+            )
+            raise self.options.error(problem, line, "separate the columns by tabs")
+
+    def document(self) -> Document:
+        """All that was said, put together and checked."""
+        text = self.title if self.abstract is None else f"{self.title} {self.abstract}"
+        if not text.strip():
+            raise self.options.error(
+                f"document {self.id} is empty", self.line, "remove it, or give it a text"
+            )
+        for line, columns in self.mentions:
+            self._add_mention(text, columns, line)
+        for line, columns in self.relations:
+            self._add_relation(columns, line)
+        parts: list[Span] = [(0, len(self.title)), (len(self.title), len(text))]
+        sentences = segment(text, parts, self.draft.spans, self.draft.handled)
+        return self.draft.document(
+            self.id, text, sentences, pair_types=self.options.pair_types, directions=self.options.directions
+        )
+
+    def _add_mention(self, text: str, columns: Sequence[str], line: int) -> None:
+        first, after, name, kind, *rest = columns
+        start, end = int(first), int(after)
+        if not agree(name, text[start:end], self.draft.handled):
+            raise self.options.error(*_misplaced(name, text, start, end, line))
+        identities = self._identities(rest[0] if rest else "")
+        for identity in identities:
+            self.draft.mention(identity, kind, Mention(name, start, end))
+        self.draft.handled["unlinked_mentions"] += not identities
+
+    def _identities(self, column: str) -> list[str]:
+        separator = self.options.id_separator
+        parts = column.split(separator) if separator else [column]
+        return [part.strip() for part in parts if part.strip() not in _NO_ID]
+
+    def _add_relation(self, columns: Sequence[str], line: int) -> None:
+        relation, head, tail = (column.strip() for column in columns[:3])
+        if self.options.relations is not None:
+            self.options.relations.check(relation, self.options.file, line)
+        for identity in (head, tail):
+            if not self.draft.knows(identity):
+                problem = (
+                    f"the relation {relation} names {identity!r}, which document {self.id} never mentions"
+                )
+                raise self.options.error(problem, line, self._remedy(identity))
+        self.draft.fact(head, relation, tail)
+
+    def _remedy(self, identity: str) -> str:
+        separator = self.options.id_separator
+        if separator and separator in identity:
+            return f"if {separator!r} joins several names of one entity, as in CHR, set id_separator to ''"
+        whole = (rest[0] for _, (_, _, _, _, *rest) in self.mentions if rest)
+        joined = next((column for column in whole if identity in re.split(r"[|,;]", column)), None)
+        if joined is not None:
+            return f"it is part of the id {joined!r}: set id_separator to what joins the ids there"
+        return "give the entity a mention, or remove the relation"
+
+
+def _misplaced(name: str, text: str, start: int, end: int, line: int) -> tuple[str, int, str]:
+    """A mention's name is not at its place: what is, and where the name would be."""
+    found = repr(text[start:end]) if start < len(text) else f"the end of a text of {len(text)} characters"
+    around = {text.find(name, start), text.rfind(name, 0, start + len(name))} - {-1}
+    if name.strip() and around:
+        nearest = min(around, key=lambda place: abs(place - start))
+        remedy = f"it stands at [{nearest}, {nearest + len(name)})"
+    else:
+        remedy = "offsets count characters from 0, over the title, one separator and the abstract"
+    return f"expected {name!r} at [{start}, {end}), found {found}", line, remedy

@@ -1,0 +1,82 @@
+"""`flwr-clientapp` as a site runs it: Flower's own program, but the only app it ever runs is the installed fedrel.
+
+Flower sends an app's code along with a run and would execute it at the site, where it could read the text and send
+it off, past every rule of `site.toml`. Here the code that came is neither unpacked nor imported. Flower starts its
+programs by name, so `site start` gives it a path that holds this one and, beside it, one for each other kind of
+task that Flower knows, which refuses. Nothing else is on that path: where these cannot be executed, nothing is.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from fedrel.errors import UserError
+
+CLIENT = "flwr-clientapp"
+STARTER = "flower-superexec"  # Flower's own, which starts the others
+REFUSED = ("flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation")
+NO_TASK = "a site of fedrel runs no such task"
+
+
+def main() -> None:
+    """Answer one message with fedrel's own app."""
+    runtime = import_module("flwr.supernode.runtime.run_clientapp")
+    for name, ours in {"install_from_fab": _unpack_nothing, "get_load_client_app_fn": _only_ours}.items():
+        if not callable(getattr(runtime, name, None)):
+            raise SystemExit(f"this version of Flower has no {name}: foreign code could not be kept out")
+        setattr(runtime, name, ours)
+    import_module("flwr.supernode.cli.flwr_clientapp").flwr_clientapp()
+
+
+def start_tasks() -> None:
+    """Flower's program that starts the others."""
+    import_module("flwr.supercore.cli").flower_superexec()
+
+
+def refuse() -> None:
+    """End at once: a site has no task of this kind."""
+    raise SystemExit(f"{Path(sys.argv[0]).name}: {NO_TASK}")
+
+
+def write_programs(folder: Path) -> None:
+    """Put these programs in a folder, to be all that is on a path, and see that they are found and run there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, call in {CLIENT: "main", STARTER: "start_tasks", **dict.fromkeys(REFUSED, "refuse")}.items():
+        program = folder / name
+        start = f'#!/bin/sh\n"exec" "{sys.executable}" "$0" "$@"'  # its second line says nothing to Python
+        line = f"from fedrel.deployment.client_guard import {call}"
+        program.write_text(f"{start}\n{line}\n\n{call}()\n", encoding="utf-8")
+        program.chmod(0o700)
+    try:
+        tried = subprocess.run(
+            [REFUSED[0]], env=os.environ | {"PATH": str(folder)}, capture_output=True, text=True, check=False
+        )
+        said = tried.stderr
+    except OSError as error:
+        said = str(error)
+    if NO_TASK not in said:
+        problem = (
+            f"the programs that keep foreign code out cannot be run: {said.strip() or 'nothing was said'}"
+        )
+        remedy = "keep the site's folder where programs may be executed, under a path without a colon"
+        raise UserError(problem, file=folder, remedy=remedy)
+
+
+def _unpack_nothing(*_: Any, **__: Any) -> None:
+    """In place of unpacking what came."""
+
+
+def _only_ours(*_: Any, **__: Any) -> Any:
+    """In place of importing what came."""
+
+    def load(*_: Any) -> Any:
+        from fedrel.deployment.client_app import app
+
+        return app
+
+    return load

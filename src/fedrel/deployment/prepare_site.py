@@ -1,0 +1,110 @@
+"""Preparing a site: its own files read, aligned and numbered by what was published, as columns on its own disk.
+
+The result is what a simulation's worker finds, for one site: the same numbers for relations, words and facts, the
+same order of sentences and bags. Nothing leaves the site here.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedrel.config.schema import Config, PCNNSection
+from fedrel.data.documents import DocumentCorpus
+from fedrel.data.sentences import TRAIN, Corpus
+from fedrel.data.splits import without_duplicates
+from fedrel.deployment.artefacts import Artefacts
+from fedrel.deployment.experiment import sends_triple_numbers
+from fedrel.deployment.folders import SiteFolder
+from fedrel.deployment.policy import NAME, SiteData, check_names, objections, read_policy
+from fedrel.deployment.remote import alone
+from fedrel.deployment.site_columns import Ints, Part, Progress, materials, published_triples, read_columns
+from fedrel.errors import UserError
+from fedrel.files import write_text
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What `fedrel site prepare` has to tell."""
+
+    held: int  # sentences, or documents, to train on
+    left_out: int  # for want of a number that all sites agree on
+    objections: list[str]  # what in site.toml speaks against the experiment
+
+
+def prepare_site(folder: SiteFolder, progress: Progress | None = None) -> Prepared:
+    """Read the site's files against the published artefacts and leave its materials in its folder."""
+    folder.check()
+    policy = read_policy(folder.path)
+    check_names(policy, folder.path)
+    artefacts = Artefacts(folder.artefacts)
+    artefacts.check()
+    config = _at_home(artefacts, policy.data)
+    own = Part(TRAIN, own_files(folder.path, policy.data), policy.data.format, policy.data.source_field)
+    folder.seal.unlink(missing_ok=True)
+    shutil.rmtree(folder.materials, ignore_errors=True)
+    text = read_columns([own], artefacts, folder.materials / "corpus", progress)
+    rows, left_out = trainable(text, artefacts)
+    if not len(rows):
+        problem = "nothing to train on was found in the site's files"
+        raise UserError(problem, file=folder.path / NAME, remedy="check data.files and data.format")
+    held = alone(rows, folder.number, folder.sites)
+    materials(text, held, artefacts, config, folder.materials, progress).save(folder.materials)
+    write_text(folder.path / "config.json", config.model_dump_json())
+    write_text(folder.seal, json.dumps(artefacts.fingerprints, indent=1))
+    return Prepared(len(rows), left_out, objections(policy.allow, config))
+
+
+def trainable(text: Corpus | DocumentCorpus, artefacts: Artefacts) -> tuple[Ints, int]:
+    """The rows to train on, once each, and how many are left out.
+
+    Where facts go by number, those are left out that the published knowledge base does not have.
+    """
+    rows = text.rows(TRAIN)
+    if isinstance(text, DocumentCorpus):
+        return rows, 0
+    found = without_duplicates(text, rows)
+    if not sends_triple_numbers(artefacts.config):
+        return found, 0
+    kept = found[text.triple[found] < len(published_triples(artefacts.knowledge_base))]
+    return kept, len(found) - len(kept)
+
+
+def own_files(folder: Path, data: SiteData) -> list[Path]:
+    """The files that site.toml names, each once, in order."""
+    found: dict[Path, None] = {}
+    for pattern in data.files:
+        path = folder / pattern
+        try:
+            patterned = [] if Path(pattern).is_absolute() else sorted(folder.glob(pattern))
+        except ValueError as error:
+            problem = f"data.files: {pattern!r} is no pattern: {error}"
+            raise UserError(
+                problem, file=folder / NAME, remedy="as in text/*.txt or text/**/*.txt"
+            ) from error
+        matches = [path] if path.exists() else patterned
+        if not matches:
+            problem = f"data.files: nothing is called {pattern!r}"
+            raise UserError(problem, file=folder / NAME, remedy="paths are relative to the site's folder")
+        found |= dict.fromkeys(matches)
+    if not found:
+        remedy = 'name the site\'s text, as files = ["text/*.txt"]'
+        raise UserError("data.files is empty", file=folder / NAME, remedy=remedy)
+    return list(found)
+
+
+def _at_home(artefacts: Artefacts, data: SiteData) -> Config:
+    """The published experiment with the site's own copy of the encoder, which must be the same one."""
+    config, section = artefacts.config, artefacts.config.extractor
+    if isinstance(section, PCNNSection) or artefacts.encoder is None:
+        return config
+    from fedrel.extractors.transformer.encoders import fingerprint
+
+    name = data.encoder or section.encoder
+    if fingerprint(name) != artefacts.encoder["sha256"]:
+        problem = f"encoder: {name!r} is not the encoder that was published (its fingerprint differs)"
+        remedy = f"name a copy of {artefacts.encoder['name']!r} in data.encoder of {NAME}"
+        raise UserError(problem, remedy=remedy)
+    return config.model_copy(update={"extractor": section.model_copy(update={"encoder": name})})

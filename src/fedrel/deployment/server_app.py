@@ -1,0 +1,58 @@
+"""The coordinator under Flower: a ServerApp that does what `fedrel run` does, with the sites behind a grid."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedrel.errors import UserError
+from fedrel.files import write_text
+
+app = ServerApp()
+_log = logging.getLogger(__name__)
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run what the request file asks for; how it ended is left beside it."""
+    request = Path(str(context.run_config["request"]))
+    try:
+        _run(grid, request)
+    except UserError as error:  # to be shown by whoever asked: Flower would add a trace
+        write_text(outcome(request), json.dumps({"problem": str(error)}))
+        return
+    except Exception as error:
+        write_text(
+            outcome(request), json.dumps({"problem": f"the run failed: {type(error).__name__}: {error}"})
+        )
+        raise
+    write_text(outcome(request), json.dumps({"problem": None}))
+
+
+def outcome(request: Path) -> Path:
+    """Where it is said how a request ended."""
+    return request.with_suffix(".outcome.json")
+
+
+def _run(grid: Grid, request: Path) -> None:
+    from fedrel.cli.progress import about_round
+    from fedrel.config.schema import Config
+    from fedrel.deployment.remote import Venue
+    from fedrel.runs.train import Watcher, run
+
+    asked = json.loads(request.read_text(encoding="utf-8"))
+    config = Config.model_validate(asked["config"])
+    venue = Venue(grid, Path(asked["coordinator"]))
+    names = venue.ready.materials.partition.names
+
+    def say(line: dict[str, Any]) -> None:
+        """A line for whoever follows the log."""
+        left_out = "".join(f"; {names[one['site']]} {one['reason']}" for one in line["refused"])
+        print(f"round {line['round']}: {about_round(line, config)}{left_out}", flush=True)
+
+    run(config, Path(asked["out"]), resume=asked["resume"], watcher=Watcher(round_done=say), venue=venue)

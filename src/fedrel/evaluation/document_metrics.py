@@ -1,0 +1,161 @@
+"""How good are the relations found in documents? Micro precision, recall and F1 over pairs, from plain arrays.
+
+A pair may have several relations. `guesses` and `facts` are [pairs, relations] truth values, one row for each pair
+that is evaluated (those that the hypernym filter leaves out are not); the column `na` is neither guess nor fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedrel.evaluation.fairness import AtSites, fairness
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Micro-averaged scores; one that has no meaning, as the precision of no guesses, is 0.0."""
+
+    correct: int
+    guesses: int
+    facts: int
+
+    @property
+    def precision(self) -> float:
+        """The share of the guesses that is right."""
+        return self.correct / max(self.guesses, 1)
+
+    @property
+    def recall(self) -> float:
+        """The share of the facts that was guessed."""
+        return self.correct / max(self.facts, 1)
+
+    @property
+    def f1(self) -> float:
+        """The harmonic mean of both."""
+        return harmonic(self.precision, self.recall)
+
+
+def micro(guesses: Bools, facts: Bools, *, within: Bools | None = None, na: int = 0) -> Scores:
+    """Scores over all (pair, relation), or over the pairs of which `within` [pairs] is true."""
+    guesses, facts = _checked(guesses, facts, na)
+    if within is not None:
+        guesses, facts = guesses[within], facts[within]
+    return Scores(
+        correct=int(np.count_nonzero(guesses & facts)),
+        guesses=int(np.count_nonzero(guesses)),
+        facts=int(np.count_nonzero(facts)),
+    )
+
+
+def ign_f1(guesses: Bools, facts: Bools, seen: Bools, *, na: int = 0) -> float:
+    """DocRED's Ign-F1: F1 in which a right guess that training gave away (`seen`) does not count for precision.
+
+    As in DocRED's own evaluation, such guesses leave both the right ones and all guesses, while recall stays what
+    it is: the facts behind them are still facts that were found.
+    """
+    scores = micro(guesses, facts, na=na)
+    known = micro(guesses & seen, facts, na=na).correct
+    precision = (scores.correct - known) / max(scores.guesses - known, 1)
+    return harmonic(precision, scores.recall)
+
+
+def metrics(
+    guesses: Bools, facts: Bools, *, intra: Bools | None = None, seen: Bools | None = None, na: int = 0
+) -> dict[str, float]:
+    """The numbers of the papers' tables, by the names that `result.json` uses.
+
+    `intra` [pairs] says which pairs some sentence mentions together: the F1 of these and that of the others, which
+    take more than one sentence, follow from it. `seen` [pairs, relations] says what training documents state, too.
+    """
+    scores = micro(guesses, facts, na=na)
+    found = {"precision": scores.precision, "recall": scores.recall, "f1": scores.f1}
+    if intra is not None:
+        together = np.asarray(intra, np.bool_)
+        found["intra_f1"] = micro(guesses, facts, within=together, na=na).f1
+        found["inter_f1"] = micro(guesses, facts, within=~together, na=na).f1
+    if seen is not None:
+        found["ign_f1"] = ign_f1(guesses, facts, seen, na=na)
+    return found
+
+
+def harmonic(precision: float, recall: float) -> float:
+    """F1 of a precision and a recall; 0.0 if both are."""
+    total = precision + recall
+    return 2 * precision * recall / total if total else 0.0
+
+
+def _checked(guesses: Bools, facts: Bools, na: int) -> tuple[Bools, Bools]:
+    guesses, facts = np.asarray(guesses, np.bool_), np.asarray(facts, np.bool_)
+    if guesses.shape != facts.shape or guesses.ndim != 2 or not 0 <= na < guesses.shape[1]:
+        problem = f"guesses and facts must be [pairs, relations] with a column {na}"
+        raise ValueError(f"{problem}; got shapes {guesses.shape} and {facts.shape}")
+    return np.delete(guesses, na, axis=1), np.delete(facts, na, axis=1)
+
+
+THRESHOLD = 0.5  # a relation is guessed if it is at least this likely
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Gold:
+    """What is known of `n` pairs, [n] or [n, relations], `NA` first."""
+
+    document: Ints  # the row of each pair's document in its corpus
+    facts: Bools
+    intra: Bools  # some sentence mentions both
+    seen: Bools  # training documents state it, too
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """Guesses about the same pairs."""
+
+    guesses: Bools
+    gold: Gold
+    relations: Sequence[str]
+
+    @staticmethod
+    def of(probabilities: NDArray[np.floating], gold: Gold, relations: Sequence[str]) -> Findings:
+        """All relations but `NA`, [n, relations - 1], that are likely enough."""
+        return Findings(np.pad(probabilities >= THRESHOLD, ((0, 0), (1, 0))), gold, relations)
+
+    def metrics(self) -> dict[str, float]:
+        """The numbers of the papers' tables."""
+        return metrics(self.guesses, self.gold.facts, intra=self.gold.intra, seen=self.gold.seen)
+
+    def per_class(self) -> list[dict[str, Any]]:
+        """A table row for each relation: its scores, and how many facts there are of it (`support`)."""
+        rows = []
+        for number, name in enumerate(self.relations[1:], 1):
+            own = [0, number]
+            scores = micro(self.guesses[:, own], self.gold.facts[:, own])
+            found = {"f1": scores.f1, "precision": scores.precision, "recall": scores.recall}
+            rows.append({"relation": name, **found, "support": scores.facts})
+        return rows
+
+    def within(self, documents: Ints) -> Findings:
+        """Those in some of the documents."""
+        own = np.isin(self.gold.document, documents)
+        gold = Gold(self.gold.document[own], self.gold.facts[own], self.gold.intra[own], self.gold.seen[own])
+        return Findings(self.guesses[own], gold, self.relations)
+
+    @staticmethod
+    def confusion() -> dict[str, Any]:
+        """A pair may have several relations, so none is taken for another: an empty matrix."""
+        return {"relations": [], "counts": []}
+
+    def at_sites(self, documents: Mapping[str, Ints], metric: str) -> AtSites:
+        """A metric at each site, on its share of the documents; None where they hold no fact to find."""
+        values: dict[str, float | None] = {}
+        for site, rows in documents.items():
+            own = self.within(rows)
+            values[site] = own.metrics()[metric] if own.gold.facts[:, 1:].any() else None
+        return AtSites(metric=metric, values=values, fairness=fairness(values))

@@ -1,0 +1,211 @@
+"""The document extractor: ATLOP (Zhou et al. 2021) with a sigmoid for each relation, as in FedLCC's Section 3.2.
+
+A mention is the last state of the `*` before it, an entity the log-sum-exp of its mentions. The context of a pair
+is made of what both its entities attend to. Entities and context meet in a grouped bilinear function, whose result
+says for each relation how likely the pair has it. `NA` is no class: a pair without a relation is negative for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from fedrel.errors import UserError
+from fedrel.extractors.base import Batch
+from fedrel.extractors.document.attention import Attending, attending
+from fedrel.extractors.document.context import GroupedBilinear, contexts, entities, frugal
+from fedrel.extractors.document.windows import DocumentBatch, Part, Task, merge, tasks
+from fedrel.extractors.dropout import DrawnDropout
+from fedrel.extractors.heads import Reading
+from fedrel.extractors.transformer.encoders import load_encoder, load_tokeniser
+from fedrel.extractors.transformer.padding import alike
+from fedrel.extractors.transformer.pretrained import Enter, Pretrained, linear
+from fedrel.extractors.transformer.word_vectors import FrozenWords, TrainedWords
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+    from fedrel.config.schema import DocumentSection
+
+
+FRUGAL_PIECES = 8192  # in a batch: above, training computes each window again instead of keeping it all
+
+
+def document_transformer(
+    section: DocumentSection, relations: int, generator: torch.Generator
+) -> DocumentTransformer:
+    """A new extractor over the encoder that a config names; what the encoder does not bring is drawn."""
+    tokeniser = load_tokeniser(section.encoder)
+    return DocumentTransformer(load_encoder(section.encoder), tokeniser, section, relations, generator)
+
+
+@dataclass(frozen=True, slots=True)
+class PairReading(Reading):
+    """What the extractor makes of `n` pairs in training; `labels` are [n, R - 1]."""
+
+    contexts: Tensor  # [n, d], Eq. 5
+
+
+class Read(NamedTuple):
+    """What the encoder makes of one document of `L` pieces and `E` entities."""
+
+    number: int  # in the batch
+    states: Tensor  # [L, d]
+    attention: Tensor  # [h, E, L], each entity's, the mean over its mentions
+
+
+class Pairs(NamedTuple):
+    """`P` pairs among the `E` entities of some documents."""
+
+    entities: Tensor  # [E, d], Eq. 2
+    contexts: Tensor  # [P, d], Eq. 5
+    head: Tensor  # [P], into `entities`
+    tail: Tensor  # [P]
+
+
+class DocumentTransformer(Pretrained):
+    """Documents to pairs, and those to relations. Trained is everything; with `frozen_layers`, all above them."""
+
+    encoder: Attending
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokeniser: PreTrainedTokenizerFast,
+        section: DocumentSection,
+        relations: int,
+        generator: torch.Generator,
+    ) -> None:
+        table = cast(nn.Embedding, model.get_input_embeddings()).weight.detach().clone()
+        encoder = attending(model, section.frozen_layers)
+        frozen = section.frozen_layers > 0
+        words = FrozenWords(table, [], train_markers=False) if frozen else TrainedWords(table)
+        super().__init__(tokeniser, words, encoder, keeps=frozen)
+        width, self.block_size, self.dropout = encoder.width, section.block_size, 0.0
+        if width % self.block_size:
+            problem = f"extractor.block_size is {self.block_size}, no divisor of the encoder's width, {width}"
+            raise UserError(problem, remedy="set it to 64, or to another divisor")
+        self.subject = linear(width, width, bias=False, generator=generator)  # W_s
+        self.object = linear(width, width, bias=False, generator=generator)  # W_o
+        self.context = linear(width, 2 * width, bias=False, generator=generator)  # W_c1 above W_c2
+        self.classifier = linear(width * self.block_size, relations - 1, bias=True, generator=generator)
+        self.eval()
+
+    def encode(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
+        """The vector of each pair, [P, 2 d]: z_s beside z_o of Eq. 6 and 7."""
+        return torch.cat(self.fuse(self.pairs(batch, self.documents(batch, generator))), 1)
+
+    def read(self, head: str, batch: Batch, generator: torch.Generator | None) -> PairReading:
+        """All pairs of a batch, each with its own labels: documents have no bags, whatever `head` is."""
+        pairs = self.pairs(batch, self.documents(batch, generator))
+        fused = self.fuse(pairs)
+        vectors, once = torch.cat(fused, 1), pairs.contexts.new_ones(len(batch.rows))
+        return PairReading(vectors, vectors, self.logits(*fused), batch.labels, once, pairs.contexts)
+
+    def probabilities(self, head: str, batch: Batch) -> Tensor:
+        """P(r | e_s, e_o) of every pair, [P, R - 1] (Eq. 10)."""
+        return self.logits(*self.fuse(self.pairs(batch, self.documents(batch)))).sigmoid()
+
+    def criterion(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Eq. 11: a pair's cross-entropies over the relations added up, the mean over pairs; of no pairs, 0."""
+        total = F.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
+        return total / max(len(labels), 1)
+
+    # From windows to relations, step by step.
+
+    def documents(self, batch: Batch, generator: torch.Generator | None = None) -> list[Read]:
+        """What the encoder makes of each document that has pairs; a generator means training, with dropout."""
+        assert isinstance(batch, DocumentBatch)
+        if self.training != (generator is not None):
+            self.train(generator is not None)
+        wanted = dict(tasks(batch))
+        parts = self._parts(batch, [task for some in wanted.values() for task in some], generator)
+        found = []
+        for document, some in wanted.items():
+            share = _shares(batch, document).to(self.classifier.weight)
+            own = [parts[task.number] for task in some]
+            found.append(Read(document, *merge(own, share, batch.lengths[document])))
+        return found
+
+    def pairs(self, batch: Batch, documents: Sequence[Read]) -> Pairs:
+        """The pairs of documents, all heads and tails in one list of entities."""
+        assert isinstance(batch, DocumentBatch)
+        nothing = self.classifier.weight.new_zeros((0, self.encoder.width))
+        vectors, context, ends, before = [nothing], [nothing], [batch.head.new_zeros((2, 0))], 0
+        bounds = batch.bags.tolist()
+        for number, states, attention in documents:
+            first, after = batch.entities[number], batch.entities[number + 1]
+            mentions = slice(batch.mentions[number], batch.mentions[number + 1])
+            asked = slice(bounds[number], bounds[number + 1])
+            pair = torch.stack([batch.head[asked], batch.tail[asked]]) - first
+            vectors.append(
+                entities(states[batch.place[mentions]], batch.entity[mentions] - first, after - first)
+            )
+            context.append(contexts(attention, states, *pair))
+            ends.append(pair + before)
+            before += after - first
+        return Pairs(torch.cat(vectors), torch.cat(context), *torch.cat(ends, 1))
+
+    def fuse(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+        """Eq. 6 and 7: z_s and z_o of each pair, [P, d] each."""
+        of_subject, of_object = self.context(pairs.contexts).chunk(2, 1)
+        subject = self.subject(pairs.entities)[pairs.head] + of_subject
+        object_ = self.object(pairs.entities)[pairs.tail] + of_object
+        return subject.tanh(), object_.tanh()
+
+    def logits(self, subject: Tensor, object_: Tensor) -> Tensor:
+        """Eq. 8 to 10 before the sigmoid, [P, R - 1]."""
+        weight, bias = self.classifier.weight, self.classifier.bias
+        products: Tensor = GroupedBilinear.apply(subject, object_, weight, self.block_size)  # type: ignore[no-untyped-call]
+        return products + bias
+
+    def _parts(
+        self, batch: DocumentBatch, wanted: Sequence[Task], generator: torch.Generator | None
+    ) -> dict[int, Part]:
+        """What the encoder makes of windows, by their numbers."""
+        enter = self._enter(batch)
+        many = sum(task.length for task in wanted) > FRUGAL_PIECES
+        found = {}
+        for places in alike([task.length for task in wanted]):
+            group = [wanted[place] for place in places]
+            run = partial(self._pass, batch, group, enter, _seed(generator))
+            states, attention = frugal(run) if many else run()
+            for place, task in enumerate(group):
+                own = attention[place, :, : len(task.mentions), : task.length]
+                found[task.number] = Part(task, states[place, : task.length], own)
+        return found
+
+    def _pass(
+        self, batch: DocumentBatch, group: Sequence[Task], enter: Enter, seed: int | None
+    ) -> tuple[Tensor, Tensor]:
+        """Windows of like length side by side; the seed decides the dropout, each time anew."""
+        device = batch.words.device
+        numbers = [task.number for task in group]
+        first, lengths = batch.starts[numbers], batch.starts.diff()[numbers]
+        column = torch.arange(max(task.length for task in group), device=device)
+        real = column < lengths[:, None]
+        where = nn.utils.rnn.pad_sequence([task.where for task in group], batch_first=True)
+        with nullcontext() if seed is None else DrawnDropout(torch.Generator(device).manual_seed(seed)):
+            states = enter(numbers, first[:, None] + column * real)
+            return self.encoder.attend(states, None if real.all() else real, where)
+
+
+def _shares(batch: DocumentBatch, document: int) -> Tensor:
+    """Each mention's share in each entity of a document, [E, M]: an entity is the mean of its mentions."""
+    first, after = batch.entities[document], batch.entities[document + 1]
+    entity = batch.entity[batch.mentions[document] : batch.mentions[document + 1]] - first
+    mentions = F.one_hot(entity, after - first).T
+    return mentions / mentions.sum(1, keepdim=True)
+
+
+def _seed(generator: torch.Generator | None) -> int | None:
+    if generator is None:
+        return None
+    return int(torch.randint(1 << 62, (), generator=generator, device=generator.device))

@@ -1,0 +1,228 @@
+"""Bag heads: how the sentences of a bag become one training signal and one prediction.
+
+A head is a pair of functions of any extractor that has `encode` and a linear `classifier`: what a batch of
+labelled bags gives to learn from, and the probability of every relation for each bag. In the equations x_i is
+the vector of a bag's sentence i, W (rows w_r) and d are the classifier's, and every softmax over i stays in its
+bag. Dropout acts on the vector that enters the classifier, in training only.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedrel.extractors.base import Batch, Extractor
+from fedrel.extractors.dropout import drop_units
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a head makes of a batch in training: `n` vectors with a label each, and their logits."""
+
+    vectors: Tensor  # [n, d]
+    entering: Tensor  # [n, d], the same after dropout: what the classifier reads
+    logits: Tensor  # [n, R]
+    labels: Tensor  # [n]
+    weights: Tensor  # [S], how much each sentence is trained on, without gradient
+
+
+class BagHead(ABC):
+    """One way to train on bags whose label some sentences do not express, and to read a bag at test time."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def read(self, extractor: Extractor, batch: Batch, generator: torch.Generator | None) -> Reading:
+        """What to learn from; a generator draws the dropout, without one there is none."""
+
+    @abstractmethod
+    def probabilities(self, extractor: Extractor, batch: Batch) -> Tensor:
+        """p(r | bag), [B, R]."""
+
+
+class _Mean:
+    """What NONE and AVE do at test: the mean of a bag's vectors, classified."""
+
+    def probabilities(self, extractor: Extractor, batch: Batch) -> Tensor:
+        """softmax(W mean_i(x_i) + d)."""
+        probabilities: Tensor = extractor.classifier(_bag_means(extractor.encode(batch), batch)).softmax(1)
+        return probabilities
+
+
+class NoDenoising(_Mean, BagHead):
+    """NONE: every sentence keeps its bag's label."""
+
+    name = "none"
+
+    def read(self, extractor: Extractor, batch: Batch, generator: torch.Generator | None) -> Reading:
+        """p(label | sentence) of every sentence."""
+        vectors = extractor.encode(batch, generator)
+        labels = batch.labels[bag_of_sentence(batch)]
+        return _classified(extractor, vectors, labels, vectors.new_ones(len(vectors)), generator)
+
+
+class Best(BagHead):
+    """ONE (Zeng 2015): the sentence of the bag that the current model finds likeliest for the label."""
+
+    name = "one"
+
+    def read(self, extractor: Extractor, batch: Batch, generator: torch.Generator | None) -> Reading:
+        """p(label | sentence j), j = argmax_i p(label | sentence i) without dropout."""
+        chosen = self._choose(extractor, batch)
+        vectors = extractor.encode(batch.take(chosen), generator)
+        weights = vectors.new_zeros(len(batch.head))
+        weights[chosen] = 1
+        return _classified(extractor, vectors, batch.labels, weights, generator)
+
+    def probabilities(self, extractor: Extractor, batch: Batch) -> Tensor:
+        """max_i p(r | sentence i): each relation by the sentence that states it best."""
+        scores = sentence_probabilities(extractor, batch)
+        best = scores.new_zeros((len(batch.labels), scores.shape[1]))
+        return best.scatter_reduce_(0, bag_of_sentence(batch)[:, None].expand_as(scores), scores, "amax")
+
+    @staticmethod
+    @torch.no_grad()
+    def _choose(extractor: Extractor, batch: Batch) -> Tensor:
+        """The chosen sentence of each bag, [B]; only bags of several sentences need scoring."""
+        chosen = batch.bags[:-1].clone()
+        sizes = batch.bags.diff()
+        several = sizes > 1
+        if not several.any():
+            return chosen
+        bag = bag_of_sentence(batch)
+        sentences = several[bag].nonzero().squeeze(1)
+        bag = bag[sentences]
+        scores = sentence_probabilities(extractor, batch.take(sentences))
+        score = scores.gather(1, batch.labels[bag][:, None]).squeeze(1)
+        # The first of the largest in each bag: sort by bag, then falling score, and take each bag's first.
+        order = torch.sort(score, descending=True, stable=True).indices
+        order = order[torch.sort(bag[order], stable=True).indices]
+        sizes = sizes[several]
+        chosen[several] = sentences[order[sizes.cumsum(0) - sizes]]
+        return chosen
+
+
+class Average(_Mean, BagHead):
+    """AVE: the mean of the sentences' vectors."""
+
+    name = "ave"
+
+    def read(self, extractor: Extractor, batch: Batch, generator: torch.Generator | None) -> Reading:
+        """p(label | mean_i(x_i))."""
+        vectors = _bag_means(extractor.encode(batch, generator), batch)
+        weights = 1 / batch.bags.diff().to(vectors.dtype)[bag_of_sentence(batch)]
+        return _classified(extractor, vectors, batch.labels, weights, generator)
+
+
+class Attention(BagHead):
+    """ATT (Lin 2016): attention in the bag, whose query is a relation's row of the classifier."""
+
+    name = "att"
+
+    def read(self, extractor: Extractor, batch: Batch, generator: torch.Generator | None) -> Reading:
+        """p(label | sum_i a_i x_i), a = softmax_i(x_i . w_label)."""
+        vectors, bag = extractor.encode(batch, generator), bag_of_sentence(batch)
+        query = extractor.classifier.weight[batch.labels[bag]]
+        attention = _softmax_in_bags((vectors * query).sum(1, keepdim=True), bag, len(batch.labels))
+        pooled = _sum_in_bags(attention * vectors, bag, len(batch.labels))
+        return _classified(extractor, pooled, batch.labels, attention.detach().squeeze(1), generator)
+
+    def probabilities(self, extractor: Extractor, batch: Batch) -> Tensor:
+        """Each relation by its own query: p_r = softmax(W b_r + d)[r], b_r = sum_i a_ir x_i.
+
+        W b_r = sum_i a_ir (W x_i), so no b_r is ever formed.
+        """
+        scores, attention, bag = _attend(extractor, batch)
+        relations = scores.shape[1]
+        products = (attention[:, :, None] * scores[:, None, :]).view(len(scores), -1)
+        logits = _sum_in_bags(products, bag, len(batch.labels)).view(-1, relations, relations)
+        return _plus_bias(extractor, logits).softmax(2).diagonal(dim1=1, dim2=2)
+
+
+class RelationAwareAttention(BagHead):
+    """ATT_RA (Ye & Ling 2019, within the bag): one bag vector per relation, and the loss uses them all.
+
+    o_r = w_r . b_r + d_r with b_r = sum_i a_ir x_i and a_ir = softmax_i(x_i . w_r). One dropout mask serves
+    all vectors of a bag, so that o_r = sum_i a_ir (w_r . masked x_i) + d_r and no b_r is ever formed.
+    """
+
+    name = "att_ra"
+
+    def read(self, extractor: Extractor, batch: Batch, generator: torch.Generator | None) -> Reading:
+        """softmax(o)[label]; the vector is the label's own, b_label."""
+        vectors, bag, bags = extractor.encode(batch, generator), bag_of_sentence(batch), len(batch.labels)
+        scores = vectors @ extractor.classifier.weight.T
+        attention = _softmax_in_bags(scores, bag, bags)
+        mask = drop_units(vectors.new_ones((bags, vectors.shape[1])), extractor.dropout, generator)
+        entering = (vectors * mask[bag]) @ extractor.classifier.weight.T if generator is not None else scores
+        logits = _plus_bias(extractor, _sum_in_bags(attention * entering, bag, bags))
+        weights = attention.gather(1, batch.labels[bag][:, None])
+        pooled = _sum_in_bags(weights * vectors, bag, bags)
+        return Reading(pooled, pooled * mask, logits, batch.labels, weights.detach().squeeze(1))
+
+    def probabilities(self, extractor: Extractor, batch: Batch) -> Tensor:
+        """softmax(o)."""
+        scores, attention, bag = _attend(extractor, batch)
+        return _plus_bias(extractor, _sum_in_bags(attention * scores, bag, len(batch.labels))).softmax(1)
+
+
+HEADS: dict[str, BagHead] = {
+    head.name: head for head in (NoDenoising(), Best(), Average(), Attention(), RelationAwareAttention())
+}
+
+
+def sentence_probabilities(extractor: Extractor, batch: Batch) -> Tensor:
+    """p(r | sentence), [S, R] (Lazy MIL, Eq. 1): each sentence on its own, whatever its bag."""
+    probabilities: Tensor = extractor.classifier(extractor.encode(batch)).softmax(1)
+    return probabilities
+
+
+def bag_of_sentence(batch: Batch) -> Tensor:
+    """The bag each sentence is in, [S]."""
+    bags = torch.arange(len(batch.labels), device=batch.bags.device)
+    return torch.repeat_interleave(bags, batch.bags.diff(), output_size=len(batch.head))
+
+
+def _classified(
+    extractor: Extractor,
+    vectors: Tensor,
+    labels: Tensor,
+    weights: Tensor,
+    generator: torch.Generator | None,
+) -> Reading:
+    entering = drop_units(vectors, extractor.dropout, generator)
+    return Reading(vectors, entering, extractor.classifier(entering), labels, weights)
+
+
+def _attend(extractor: Extractor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """Every sentence's x . w_r and its attention for every relation, both [S, R]; and its bag."""
+    bag = bag_of_sentence(batch)
+    scores = extractor.encode(batch) @ extractor.classifier.weight.T
+    return scores, _softmax_in_bags(scores, bag, len(batch.labels)), bag
+
+
+def _softmax_in_bags(scores: Tensor, bag: Tensor, bags: int) -> Tensor:
+    """The softmax over each bag's sentences, column by column, [S, n]."""
+    with torch.no_grad():  # subtracting any constant leaves a softmax and its gradient as they are
+        largest = scores.new_full((bags, scores.shape[1]), -torch.inf)
+        largest.scatter_reduce_(0, bag[:, None].expand_as(scores), scores, "amax")
+    raised = (scores - largest[bag]).exp()
+    return raised / _sum_in_bags(raised, bag, bags)[bag]
+
+
+def _sum_in_bags(values: Tensor, bag: Tensor, bags: int) -> Tensor:
+    return values.new_zeros((bags, values.shape[1])).index_add(0, bag, values)
+
+
+def _bag_means(vectors: Tensor, batch: Batch) -> Tensor:
+    sums = _sum_in_bags(vectors, bag_of_sentence(batch), len(batch.labels))
+    return sums / batch.bags.diff().to(vectors.dtype)[:, None]
+
+
+def _plus_bias(extractor: Extractor, logits: Tensor) -> Tensor:
+    bias = extractor.classifier.bias
+    return logits if bias is None else logits + bias

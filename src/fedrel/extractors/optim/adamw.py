@@ -1,0 +1,153 @@
+"""AdamW (Loshchilov & Hutter 2019), at the cost of the weights that training has reached.
+
+A row of a word table that no gradient has reached yet has moments of zero, so all that AdamW does to it is
+decay: the same factor for all such rows, which `RowEmbedding` keeps as one number. Moments are kept for the rows
+reached since the optimiser was made, which is once a round and site, and those are moved in every step, as AdamW
+does whether or not a batch has them. The result is that of AdamW on the whole table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedrel.extractors.base import Extractor
+from fedrel.extractors.optim.correction import Correction
+from fedrel.extractors.optim.sgd import constants
+from fedrel.extractors.row_tables import GAP, RowEmbedding
+from fedrel.tensors.weights import Rows
+
+BETAS = (0.9, 0.999)
+EPSILON = 1e-8
+
+
+class AdamW:
+    """AdamW with the usual moments for every weight, word tables by rows.
+
+    A correction is added to the gradients. Its pull reaches the rows of a table that a gradient or a force has
+    reached; others only decay, and that is not to be undone.
+    """
+
+    def __init__(
+        self, extractor: Extractor, lr: float, weight_decay: float = 0.0, correction: Correction | None = None
+    ) -> None:
+        correction = correction or Correction()
+        assert not correction.common, "a force on all rows would move all rows"
+        dense = {name: weight for name, weight in extractor.named_parameters() if weight.requires_grad}
+        self.weight_decay, self._pull = weight_decay, correction.pull
+        self._dense: list[Tensor] = list(dense.values())
+        self._forces = constants(Correction(own=correction.own), dense)
+        self._starts = [weight.detach().clone() for weight in self._dense] if correction.pull else []
+        self._inner = torch.optim.AdamW(
+            dense.values(), lr=lr, betas=BETAS, eps=EPSILON, weight_decay=weight_decay, fused=True
+        )
+        self._tables = [
+            _Table(module, correction.pull, correction.own.get(f"{name}.weight"))
+            for name, module in extractor.named_modules()
+            if isinstance(module, RowEmbedding)
+        ]
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the next step."""
+        return float(self._inner.param_groups[0]["lr"])
+
+    @lr.setter
+    def lr(self, rate: float) -> None:
+        self._inner.param_groups[0]["lr"] = rate
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Go down the gradients of the last backward pass, and clear them."""
+        if self._pull:  # exactly zero at the start: AdamW makes a full step of whatever is not
+            start = zip(self._dense, self._starts, strict=True)
+            self._add(self._pull * (weight - begun) for weight, begun in start)
+        if self._forces:
+            self._add(self._forces)
+        self._inner.step()
+        torch.autograd.graph.increment_version(self._dense)  # a fused step does not tell of it
+        for table in self._tables:
+            table.step(self.lr, self.weight_decay)
+        self.zero_grad()
+
+    def zero_grad(self) -> None:
+        """Drop gradients without using them; a forward pass that waits for its backward pass still counts."""
+        for weight in self._dense:
+            weight.grad = None
+        for table in self._tables:
+            table.rows.zero_grad()
+
+    def _add(self, parts: Iterable[Tensor]) -> None:
+        for weight, part in zip(self._dense, parts, strict=True):
+            weight.grad = part if weight.grad is None else weight.grad.add_(part)
+
+
+def row_gradient(table: RowEmbedding) -> tuple[Tensor, Tensor]:
+    """The rows with a gradient since the last step, each once, and their gradients; the gap's is zero."""
+    found = [(rows, values.grad) for rows, values in table._pending if values.grad is not None]
+    if not found:
+        return table.weight.new_empty(0, dtype=torch.int64), table.weight.new_empty(0, table.weight.shape[1])
+    if len(found) == 1:
+        rows, gradient = found[0]
+    else:
+        rows, place = torch.unique(torch.cat([rows for rows, _ in found]), return_inverse=True)
+        gradient = table.weight.new_zeros(len(rows), table.weight.shape[1])
+        gradient.index_add_(0, place, torch.cat([part for _, part in found]))
+    gradient[rows == GAP] = 0
+    return rows, gradient
+
+
+class _Table:
+    """The moments of a table's reached rows."""
+
+    def __init__(self, rows: RowEmbedding, pull: float, own: object) -> None:
+        self.rows, self._pull, self._steps = rows, pull, 0
+        weight = rows.weight
+        self._slot = torch.full(
+            (len(weight),), -1, device=weight.device
+        )  # of each row; -1 until it is reached
+        self._reached = self._slot[:0]
+        self._start = self._mean = self._square = weight.detach()[:0]
+        self._own: tuple[Tensor, Tensor] | None = None
+        if own is not None:
+            assert isinstance(own, Rows), "a table of rows"
+            index = torch.from_numpy(own.index.astype(np.int64)).to(weight.device)
+            self._own = index, torch.from_numpy(own.values).to(weight)
+            self._reach(index)
+
+    def step(self, rate: float, decay: float) -> None:
+        """One step of all reached rows, and the decay of all others."""
+        self._steps += 1
+        rows, some = row_gradient(self.rows)
+        self._reach(rows)
+        gradient = torch.zeros_like(self._mean).index_copy_(0, self._slot[rows], some)
+        if self._pull:
+            gradient.add_(self.rows.at(self._reached) - self._start, alpha=self._pull)
+        if self._own is not None:
+            gradient.index_add_(0, self._slot[self._own[0]], self._own[1])
+        first, second = BETAS
+        self._mean.lerp_(gradient, 1 - first)
+        self._square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
+        spread = (self._square / (1 - second**self._steps)).sqrt_().add_(EPSILON)
+        direction = torch.div(self._mean, spread, out=spread).div_(1 - first**self._steps)
+        # A table goes down whatever its pending rows have for a gradient.
+        carrier = torch.empty_like(direction)
+        carrier.grad = direction
+        self.rows._pending = [(self._reached, carrier)]
+        self.rows.descend(rate, decay)
+
+    def _reach(self, rows: Tensor) -> None:
+        """Make room for rows that are new; their moments are zero."""
+        new = rows[self._slot[rows] < 0]
+        if not len(new):
+            return
+        known = len(self._reached)
+        self._slot[new] = torch.arange(known, known + len(new), device=new.device)
+        self._reached = torch.cat([self._reached, new])
+        nothing = self._mean.new_zeros(len(new), self._mean.shape[1])
+        self._mean, self._square = torch.cat([self._mean, nothing]), torch.cat([self._square, nothing])
+        if self._pull:
+            self._start = torch.cat([self._start, self.rows.at(new)])

@@ -1,0 +1,97 @@
+"""The optimiser of a site's local training, as the config asks for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch.nn.utils import get_total_norm
+
+from fedrel.extractors.optim.adamw import AdamW, row_gradient
+from fedrel.extractors.optim.sgd import SGD
+from fedrel.extractors.row_tables import RowEmbedding
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedrel.config.schema import Training
+    from fedrel.extractors.base import Extractor
+    from fedrel.extractors.optim.correction import Correction
+
+
+class Optimiser(Protocol):
+    """Goes down gradients."""
+
+    lr: float
+
+    def step(self) -> None:
+        """Go down the gradients of the last backward pass, and clear them."""
+
+    def zero_grad(self) -> None:
+        """Drop gradients without using them."""
+
+
+def optimiser(
+    extractor: Extractor, training: Training, round_: int, steps: int, correction: Correction | None = None
+) -> Optimiser:
+    """An optimiser for one round of `steps` local steps, whose gradients get `correction` added."""
+    rate, decay = training.learning_rate_in(round_), training.weight_decay
+    sgd = training.optimiser == "sgd"
+    if training.clip is None and not training.warmup:
+        plain: type[SGD] | type[AdamW] = SGD if sgd else AdamW
+        return plain(extractor, rate, decay, correction)
+    guided: type[_GuidedSGD] | type[_GuidedAdamW] = _GuidedSGD if sgd else _GuidedAdamW
+    made = guided(extractor, rate, decay, correction)
+    made.guide = Guide(extractor, rate, round(training.warmup * steps), training.clip)
+    return made
+
+
+class Guide:
+    """What happens before each step: the gradient is clipped, the learning rate rises.
+
+    The largest norm is that of the batch's gradient over all weights, word tables' rows included, before decay and
+    corrections. Over the first `warmup` steps the learning rate grows linearly, up to `rate` in the last of them.
+    """
+
+    def __init__(self, extractor: Extractor, rate: float, warmup: int, clip: float | None) -> None:
+        self._rate, self._warmup, self._clip, self._steps = rate, warmup, clip, 0
+        self._dense = [weight for weight in extractor.parameters() if weight.requires_grad]
+        self._tables = [module for module in extractor.modules() if isinstance(module, RowEmbedding)]
+
+    def rate(self) -> float:
+        """The learning rate of the next step."""
+        self._steps += 1
+        return self._rate * min(1.0, self._steps / self._warmup) if self._warmup else self._rate
+
+    @torch.no_grad()
+    def clip(self) -> None:
+        """Scale the gradient down to the largest norm allowed."""
+        if self._clip is None:
+            return
+        dense = [weight.grad for weight in self._dense if weight.grad is not None]
+        norm = get_total_norm([*dense, *(row_gradient(table)[1] for table in self._tables)])
+        if norm > self._clip:
+            gradients: list[Tensor] = dense
+            for table in self._tables:
+                gradients += [values.grad for _, values in table._pending if values.grad is not None]
+            torch._foreach_mul_(gradients, self._clip / float(norm))
+
+
+class _GuidedSGD(SGD):
+    guide: Guide
+
+    def step(self) -> None:
+        """A step of SGD as guided."""
+        self.lr = self.guide.rate()
+        self.guide.clip()
+        super().step()
+
+
+class _GuidedAdamW(AdamW):
+    guide: Guide
+
+    def step(self) -> None:
+        """A step of AdamW as guided."""
+        self.lr = self.guide.rate()
+        self.guide.clip()
+        super().step()

@@ -1,0 +1,1 @@
+"""fedrel.extractors.pcnn."""

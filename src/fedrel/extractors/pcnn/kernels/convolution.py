@@ -1,0 +1,184 @@
+"""Words and distances times the filters: each distinct one once, whatever the number of its tokens.
+
+A word adds the same numbers to the convolution wherever it stands, and so do the distances in a token's window,
+which its own distance tells. What they add are the lines that `pooling` sums up.
+
+Filters may be worked on in parts, one after another, so that the lines of a part stay in the cache. A part is as
+many filters as a line is long, and named by its first one, `begin`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fedrel.extractors.pcnn.kernels.memory import Lines, Panels, Places, Shape, Text
+from fedrel.extractors.pcnn.kernels.simd import COLUMNS, Floats, Ints, Matrix, multiply, raise_to_sums
+from fedrel.tensors.compiling import inner
+
+
+class Needed(NamedTuple):
+    """Which lines of distances some sentences need: so many at ends, and from one distance to another."""
+
+    ends: int
+    first_head: int
+    last_head: int
+    first_tail: int
+    last_tail: int
+
+
+@inner
+def pack(filters: Floats, step: int, bias: Floats, part: int, panels: Panels, shape: Shape) -> None:
+    """Turn filters [filters, window * step] into panels for parts of so many filters."""
+    depth = 2 * shape.window * shape.position
+    for slot in range(shape.slots):
+        panels.bias[slot] = bias[slot] if slot < shape.filters else 0
+    for panel in range(shape.window * shape.slots // COLUMNS):
+        offset = panel * COLUMNS // part % shape.window
+        first = panel * COLUMNS // (part * shape.window) * part + panel * COLUMNS % part
+        words = panels.words[panel * shape.word : (panel + 1) * shape.word]
+        to_head = panels.distances[first // COLUMNS * depth + offset * shape.position :]
+        to_tail = to_head[shape.window * shape.position :]
+        for slot in range(COLUMNS):
+            real = first + slot < shape.filters
+            one = filters[first + slot if real else 0, offset * step : (offset + 1) * step]
+            for k in range(shape.word):
+                words[k, slot] = one[k] if real else 0
+            for k in range(shape.position):
+                to_head[k, slot] = one[shape.word + k] if real else 0
+                to_tail[k, slot] = one[shape.word + shape.position + k] if real else 0
+
+
+@inner
+def stretch(vectors: Floats, stretched: Floats, shape: Shape) -> None:
+    """Repeat the outermost of the distances' vectors [2 * reach + 1, position], as `Places` has them."""
+    before = 2 * (shape.window // 2)
+    for row in range(2 * (shape.reach + before) + 1):
+        there = min(max(row - before, 0), 2 * shape.reach)
+        for k in range(shape.position):
+            stretched[row, k] = vectors[there, k]
+
+
+@inner
+def project_words(
+    vectors: Floats, count: int, panels: Panels, begin: int, lines: Lines, shape: Shape
+) -> None:
+    """The lines of so many words from their vectors [count, pitch]."""
+    part = lines.numbers.shape[1]
+    row = shape.window * part
+    right = Matrix(panels.words, begin * shape.window * shape.word, COLUMNS, shape.word * COLUMNS)
+    result = Matrix(lines.numbers, lines.words * part, row, 1)
+    multiply(Matrix(vectors, 0, shape.pitch, 1), right, result, count, row, shape.word, 1.0, 0.0)
+
+
+@inner
+def project_distances(
+    needed: Needed, places: Places, panels: Panels, begin: int, lines: Lines, shape: Shape
+) -> None:
+    """The lines of the distances to head and tail that are needed."""
+    part, depth = lines.numbers.shape[1], shape.window * shape.position
+    left = Matrix(places.head, needed.first_head * shape.position, shape.position, 1)
+    right = Matrix(panels.distances, begin * 2 * depth, COLUMNS, 2 * depth * COLUMNS)
+    result = Matrix(lines.numbers, (lines.head + needed.first_head) * part, part, 1)
+    multiply(left, right, result, needed.last_head + 1 - needed.first_head, part, depth, 1.0, 0.0)
+
+    first, count = lines.tail + needed.first_tail, needed.last_tail + 1 - needed.first_tail
+    _lay_bias(panels.bias, begin, lines.numbers, first, first + count)
+    left = Matrix(places.tail, needed.first_tail * shape.position, shape.position, 1)
+    right = Matrix(panels.distances, begin * 2 * depth + depth * COLUMNS, COLUMNS, 2 * depth * COLUMNS)
+    multiply(left, right, Matrix(lines.numbers, first * part, part, 1), count, part, depth, 1.0, 1.0)
+
+
+@inner
+def project_ends(count: int, places: Places, panels: Panels, begin: int, lines: Lines, shape: Shape) -> None:
+    """The lines of so many tokens at sentences' ends."""
+    part, depth = lines.numbers.shape[1], 2 * shape.window * shape.position
+    _lay_bias(panels.bias, begin, lines.numbers, lines.ends, lines.ends + count)
+    right = Matrix(panels.distances, begin * depth, COLUMNS, depth * COLUMNS)
+    result = Matrix(lines.numbers, lines.ends * part, part, 1)
+    multiply(Matrix(places.ends, 0, depth, 1), right, result, count, part, depth, 1.0, 1.0)
+
+
+@inner
+def _lay_bias(bias: Floats, begin: int, numbers: Floats, first: int, last: int) -> None:
+    for line in range(first, last):
+        for slot in range(numbers.shape[1]):
+            numbers[line, slot] = bias[begin + slot]
+
+
+@inner
+def convolve_and_pool(
+    text: Text, vectors: Floats, words: int, panels: Panels, lines: Lines, places: Places,
+    best: Floats, where: Floats, shape: Shape,
+) -> None:  # fmt: skip
+    """Project so many words and the distances that are needed, then `pool`: all parts, all sentences."""
+    needed = find(text, lines, places, shape)
+    for begin in range(0, shape.slots, lines.numbers.shape[1]):
+        project_distances(needed, places, panels, begin, lines, shape)
+        project_ends(needed.ends, places, panels, begin, lines, shape)
+        project_words(vectors, words, panels, begin, lines, shape)
+        pool(text, places.sources, lines, begin, best, where, shape)
+
+
+@inner
+def find(text: Text, lines: Lines, places: Places, shape: Shape) -> Needed:
+    """Find the lines of all tokens, and the distances at the sentences' ends."""
+    half, part, furthest = shape.window // 2, lines.numbers.shape[1], shape.distances // 2
+    sources, at, ends = places.sources, 0, 0
+    first_head, first_tail, last_head, last_tail = shape.distances, shape.distances, 0, 0
+    for sentence in range(len(text.head)):
+        begin, end = text.starts[sentence], text.starts[sentence + 1]
+        for token in range(begin, end):
+            to_head = min(max(token - begin - text.head[sentence], -furthest), furthest) + furthest
+            to_tail = min(max(token - begin - text.tail[sentence], -furthest), furthest) + furthest
+            if begin + half <= token < end - half:
+                for offset in range(shape.window):
+                    line = lines.words + text.rows[token + offset - half] * shape.window + offset
+                    sources[at + offset] = line * part
+                sources[at + shape.window] = (lines.head + to_head) * part
+                sources[at + shape.window + 1] = (lines.tail + to_tail) * part
+                first_head, last_head = min(first_head, to_head), max(last_head, to_head)
+                first_tail, last_tail = min(first_tail, to_tail), max(last_tail, to_tail)
+            else:
+                for offset in range(shape.window):
+                    there = token + offset - half
+                    inside = begin <= there < end
+                    line = lines.words + text.rows[there] * shape.window + offset if inside else 0
+                    sources[at + offset] = line * part
+                    for k in range(shape.position):
+                        column = offset * shape.position + k
+                        places.ends[ends, column] = places.head[to_head + offset, k] if inside else 0
+                        column += shape.window * shape.position
+                        places.ends[ends, column] = places.tail[to_tail + offset, k] if inside else 0
+                sources[at + shape.window] = (lines.ends + ends) * part
+                sources[at + shape.window + 1] = 0
+                ends += 1
+            at += shape.window + 2
+    return Needed(ends, first_head, last_head, first_tail, last_tail)
+
+
+@inner
+def pool(
+    text: Text, sources: Ints, lines: Lines, begin: int, best: Floats, where: Floats, shape: Shape
+) -> None:
+    """The largest output of each piece, best [n, 3, slots], and the first token that has it, where [n, 3, slots].
+
+    What is not above 0 counts as 0 and is nobody's: -1. If `where` is [0, 3, slots], only the values are found.
+    The part's first filter is `begin`; the sources are those that `find` found.
+    """
+    per, part = shape.window + 2, lines.numbers.shape[1]
+    for sentence in range(len(text.head)):
+        at = (text.starts[sentence] - text.starts[0]) * per
+        length = text.starts[sentence + 1] - text.starts[sentence]
+        head = min(max(text.head[sentence] + 1, 0), length)
+        tail = min(max(text.tail[sentence] + 1, 0), length)
+        pieces = (0, min(head, tail), max(head, tail), length)
+        for piece in range(3):
+            for slot in range(begin, begin + part):
+                best[sentence, piece, slot] = 0
+            for slot in range(begin, begin + part if len(where) else begin):
+                where[sentence, piece, slot] = -1
+            token, count = pieces[piece], pieces[piece + 1] - pieces[piece]
+            raise_to_sums(
+                lines.numbers, part, sources, at + token * per, per, count, token,
+                best, where, (sentence * 3 + piece) * shape.slots + begin,
+            )  # fmt: skip

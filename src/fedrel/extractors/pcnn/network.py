@@ -1,0 +1,164 @@
+"""PCNN: a convolution over word and position embeddings, pooled in three pieces around the two entities.
+
+Zeng et al. 2015, *Distant Supervision for Relation Extraction via Piecewise Convolutional Neural Networks*.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from fedrel.errors import UserError
+from fedrel.extractors.base import Batch, Extractor, Fitted
+from fedrel.extractors.pcnn.plain import convolve_and_pool, lay_out
+from fedrel.extractors.row_tables import FixedRows, RowEmbedding
+from fedrel.tensors import kernels
+
+if TYPE_CHECKING:
+    from fedrel.extractors.pcnn.kernels.scoring import Table
+
+
+class PCNN(Extractor):
+    """Sentences to vectors of `3 * filters` numbers, and those to relations.
+
+    A token's input is its word's vector and one vector for its distance to the start of each entity, told
+    apart up to `max_length` either way. The pieces are: up to and including the earlier entity's start, up to
+    and including the later one's, the rest. A sentence's vector holds all filters' maxima over the first
+    piece, then over the second, then over the third. Sentences may have any length: nothing is cut off.
+
+    `vectors` [vocabulary_size, word_dimension] are the words' first vectors; those of a row of zeros, as of
+    every word where no vectors are given, are drawn. Without `train_words` they stay as they are. `bias` is
+    the classifier's: without it, its rows are the class vectors themselves.
+
+    Where numba is installed, kernels of our own compute all this in float32 on the CPU. Elsewhere, and to compare
+    with, `piecewise` does in plain PyTorch.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        relations: int,
+        *,
+        generator: torch.Generator,
+        word_dimension: int = 50,
+        position_dimension: int = 5,
+        filters: int = 230,
+        window: int = 3,
+        max_length: int = 120,
+        dropout: float = 0.5,
+        vectors: Tensor | None = None,
+        train_words: bool = True,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        if window % 2 == 0:
+            raise UserError(
+                f"window is {window}, but must be odd", remedy="a window is centred on its token: take 3 or 5"
+            )
+        self.max_length, self.window, self.dropout = max_length, window, dropout
+        table = _word_vectors(vocabulary_size, word_dimension, vectors, generator)
+        self.words: RowEmbedding | FixedRows = RowEmbedding(table) if train_words else FixedRows(table)
+        distances = 2 * max_length + 1
+        width = word_dimension + 2 * position_dimension
+        self.head_positions = nn.Parameter(_xavier(distances, position_dimension, generator))
+        self.tail_positions = nn.Parameter(_xavier(distances, position_dimension, generator))
+        self.filters = nn.Parameter(_xavier(filters, window * width, generator))
+        self.filters_bias = nn.Parameter(torch.zeros(filters))
+        # nn.Linear's own initialisation would draw from torch's global generator.
+        self.classifier = nn.Linear(3 * filters, relations, bias=bias, device="meta").to_empty(device="cpu")
+        with torch.no_grad():
+            self.classifier.weight.copy_(_xavier(relations, 3 * filters, generator))
+            if bias:
+                self.classifier.bias.zero_()
+        self._table: Table | None = None
+
+    def encode(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
+        """The vector of each sentence, [S, 3 * filters].
+
+        Without gradients, a word that was met before with the same weights costs a look into a table.
+        """
+        if not self._has_kernels():
+            words, inverse = self.words.distinct(batch.words)
+            entities = torch.stack([batch.head, batch.tail])
+            layout = lay_out(inverse, batch.starts, entities, reach=self.max_length, window=self.window)
+            tables = (words, self.head_positions, self.tail_positions)
+            return convolve_and_pool(tables, self.filters, self.filters_bias, layout)
+        if torch.is_grad_enabled():
+            from fedrel.extractors.pcnn.kernels.graph import encode
+
+            return encode(self, batch)
+        if self._table is None:
+            from fedrel.extractors.pcnn.kernels.scoring import Table
+
+            self._table = Table()
+        return self._table.encode(self, batch, self._state())
+
+    def can_fit(self, head: str) -> bool:
+        """Whether `fit` does what training would do: kernels can run, nothing but words is frozen or corrected."""
+        dense = (self.head_positions, self.tail_positions, self.filters, self.filters_bias)
+        trained = all(weight.requires_grad for weight in (*dense, *self.classifier.parameters()))
+        return head in ("none", "one") and trained and not self._is_corrected() and self._has_kernels()
+
+    def fit(
+        self,
+        batch: Batch,
+        orders: Sequence[npt.NDArray[np.int64]],
+        *,
+        batch_size: int,
+        lr: float,
+        weight_decay: float,
+        seed: int,
+        head: str = "none",
+    ) -> Fitted:
+        """Train on plain cross-entropy, as `HEADS[head]` and `SGD` do, many times as fast.
+
+        `orders` are the orders of the bags, one for each epoch; a step takes `batch_size` of them, an epoch's
+        last one what is left, and its loss is the mean over their sentences, or over those chosen. `seed` is
+        that of the generator that `read` would be given: the same units are dropped.
+        """
+        from fedrel.extractors.pcnn.kernels.fitting import fit
+
+        return fit(self, batch, orders, batch_size, lr, weight_decay, seed, head)
+
+    def _has_kernels(self) -> bool:
+        return self.filters.dtype is torch.float32 and self.filters.is_cpu and kernels.available()
+
+    def _is_corrected(self) -> bool:
+        """Whether words move by more than their gradients and decay, and so even where no step touches them."""
+        return isinstance(self.words, RowEmbedding) and self.words._course is not None
+
+    def _state(self) -> object:
+        """What differs whenever any weight of the encoder does; None where there is no telling."""
+        if self._is_corrected():
+            return None
+        weights = (
+            self.words.weight,
+            self.head_positions,
+            self.tail_positions,
+            self.filters,
+            self.filters_bias,
+        )
+        return self.words.scale, *((weight.data_ptr(), weight._version) for weight in weights)
+
+
+def _word_vectors(size: int, dimension: int, given: Tensor | None, generator: torch.Generator) -> Tensor:
+    drawn = torch.randn((size, dimension), generator=generator) / math.sqrt(dimension)
+    if given is None:
+        return drawn
+    if given.shape != drawn.shape:
+        raise UserError(
+            f"the word vectors are {given.shape[1]} numbers of {given.shape[0]} words, "
+            f"expected {dimension} numbers of {size} words",
+            remedy="set word_dimension to the size of the vectors in the file, or choose another file",
+        )
+    return torch.where(given.any(dim=1, keepdim=True), given.to(drawn), drawn)
+
+
+def _xavier(rows: int, columns: int, generator: torch.Generator) -> Tensor:
+    return nn.init.xavier_uniform_(torch.empty(rows, columns), generator=generator)

@@ -1,0 +1,112 @@
+"""The sentence transformer: an encoder of word pieces, a vector from each entity's states, a linear classifier.
+
+Three published poolings of the last layer's states: FedED's `cls_sum`, [CLS] and the sums over the pieces of
+each entity (Eq. 1); FedCMC's `sum`, the same without [CLS] (Eq. 1); and `max`, the largest over the pieces of
+each entity in every dimension (Lazy MIL, appendix A).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedrel.config.schema import TransformerSection
+from fedrel.extractors.base import Batch, PieceBatch
+from fedrel.extractors.dropout import DrawnDropout
+from fedrel.extractors.transformer.encoders import add_markers, load_encoder, load_tokeniser, marker_ids
+from fedrel.extractors.transformer.encoding import encoder
+from fedrel.extractors.transformer.lora import add_lora
+from fedrel.extractors.transformer.padding import Group, groups
+from fedrel.extractors.transformer.pretrained import Pretrained
+from fedrel.extractors.transformer.word_vectors import FrozenWords, TrainedWords, with_markers
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+
+def sentence_transformer(
+    section: TransformerSection, relations: int, generator: torch.Generator
+) -> SentenceTransformer:
+    """A new extractor over the encoder that a config names; what the encoder does not bring is drawn."""
+    tokeniser = load_tokeniser(section.encoder)
+    fresh = add_markers(tokeniser) if section.marks else []
+    return SentenceTransformer(load_encoder(section.encoder), tokeniser, fresh, section, relations, generator)
+
+
+class SentenceTransformer(Pretrained):
+    """Sentences to vectors of two or three times the encoder's width, and those to relations.
+
+    Trained are: everything; with `frozen_layers`, the layers above them; with `lora_rank`, low-rank updates of
+    the layers above, and the markers where no layer is frozen. `fresh` are the markers that the encoder had no
+    vectors for.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokeniser: PreTrainedTokenizerFast,
+        fresh: Sequence[int],
+        section: TransformerSection,
+        relations: int,
+        generator: torch.Generator,
+    ) -> None:
+        own = cast(nn.Embedding, model.get_input_embeddings()).weight.detach()
+        table = with_markers(own, fresh, generator)
+        words: TrainedWords | FrozenWords
+        if section.frozen_layers or section.lora_rank:
+            markers = marker_ids(tokeniser) if section.marks else []
+            words = FrozenWords(table, markers, train_markers=not section.frozen_layers)
+        else:
+            words = TrainedWords(table)
+        super().__init__(
+            tokeniser,
+            words,
+            encoder(model, section.frozen_layers),
+            keeps=section.frozen_layers > 0,
+            adapted=section.lora_rank > 0,
+        )
+        self.dropout, self.pooling = section.dropout, section.pooling
+        if section.lora_rank:
+            add_lora(model, section.lora_rank, section.frozen_layers, generator)
+        parts = 3 if section.pooling == "cls_sum" else 2
+        # nn.Linear's own initialisation would draw from torch's global generator.
+        linear = nn.Linear(parts * self.encoder.width, relations, bias=section.biased, device="meta")
+        self.classifier = linear.to_empty(device="cpu")
+        with torch.no_grad():
+            nn.init.xavier_uniform_(self.classifier.weight, generator=generator)
+            if section.biased:
+                self.classifier.bias.zero_()
+        self.eval()
+
+    def encode(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
+        """The vector of each sentence, [S, 2 d] or [S, 3 d]; with a generator, under the encoder's dropout."""
+        assert isinstance(batch, PieceBatch)
+        if self.training != (generator is not None):
+            self.train(generator is not None)
+        enter = self._enter(batch)
+        vectors: list[Tensor] = []
+        order: list[int] = []
+        with nullcontext() if generator is None else DrawnDropout(generator):
+            for group in groups(batch):
+                vectors.append(self._pool(enter(group.sentences, group.pieces), group))
+                order += group.sentences
+        together = torch.cat(vectors) if len(vectors) > 1 else vectors[0]
+        if order == list(range(len(order))):
+            return together
+        return together[torch.from_numpy(np.argsort(order)).to(together.device)]
+
+    def _pool(self, states: Tensor, group: Group) -> Tensor:
+        """From what enters the trained layers to one vector a sentence."""
+        first = [torch.zeros_like(group.head[:, :1])] if self.pooling == "cls_sum" else []
+        asked = [*first, group.head, group.tail]
+        read = self.encoder.read(states, group.real, torch.cat(asked, 1))
+        *cls, head, tail = torch.split(read, [part.shape[1] for part in asked], 1)
+        if self.pooling == "max":
+            return torch.cat([head.amax(1), tail.amax(1)], 1)
+        entities = [(head * group.head_real[:, :, None]).sum(1), (tail * group.tail_real[:, :, None]).sum(1)]
+        return torch.cat([part.squeeze(1) for part in cls] + entities, 1)

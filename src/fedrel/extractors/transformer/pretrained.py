@@ -1,0 +1,140 @@
+"""What frozen layers make of sentences, kept across epochs and rounds: it never changes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from fedrel.extractors.base import Batch, Extractor
+from fedrel.extractors.transformer.encoders import quiet
+from fedrel.extractors.transformer.encoding import Encoder
+from fedrel.extractors.transformer.lora import without_lora
+from fedrel.extractors.transformer.word_vectors import FrozenWords, TrainedWords
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+
+class States:
+    """Tensors by what they were computed from, within a number of bytes; those not used for longest go first."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.bytes = limit, 0
+        self._kept: OrderedDict[bytes, Tensor] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: bytes, make: Callable[[], Tensor]) -> Tensor:
+        """What is kept under a key; made where nothing is."""
+        state = self._kept.pop(key, None)
+        if state is None:
+            state = make()
+            self.bytes += state.nbytes
+        self._kept[key] = state
+        while self.bytes > self.limit:
+            _, oldest = self._kept.popitem(last=False)
+            self.bytes -= oldest.nbytes
+        return state
+
+
+KEPT_BYTES = 1 << 30  # of frozen layers' outputs
+
+Enter = Callable[[Sequence[int], Tensor], Tensor]
+
+
+@lru_cache(maxsize=1)
+def shared_states(frozen: bytes) -> States:
+    """What layers with this digest make of texts: the same for a model beside another and for the next run."""
+    return States(KEPT_BYTES)
+
+
+class Pretrained(Extractor):
+    """An encoder whose word vectors are `words`; `keeps` says that its lowest layers are frozen."""
+
+    pads: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        tokeniser: PreTrainedTokenizerFast,
+        words: TrainedWords | FrozenWords,
+        encoder: Encoder,
+        *,
+        keeps: bool,
+        adapted: bool = False,
+    ) -> None:
+        super().__init__()
+        encoder.model.set_input_embeddings(nn.Identity())  # `words` has them
+        self.words, self.encoder = words, encoder
+        self._tokeniser, self._adapted = tokeniser, adapted
+        self._states = shared_states(self._frozen()) if keeps else None
+
+    @torch.no_grad()
+    def export(self, folder: Path) -> None:
+        """Write the encoder and its tokeniser as a folder that `transformers` loads and a config may name."""
+        model = without_lora(self.encoder.model) if self._adapted else self.encoder.model
+        table = self.words.table()
+        model.set_input_embeddings(nn.Embedding(len(table), table.shape[1], _weight=table))
+        model.config.vocab_size = len(table)
+        try:
+            with quiet():
+                model.save_pretrained(folder)
+                self._tokeniser.save_pretrained(folder)
+        finally:
+            model.set_input_embeddings(nn.Identity())
+
+    def _frozen(self) -> bytes:
+        """A digest of all that decides what frozen layers make of a text."""
+        whole = hashlib.sha256(self.encoder.model.config.to_json_string().encode())
+        for name, tensor in (*self.words.state_dict().items(), *self.encoder.model.named_parameters()):
+            if not tensor.requires_grad:
+                whole.update(name.encode())
+                whole.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
+        return whole.digest()
+
+    def _enter(self, batch: Batch) -> Enter:
+        """How texts of a batch enter the layers that are trained, given their numbers and their pieces [B, L]."""
+        return self._look_up(batch) if self._states is None else self._recall(batch, self._states)
+
+    def _look_up(self, batch: Batch) -> Enter:
+        """By their vectors, each looked up once."""
+        values, place = self.words.distinct(batch.words)
+        return lambda _, pieces: self.encoder.enter(F.embedding(place[pieces], values))
+
+    def _recall(self, batch: Batch, kept: States) -> Enter:
+        """By what frozen layers make of them.
+
+        They read each text by itself, so that it is the same to the last bit whenever and wherever it is read,
+        and whether or not it was kept.
+        """
+        starts, keys = batch.starts.tolist(), batch.words.cpu().numpy()
+
+        @torch.inference_mode(False)
+        @torch.no_grad()
+        def frozen(ids: Tensor) -> Tensor:
+            values, place = self.words.distinct(ids)
+            return self.encoder.enter(values[place][None])[0]
+
+        def states(which: Sequence[int], _: Tensor) -> Tensor:
+            spans = [slice(starts[one], starts[one + 1]) for one in which]
+            found = [kept.get(keys[span].tobytes(), partial(frozen, batch.words[span])) for span in spans]
+            return nn.utils.rnn.pad_sequence(found, batch_first=True)
+
+        return states
+
+
+def linear(inputs: int, outputs: int, *, bias: bool, generator: torch.Generator) -> nn.Linear:
+    """A layer that begins as `nn.Linear` does, but draws from the given generator."""
+    layer = nn.Linear(inputs, outputs, bias=bias, device="meta").to_empty(device="cpu")
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
+    return layer

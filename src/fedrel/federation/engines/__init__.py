@@ -1,0 +1,1 @@
+"""fedrel.federation.engines."""

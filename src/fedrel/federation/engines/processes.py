@@ -1,0 +1,168 @@
+"""The worker-process engine: sites side by side, with the same results as one after the other.
+
+Two single-threaded processes beat one process with two threads, so the site is the unit of parallelism.
+Workers live as long as the run, each with one resident model. What they are sent and what they send back are
+encoded messages, the same bytes that would cross a network.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from multiprocessing.connection import wait
+from pathlib import Path
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrel.data.bags import Bags, slices
+from fedrel.errors import UserError
+from fedrel.federation.coordinator import Answer
+from fedrel.federation.journal import Entry
+from fedrel.federation.messages import Arrays, RefusedError
+from fedrel.federation.site_data import hand_over
+from fedrel.federation.wire import encode, read_block, write_block
+
+if TYPE_CHECKING:
+    from fedrel.config.schema import Config
+    from fedrel.federation.site_data import Materials
+    from fedrel.tensors.weights import Weights
+
+
+AHEAD = 2  # answers a worker may be ahead of the next one in order: bounds what waits in memory
+PIPE = 1 << 20  # bytes, where the system lets us choose: an update passes in one go instead of eight
+
+
+class Block(NamedTuple):
+    """What goes through a worker's pipe."""
+
+    note: Mapping[str, Any]
+    arrays: Arrays
+
+
+class WorkerEngine:
+    """Several desks, each in a process of its own."""
+
+    def __init__(self, config: Config, materials: Materials, states: Path, workers: int) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="fedrel-")
+        folder = Path(self._folder.name)
+        self._at_once = materials.inputs.at_once
+        hand_over(folder, config, materials, states)
+        command = [sys.executable, "-m", "fedrel.runs.worker", str(folder)]
+        self._workers = [
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pipesize=PIPE)
+            for _ in range(workers)
+        ]
+
+    def ask(
+        self, phase: str, round_: int, shared: Arrays, own: Mapping[int, Arrays]
+    ) -> Iterator[tuple[int, Answer]]:
+        """Put one question to the sites in `own`; answers come back in the order of the sites."""
+        tasks = [
+            Block({"verb": "answer", "site": site, "round": round_}, arrays) for site, arrays in own.items()
+        ]
+        answers = self._spread(Block({"verb": "open", "phase": phase, "round": round_}, shared), tasks)
+        for site, (note, arrays) in zip(own, answers, strict=True):
+            if note["failure"]:
+                yield site, Answer(None, failure=note["failure"])
+            else:
+                journal = note["journal"]
+                watched = {int(row): weight for row, weight in journal.pop("watched").items()}
+                yield site, Answer(arrays, journal=Entry(**journal, watched=watched))
+
+    def score(self, weights: Weights, head: str, bags: Bags) -> npt.NDArray[np.float32]:
+        """Each relation's probability for each bag."""
+        tasks = [
+            Block(
+                {"verb": "score", "head": head},
+                {"rows": part.rows, "bounds": part.bounds, "labels": part.labels, "keys": part.keys},
+            )
+            for part in slices(bags, self._at_once)
+        ]
+        answers = self._spread(Block({"verb": "weights"}, weights), tasks)
+        return np.concatenate([arrays["scores"] for _, arrays in answers])
+
+    def _spread(self, opening: Block, tasks: Sequence[Block]) -> Iterator[Block]:
+        """Give tasks to whichever worker is free; yield the answers in the order of the tasks."""
+        body = encode(opening.arrays)
+        for worker in self._workers:
+            self._send(worker, opening.note, body)
+        waiting = deque(enumerate(tasks))
+        done: dict[int, Block] = {}
+        busy: dict[int, tuple[IO[bytes], int]] = {}  # by the number of the pipe: what is under way there
+        for number in range(len(tasks)):
+            self._hand_out(waiting, busy, number + AHEAD * len(self._workers))
+            while number not in done:
+                for heard in wait(list(busy)):
+                    output, task = busy.pop(heard)  # type: ignore[arg-type]  # what went in as int comes out as int
+                    done[task] = self._receive(output)
+                # Before the answer is used: its worker should not wait for that.
+                self._hand_out(waiting, busy, number + AHEAD * len(self._workers))
+            yield done.pop(number)
+
+    def _hand_out(
+        self, waiting: deque[tuple[int, Block]], busy: dict[int, tuple[IO[bytes], int]], end: int
+    ) -> None:
+        """Give each idle worker the next task, as long as its number is below `end`."""
+        for worker in self._workers:
+            output = _output(worker)
+            if waiting and waiting[0][0] < end and output.fileno() not in busy:
+                task, block = waiting.popleft()
+                self._send(worker, block.note, encode(block.arrays))
+                busy[output.fileno()] = output, task
+
+    def _send(self, worker: subprocess.Popen[bytes], note: Mapping[str, Any], body: bytes) -> None:
+        assert worker.stdin is not None
+        try:
+            write_block(worker.stdin, note, body)
+        except OSError as error:
+            raise self._lost() from error
+
+    def _receive(self, output: IO[bytes]) -> Block:
+        try:
+            block = Block(*read_block(output))
+        except (EOFError, RefusedError) as error:
+            raise self._lost() from error
+        if "mistake" in block.note:
+            raise UserError(block.note["mistake"])
+        return block
+
+    def _lost(self) -> UserError:
+        codes = [code for worker in self._workers if (code := worker.poll()) is not None]
+        return UserError(
+            f"a worker process ended (exit code {codes[0] if codes else 'unknown'})",
+            remedy="if memory ran out, use fewer workers; then go on with --resume",
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the workers: the end of their input tells them, a signal those that do not listen."""
+        for worker in self._workers:
+            if kind is not None:
+                worker.kill()
+            assert worker.stdin is not None
+            with suppress(OSError):
+                worker.stdin.close()
+        for worker in self._workers:
+            try:
+                worker.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()
+            _output(worker).close()
+        self._folder.cleanup()
+
+
+def _output(worker: subprocess.Popen[bytes]) -> IO[bytes]:
+    assert worker.stdout is not None
+    return worker.stdout
