@@ -152,7 +152,7 @@ def test_vectors_of_another_size_are_named(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--set", "training.roundz=3"], "unknown key 'training.roundz'. did you mean 'rounds'?"),
+        (["--set", "training.roundz=3"], "unknown key 'training.roundz'\nhint: did you mean 'rounds'?"),
         (["--set", "trainin.rounds=3"], "did you mean 'training'?"),
         (["--set", "training.rounds=zero"], "training.rounds"),
         (["--set", 'data.train=["nowhere.jsonl"]'], "nowhere.jsonl"),

@@ -39,10 +39,10 @@ def test_data_paths_follow_fedrel_data_and_else_the_config(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("tree", "message"),
     [
-        ({"sead": 1}, "unknown key 'sead'. did you mean 'seed'?"),
-        ({"data": {"corpus": "world", "nois": 1}}, "unknown key 'data.nois'. did you mean 'noise'?"),
+        ({"sead": 1}, "unknown key 'sead'\nhint: did you mean 'seed'?"),
+        ({"data": {"corpus": "world", "nois": 1}}, "unknown key 'data.nois'\nhint: did you mean 'noise'?"),
         ({"data": {"corpus": "files", "pool": ["a"], "trian": []}}, "did you mean 'train'?"),
-        ({"data": {"noise": 0.1}}, "data.corpus is missing. say 'world', 'files' or 'documents'"),
+        ({"data": {"noise": 0.1}}, "data.corpus is missing\nhint: say 'world', 'files' or 'documents'"),
         ({"data": {"corpus": "files"}}, "give either `pool`, or `train` and `test`"),
         ({"training": {"fraction": 1.5}}, "training.fraction: Input should be less than or equal to 1"),
         ({"evaluation": {"metric": "acc"}}, "evaluation.metric"),

@@ -1,4 +1,4 @@
-"""What a user did that we cannot go on with, said in the user's words."""
+"""Errors that tell a user what to change."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from pathlib import Path
 
 
 class UserError(Exception):
-    """A mistake in the input: names the place, says what was expected and what to do; exit code 2.
+    """A mistake of the user: the file and line, what was expected, and a hint what to do. Exit code 2.
 
     >>> str(UserError("expected 6 columns, found 3", file=Path("train.txt"), line=7))
     'train.txt:7: expected 6 columns, found 3'
+    >>> print(UserError("unknown key 'round'", hint="did you mean 'rounds'?"))
+    unknown key 'round'
+    hint: did you mean 'rounds'?
     """
 
     def __init__(
-        self, problem: str, *, file: Path | str | None = None, line: int | None = None, remedy: str = ""
+        self, problem: str, *, file: Path | str | None = None, line: int | None = None, hint: str = ""
     ) -> None:
-        self.problem, self.file, self.line, self.remedy = problem, file, line, remedy
+        self.problem, self.file, self.line, self.hint = problem, file, line, hint
         place = "" if file is None else f"{file}: " if line is None else f"{file}:{line}: "
-        super().__init__(f"{place}{problem}{f'. {remedy}' if remedy else ''}")
+        super().__init__(f"{place}{problem}" + (f"\nhint: {hint}" if hint else ""))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -27,7 +27,7 @@ ELSEWHERE = "choose another folder (--out; of `federation run`: --name)"
 
 def _unwritable(path: Path, error: OSError) -> UserError:
     reason = error.strerror or str(error)
-    return UserError(f"cannot write: {reason}", file=path, remedy="free some space or choose another folder")
+    return UserError(f"cannot write: {reason}", file=path, hint="free some space or choose another folder")
 
 
 @contextmanager
@@ -46,8 +46,8 @@ def alone_in(folder: Path) -> Iterator[None]:
         )  # the system lets go of it however the process ends
     except BlockingIOError as error:
         os.close(handle)
-        remedy = f"wait until it is done, stop it, or {ELSEWHERE}"
-        raise UserError("another process works in this folder", file=folder, remedy=remedy) from error
+        hint = f"wait until it is done, stop it, or {ELSEWHERE}"
+        raise UserError("another process works in this folder", file=folder, hint=hint) from error
     try:
         yield
     finally:

@@ -49,7 +49,7 @@ def test_every_line_is_a_pair_of_its_own_whatever_the_file_is_called(tmp_path: P
         (YES, r"expected 2 columns \(sentence, label\), found 1"),
         (f"0\t{YES}\t1", r"expected 2 columns \(sentence, label\), found 3"),
         (f"{YES}\t2", "expected the label 0 or 1, found '2'"),
-        ("the @GENE$ raises a risk\t1", r"the sentence has no @DISEASE\$\. write @GENE\$ and"),
+        ("the @GENE$ raises a risk\t1", r"the sentence has no @DISEASE\$\nhint: write @GENE\$ and"),
         ("it raises the risk of @DISEASE$\t1", r"the sentence has no @GENE\$"),
         (f"{YES}\t1", "'association' is not in the relation map"),
     ],

@@ -119,7 +119,7 @@ def test_text_without_concepts_and_concepts_without_relations(
         (
             "rel",
             'c="lozenges" 2:7 2:7||r="TrIPP"||c="fever" 2:4 2:4',
-            "'TrIPP' is none of the relations of i2b2. did you mean 'TrIP'",
+            "'TrIPP' is none of the relations of i2b2\nhint: did you mean 'TrIP'",
         ),
         (
             "rel",

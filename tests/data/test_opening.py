@@ -111,7 +111,7 @@ def test_a_folder_that_is_called_like_an_archive(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["folder/trian.txt", "folder"])
 def test_what_the_archive_does_not_have(archive: Path, name: str) -> None:
-    with pytest.raises(UserError, match=rf"data\.zip: no file '{name}' in the archive\. did you mean"):
+    with pytest.raises(UserError, match=rf"data\.zip: no file '{name}' in the archive\nhint: did you mean"):
         list(lines(archive / name))
 
 

@@ -51,7 +51,7 @@ def test_iid_is_shuffled_by_its_seed() -> None:
 @pytest.mark.parametrize("sites", [0, 6])
 def test_more_sites_than_instances_are_refused(sites: int) -> None:
     with pytest.raises(
-        UserError, match=f"cannot split 5 training instances over {sites} sites. choose between 1 and 5"
+        UserError, match=f"cannot split 5 training instances over {sites} sites\nhint: choose between 1 and 5"
     ):
         iid(np.arange(5), sites, seed=1)
 

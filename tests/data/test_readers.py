@@ -192,7 +192,7 @@ def test_compressed(tmp_path: Path) -> None:
         (GOOD | {"t": {"id": "x", "pos": [3, 3]}}, "outside the sentence"),
         (GOOD | {"t": {"id": "x", "pos": [3, 4]}}, "nothing but white space"),
         (GOOD | {"text": None, "token": ["a", "b"]}, "outside the sentence of 2 tokens"),
-        (GOOD | {"relation": "lft"}, "'lft' is not in the relation map. did you mean 'left'"),
+        (GOOD | {"relation": "lft"}, "'lft' is not in the relation map\nhint: did you mean 'left'"),
         (GOOD | {"relation": 3}, "expected a string `relation`"),
         (GOOD | {"h": GOOD["h"] | {"type": 7}}, "expected `type` of `h` to be a string, found a number"),
         (GOOD | {"source": ["x"]}, "expected `source` to be a string, found a list"),

@@ -126,5 +126,7 @@ def test_a_sample_of_more_than_there_is(skewed: Corpus, n: int) -> None:
 
 
 def test_a_class_too_small_for_a_balanced_sample(skewed: Corpus) -> None:
-    with pytest.raises(UserError, match=r"of 60 needs 20 sentences of 'c', there are 10\. ask for fewer"):
+    with pytest.raises(
+        UserError, match=r"of 60 needs 20 sentences of 'c', there are 10\nhint: ask for fewer"
+    ):
         sample(skewed, np.arange(100), 60, balanced=True, seed=1)

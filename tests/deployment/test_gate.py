@@ -217,12 +217,15 @@ def test_what_cannot_be_read_is_recorded_too(town):
 @pytest.mark.parametrize(
     ("tree", "message"),
     [
-        ({"allow": {"methods": ["lazymil"]}}, "no method is called 'lazymil'. did you mean 'lazy-mil'"),
-        ({"allow": {"may_leave": ["Updates"]}}, "no message is called 'Updates'. did you mean 'Update'"),
-        ({"allow": {"must_stay": ["Update.weight"]}}, "no field 'weight'. did you mean 'weights'"),
-        ({"allow": {"epoch": 3}}, "unknown key 'allow.epoch'. did you mean 'epochs'"),
+        ({"allow": {"methods": ["lazymil"]}}, "no method is called 'lazymil'\nhint: did you mean 'lazy-mil'"),
+        (
+            {"allow": {"may_leave": ["Updates"]}},
+            "no message is called 'Updates'\nhint: did you mean 'Update'",
+        ),
+        ({"allow": {"must_stay": ["Update.weight"]}}, "no field 'weight'\nhint: did you mean 'weights'"),
+        ({"allow": {"epoch": 3}}, "unknown key 'allow.epoch'\nhint: did you mean 'epochs'"),
         ({"allow": {"rounds": -1}}, "allow.rounds: Input should be greater than or equal to 0"),
-        ({"alow": {}}, "unknown key 'alow'. did you mean 'allow'"),
+        ({"alow": {}}, "unknown key 'alow'\nhint: did you mean 'allow'"),
         ({"coordinator": "localhost"}, "coordinator: String should match"),
     ],
 )

@@ -176,7 +176,9 @@ def test_a_site_that_runs_already_is_not_started_again(tmp_path, monkeypatch):
     (tmp_path / "place.json").write_text(PLACE)
     with listener() as port:
         (tmp_path / "site.toml").write_text(f"local_port = {port}\n{POLICY}")
-        with pytest.raises(UserError, match=rf"listens on port {port}.*is north running already.*local_port"):
+        with pytest.raises(
+            UserError, match=rf"listens on port {port}(?s:.*)is north running already(?s:.*)local_port"
+        ):
             answering.answer(SiteFolder(tmp_path))
 
 

@@ -79,7 +79,7 @@ def test_a_register_that_was_lost_is_filled_again(folder, flower):
 
 def test_a_missing_key_is_asked_for(folder, flower):
     folder.public_key("south").unlink()
-    with pytest.raises(UserError, match=r"south.pub: no such file.*site.pub of south"):
+    with pytest.raises(UserError, match=r"south.pub: no such file(?s:.*)site.pub of south"):
         nodes.register(folder)
 
 

@@ -18,7 +18,7 @@ if not kernels.available():
 
 DRAW = """
 import numpy as np
-from fedrel.extractors.kernels.chance import draw_kept
+from fedrel.extractors.pcnn.kernels.classify import draw_kept
 mask = np.empty(40, np.bool_)
 draw_kept(1, 2, 0.5, mask)
 print(mask.sum())

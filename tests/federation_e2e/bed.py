@@ -37,7 +37,7 @@ SUBMIT = """\
 import sys
 from pathlib import Path
 from fedrel.errors import UserError
-from fedrel.federation.flower.submit import submit
+from fedrel.deployment.submit import submit
 try:
     submit(Path(sys.argv[1]), home=Path(sys.argv[2]), connection="fedrel")
 except UserError as error:
@@ -46,7 +46,7 @@ except UserError as error:
 ANSWER = """\
 import sys
 from pathlib import Path
-from fedrel.deployment.answering import answer
+from fedrel.deployment.site_start import answer
 from fedrel.deployment.folders import SiteFolder
 sys.exit(answer(SiteFolder(Path(sys.argv[1]))))
 """

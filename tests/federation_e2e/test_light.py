@@ -16,8 +16,9 @@ SITE = f"""\
 import json
 import sys
 from pathlib import Path
-from fedrel.federation.flower import client, envelope
-from fedrel.federation.flower.place import Deployed
+from fedrel.federation.flower import client
+from fedrel.federation.flower import codec as envelope
+from fedrel.deployment.host import Deployed
 
 def loaded():
     print(*(name for name in {HEAVY} if name in sys.modules), flush=True)

@@ -128,7 +128,7 @@ def start_coordinator(folder: CoordinatorPath = HERE) -> None:
         register(here)
         _say(f"listening on port {port} for {', '.join(here.federation.sites)}; stop with Ctrl-C")
         problem = f"Flower's superlink ended (exit code {process.wait()})"
-    raise UserError(problem, remedy="its messages are above; start it again, and go on with --resume")
+    raise UserError(problem, hint="its messages are above; start it again, and go on with --resume")
 
 
 @site.command()
@@ -144,7 +144,7 @@ def artefacts(folder: SitePath = HERE) -> None:
     published.check()
     if here.seal.exists() and (different := differences(here.prepared_with, published.fingerprints)):
         problem = f"the site was prepared with another {', '.join(different)}"
-        raise UserError(problem, file=here.path, remedy="run `fedrel site prepare` again")
+        raise UserError(problem, file=here.path, hint="run `fedrel site prepare` again")
 
 
 @site.command()
@@ -173,11 +173,11 @@ def start_site(folder: SitePath = HERE) -> None:
     check_coordinator(here)
     code = answer(here, _say)
     problem = f"the coordinator turned {here.name} away, or Flower's supernode failed (exit code {code})"
-    remedy = (
+    hint = (
         "its messages are above; if it was not activated, the coordinator does not know the key in site.pub, "
         "or takes the site for connected for up to a minute after it was: then start it again"
     )
-    raise UserError(problem, remedy=remedy)
+    raise UserError(problem, hint=hint)
 
 
 def audit(
@@ -195,10 +195,10 @@ def audit(
     from fedrel.privacy.audit import check
 
     if not folder.exists():
-        raise UserError("no such folder", file=folder, remedy="name a site's folder")
+        raise UserError("no such folder", file=folder, hint="name a site's folder")
     path = SiteFolder(folder).audit if folder.is_dir() else folder
     if not path.exists() and not (folder / NAME).exists():
-        raise UserError(f"has neither a record nor {NAME}", file=folder, remedy="name a site's folder")
+        raise UserError(f"has neither a record nor {NAME}", file=folder, hint="name a site's folder")
     found = check(path)
     Console().print(record_table(found))
     for line in found.torn:

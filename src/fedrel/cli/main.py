@@ -137,7 +137,7 @@ def sweep(
         parsed: dict[str, Any] = {}
         apply_setting(parsed, f"value=[{listed}]")
         if not isinstance(parsed["value"], list):
-            raise UserError(f"cannot read the grid {setting!r}", remedy="write it as key=0.05,0.1")
+            raise UserError(f"cannot read the grid {setting!r}", hint="write it as key=0.05,0.1")
         values[key] = parsed["value"]
     folder = out or Path("runs") / f"{Path(config).stem}-sweep"
     with watching() as watch:

@@ -44,14 +44,14 @@ def parse(tree: Mapping[str, Any], origin: str) -> Config:
             tag, kinds = _TAGS[where[0]]
             found = tree[where[0]].get(tag) if isinstance(tree[where[0]], Mapping) else tree[where[0]]
             problem = f"{where[0]}.{tag} is {'missing' if found is None else f'{found!r}'}"
-            raise UserError(problem, file=origin, remedy=f"say {kinds}") from error
+            raise UserError(problem, file=origin, hint=f"say {kinds}") from error
         if first["type"] != "extra_forbidden":
             problem = (f"{key}: " if key else "") + first["msg"].removeprefix("Value error, ")
             if first["type"] != "value_error" and isinstance(first["input"], int | float | str):
                 problem += f", found {first['input']!r}"
             raise UserError(problem, file=origin) from error
         known = _fields_at(tree, where[:-1])
-        raise UserError(f"unknown key {key!r}", file=origin, remedy=nearest(where[-1], known)) from error
+        raise UserError(f"unknown key {key!r}", file=origin, hint=nearest(where[-1], known)) from error
 
 
 def with_settings(config: Config, settings: Sequence[str]) -> Config:
@@ -66,7 +66,7 @@ def apply_setting(tree: dict[str, Any], setting: str) -> None:
     """Apply `training.lr=0.1` to a tree; the value is read as TOML, and as a string if it is not that."""
     key, equals, text = setting.partition("=")
     if not equals or not key:
-        raise UserError(f"cannot read the setting {setting!r}", remedy="write it as key.path=value")
+        raise UserError(f"cannot read the setting {setting!r}", hint="write it as key.path=value")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -172,8 +172,8 @@ def check(kind: type[Kind], tree: Mapping[str, Any], path: Path) -> Kind:
         if first["type"] != "extra_forbidden":
             problem = f"{key}: {first['msg'].removeprefix('Value error, ')}" if key else first["msg"]
             raise UserError(problem, file=path) from error
-        remedy = nearest(where[-1], _keys(kind, where[:-1]))
-        raise UserError(f"unknown key {key!r}", file=path, remedy=remedy) from error
+        hint = nearest(where[-1], _keys(kind, where[:-1]))
+        raise UserError(f"unknown key {key!r}", file=path, hint=hint) from error
 
 
 def _keys(kind: type[BaseModel], where: list[str]) -> list[str]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from fedrel.errors import UserError, nearest
 
-_INSTALLED = Path(__file__).parent / "presets"
-_IN_SOURCE_TREE = Path(__file__).parents[2] / "presets"
+_INSTALLED = Path(__file__).parents[1] / "presets"
+_IN_SOURCE_TREE = Path(__file__).parents[3] / "presets"
 
 
 def folder() -> Path:
@@ -32,4 +32,4 @@ def config_path(name: str) -> Path:
     preset = folder() / f"{name.removeprefix('presets/').removesuffix('.toml')}.toml"
     if preset.is_file():
         return preset
-    raise UserError(f"no config file and no preset is called {name!r}", remedy=nearest(name, presets()))
+    raise UserError(f"no config file and no preset is called {name!r}", hint=nearest(name, presets()))

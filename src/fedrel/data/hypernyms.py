@@ -107,8 +107,8 @@ def _from_table(path: Path, rows: list[tuple[int, str]]) -> Tree:
                 tree[identity].append(where)
             case _ if place > 0 or "\t" not in line:
                 problem = f"expected a descriptor id and a tree number, found {line!r}"
-                remedy = "mtrees files have no ids: take dYYYY.bin of the same year" if ";" in line else ""
-                raise UserError(problem, file=path, line=number, remedy=remedy)
+                hint = "mtrees files have no ids: take dYYYY.bin of the same year" if ";" in line else ""
+                raise UserError(problem, file=path, line=number, hint=hint)
     return dict(tree)
 
 

@@ -60,7 +60,7 @@ def read_kb(path: Path) -> KnowledgeBase:
         if len(columns) not in (5, 7):
             expected = "5 columns (head id and names, relation, tail id and names), or 7 with both types"
             problem = f"expected {expected}, found {len(columns)}"
-            raise UserError(problem, file=path, line=number, remedy="separate the columns by tabs")
+            raise UserError(problem, file=path, line=number, hint="separate the columns by tabs")
         head, head_names, relation, tail, tail_names, *types = columns
         if not (head and relation and tail):
             raise UserError("an id or the relation is empty", file=path, line=number)
@@ -72,6 +72,6 @@ def read_kb(path: Path) -> KnowledgeBase:
 def _names(column: str, path: Path, line: int) -> list[str]:
     names = [name.strip() for name in column.split("|") if name.strip()]
     if not names:
-        remedy = "give at least one, or several with | between them"
-        raise UserError("an entity has no name", file=path, line=line, remedy=remedy)
+        hint = "give at least one, or several with | between them"
+        raise UserError("an entity has no name", file=path, line=line, hint=hint)
     return names

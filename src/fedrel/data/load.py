@@ -131,7 +131,7 @@ def read_documents(
         progress=progress,
     )
     if len(corpus.relations) < 2:
-        raise UserError("the training documents state no relation", remedy="check the files in [data]")
+        raise UserError("the training documents state no relation", hint="check the files in [data]")
     train = corpus.rows(TRAIN)
     if section.pool:
         train, dev, test = split_by_document(train, section.fractions, seed=section.split_seed)

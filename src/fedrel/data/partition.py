@@ -65,7 +65,7 @@ def by_source(corpus: Corpus, rows: NDArray[np.int64]) -> Partition:
     if "" in names:
         first = int(rows[np.argmax(site == names.index(""))])
         problem = f"instance {first + 1} of the corpus names no source"
-        raise UserError(problem, remedy="give every instance a source, or partition another way")
+        raise UserError(problem, hint="give every instance a source, or partition another way")
     return grouped(rows, site, names)
 
 
@@ -104,7 +104,7 @@ def check_sites(rows: NDArray[np.int64], sites: int) -> None:
     """Refuse fewer sites than one, and more than instances: not even one each."""
     if not 1 <= sites <= len(rows):
         problem = f"cannot split {len(rows)} training instances over {sites} sites"
-        raise UserError(problem, remedy=f"choose between 1 and {len(rows)} sites")
+        raise UserError(problem, hint=f"choose between 1 and {len(rows)} sites")
 
 
 def site_names(sites: int) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ class RelationMap(tuple[str, ...]):
         """Refuse a relation that is not in the map."""
         if relation not in self:
             problem = f"the relation {relation!r} is not in the relation map"
-            raise UserError(problem, file=file, line=line, remedy=nearest(relation, self))
+            raise UserError(problem, file=file, line=line, hint=nearest(relation, self))
 
 
 def relations_of(instances: Iterable[Instance]) -> RelationMap:

@@ -50,7 +50,7 @@ def shards(rows: Ints, labels: NDArray[np.integer], sites: int, per_site: int, s
     if not 1 <= per_site <= len(rows) // sites:
         problem = f"cannot cut {len(rows)} training instances into {sites} times {per_site} shards"
         most = len(rows) // sites
-        raise UserError(problem, remedy=f"choose between 1 and {most} for partition.shards_per_site")
+        raise UserError(problem, hint=f"choose between 1 and {most} for partition.shards_per_site")
     generator = numpy_generator(seed, "partition", "shards")
     by_class = _by_class(labels, generator)
     dealt_to = generator.permutation(count) // per_site
@@ -72,7 +72,7 @@ def _shared_out(
     if not 0 < alpha < math.inf:
         raise UserError(
             f"partition.alpha must be greater than 0 and finite, found {alpha}",
-            remedy="the smaller it is, the less alike the sites; papers take 0.01 to 1",
+            hint="the smaller it is, the less alike the sites; papers take 0.01 to 1",
         )
     generator = numpy_generator(seed, "partition", purpose)
     counts = _counts(np.bincount(labels), sites, alpha, min_size, generator)
@@ -96,7 +96,7 @@ def _counts(
     )
     if min_size * sites <= class_sizes.sum():
         problem += f": with alpha {alpha:g}, {_DRAWS:,} draws left the smallest site with {best} at most"
-    raise UserError(problem, remedy="lower partition.min_size, choose fewer sites, or raise partition.alpha")
+    raise UserError(problem, hint="lower partition.min_size, choose fewer sites, or raise partition.alpha")
 
 
 def _proportions(

@@ -57,7 +57,7 @@ def sample(
     if short := [which for which in range(len(classes)) if count[which] < wanted[which]]:
         name = corpus.relations[int(classes[short[0]])]
         problem = f"a balanced sample of {n} needs {wanted[short[0]]} sentences of {name!r}"
-        raise UserError(f"{problem}, there are {count[short[0]]}", remedy="ask for fewer")
+        raise UserError(f"{problem}, there are {count[short[0]]}", hint="ask for fewer")
     generator = numpy_generator(seed, "sample")
     drawn = [
         generator.choice(np.flatnonzero(label == which), size, replace=False)

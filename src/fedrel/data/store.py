@@ -92,7 +92,7 @@ def map_columns(folder: Path, layout: Layout = SENTENCES) -> tuple[str, dict[str
         return str(index["fingerprint"]), columns
     except (OSError, ValueError, KeyError, TypeError) as error:
         problem = f"not a corpus, or a damaged one: {error}"
-        raise UserError(problem, file=folder, remedy="remove the folder and build it again") from error
+        raise UserError(problem, file=folder, hint="remove the folder and build it again") from error
 
 
 def _index(folder: Path, layout: Layout) -> Path:

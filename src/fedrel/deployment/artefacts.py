@@ -66,17 +66,17 @@ class Artefacts:
             for file in known:
                 if self._listed(file) is None and (self.folder / file).exists():
                     problem = f"{name}: {file} lies there, but was not published with the others"
-                    raise UserError(problem, file=self.folder, remedy=f"delete it, or {_AGAIN}")
+                    raise UserError(problem, file=self.folder, hint=f"delete it, or {_AGAIN}")
         for name, files in self.files.items():
             for file, expected in files.items():
                 path = self.folder / file
                 if not path.is_file():
-                    raise UserError(f"{name}: {file} is missing", file=self.folder, remedy=_AGAIN)
+                    raise UserError(f"{name}: {file} is missing", file=self.folder, hint=_AGAIN)
                 if digest(path) != expected:
                     problem = f"{name}: {file} is not the file that was published (its SHA-256 differs)"
-                    raise UserError(problem, file=self.folder, remedy=_AGAIN)
+                    raise UserError(problem, file=self.folder, hint=_AGAIN)
             if over(files) != self.fingerprints[name]:
-                raise UserError(f"{name}: the manifest contradicts itself", file=self.folder, remedy=_AGAIN)
+                raise UserError(f"{name}: the manifest contradicts itself", file=self.folder, hint=_AGAIN)
 
     @cached_property
     def config(self) -> Config:
@@ -137,13 +137,13 @@ class Artefacts:
     def _manifest(self) -> dict[str, Any]:
         path = self.folder / MANIFEST
         if not path.exists():
-            raise UserError("holds no published artefacts", file=self.folder, remedy=_AGAIN)
+            raise UserError("holds no published artefacts", file=self.folder, hint=_AGAIN)
         manifest = _read(path)
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise UserError(f"is not a manifest of format {FORMAT}", file=path, remedy=_AGAIN)
+            raise UserError(f"is not a manifest of format {FORMAT}", file=path, hint=_AGAIN)
         artefacts = manifest.get("artefacts")
         if not isinstance(artefacts, dict) or not all(_fits(*one) for one in artefacts.items()):
-            raise UserError("does not list artefacts as this version knows them", file=path, remedy=_AGAIN)
+            raise UserError("does not list artefacts as this version knows them", file=path, hint=_AGAIN)
         return manifest
 
 
@@ -193,4 +193,4 @@ def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot be read: {error}", file=path, remedy=_AGAIN) from error
+        raise UserError(f"cannot be read: {error}", file=path, hint=_AGAIN) from error

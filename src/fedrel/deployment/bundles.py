@@ -42,7 +42,7 @@ def init_federation(folder: Path, sites: Sequence[str], host: str, port: int = P
     _check_names(sites)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(
-            "is not an empty folder", file=folder, remedy="choose another folder: keys are not written over"
+            "is not an empty folder", file=folder, hint="choose another folder: keys are not written over"
         )
     authority = new_authority(f"fedrel federation at {host}")
     authority.write(folder / "authority")
@@ -110,8 +110,8 @@ def _check_names(sites: Sequence[str]) -> None:
     for name in sites:
         if not _NAME.fullmatch(name):
             problem = f"a site cannot be called {name!r}"
-            raise UserError(problem, remedy="use small letters, digits and hyphens, as charite-berlin")
+            raise UserError(problem, hint="use small letters, digits and hyphens, as charite-berlin")
     twice = {name for name in sites if list(sites).count(name) > 1}
     if twice or not sites:
         problem = f"the site {min(twice)!r} is named twice" if twice else "no site is named"
-        raise UserError(problem, remedy="name each once, separated by commas: --sites a,b,c")
+        raise UserError(problem, hint="name each once, separated by commas: --sites a,b,c")

@@ -63,8 +63,8 @@ def write_programs(folder: Path) -> None:
         problem = (
             f"the programs that keep foreign code out cannot be run: {said.strip() or 'nothing was said'}"
         )
-        remedy = "keep the site's folder where programs may be executed, under a path without a colon"
-        raise UserError(problem, file=folder, remedy=remedy)
+        hint = "keep the site's folder where programs may be executed, under a path without a colon"
+        raise UserError(problem, file=folder, hint=hint)
 
 
 def _unpack_nothing(*_: Any, **__: Any) -> None:

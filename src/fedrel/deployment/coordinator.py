@@ -39,7 +39,7 @@ def publish_experiment(
     text = read_columns(parts, artefacts, folder.preparation / "corpus", progress)
     for name, split in (("dev", DEV), ("test", TEST)):
         if not len(text.rows(split)):
-            raise UserError(f"shared.{name} has nothing to evaluate on", remedy="check its files")
+            raise UserError(f"shared.{name} has nothing to evaluate on", hint="check its files")
     own = materials(text, held, artefacts, config, folder.preparation, progress)
     dataset = Dataset(text, np.zeros(0, np.int64), text.rows(DEV), text.rows(TEST))
     words = None if artefacts.words is None else Vocabulary(tuple(artefacts.words))
@@ -65,7 +65,7 @@ def run_experiment(
     check_published(folder, experiment)
     if not listens(port):
         problem = f"no coordinator listens on port {port} of this machine"
-        raise UserError(problem, remedy="run `fedrel coordinator start` first, in another terminal")
+        raise UserError(problem, hint="run `fedrel coordinator start` first, in another terminal")
     out = folder.runs.absolute() / name
     request = {
         "config": asked(experiment, folder.federation.sites).model_dump(mode="json"),
@@ -87,23 +87,23 @@ def run_experiment(
     except UserError:
         if listens(port):
             raise
-        remedy = "start it again, and go on with --resume"
-        raise UserError("the coordinator has stopped", remedy=remedy) from None
+        hint = "start it again, and go on with --resume"
+        raise UserError("the coordinator has stopped", hint=hint) from None
     return out
 
 
 def check_published(folder: CoordinatorFolder, experiment: Experiment) -> None:
     """Refuse an experiment that is not the one the sites were given."""
     if not (folder.preparation / "coordinator.json").exists():
-        raise UserError("nothing was published", file=folder.path, remedy="run `fedrel coordinator publish`")
+        raise UserError("nothing was published", file=folder.path, hint="run `fedrel coordinator publish`")
     artefacts = Artefacts(folder.artefacts)
     pairs = {"": (shape(experiment.config), shape(artefacts.config))}
     pairs["shared."] = (experiment.shared.reading.model_dump(), artefacts.reading.model_dump())
     for prefix, (wanted, published) in pairs.items():
         if different := _different(wanted, published):
             problem = f"{prefix}{different} is not as it was published"
-            remedy = "run `fedrel coordinator publish` and give the artefacts to the sites again"
-            raise UserError(problem, file=folder.artefacts, remedy=remedy)
+            hint = "run `fedrel coordinator publish` and give the artefacts to the sites again"
+            raise UserError(problem, file=folder.artefacts, hint=hint)
 
 
 def asked(experiment: Experiment, sites: list[str]) -> Config:

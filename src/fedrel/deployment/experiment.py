@@ -86,15 +86,13 @@ def load_experiment(path: Path, settings: Sequence[str] = ()) -> Experiment:
     for setting in settings:
         apply_setting(tree, setting)
     if "shared" not in tree:
-        remedy = "add a [shared] table: docs/deployment.md has one to begin with"
-        raise UserError("says nothing of what the sites share", file=path, remedy=remedy)
+        hint = "add a [shared] table: docs/deployment.md has one to begin with"
+        raise UserError("says nothing of what the sites share", file=path, hint=hint)
     shared = check(_SharedPart, {"shared": tree.pop("shared")}, path).shared
     for section in ("data", "partition"):
         if section in tree:
             problem = f"[{section}] describes text that is in one place"
-            raise UserError(
-                problem, file=path, remedy="leave it out: each site has its own, in its site.toml"
-            )
+            raise UserError(problem, file=path, hint="leave it out: each site has its own, in its site.toml")
     if tree.get("extractor") == "document" or dict(tree.get("extractor", {})).get("kind") == "document":
         tree |= {"data": AWAY, "evaluation": {"task": "documents"} | tree.get("evaluation", {})}
     config = resolve_paths(parse(tree, str(path)), path.parent)
@@ -128,27 +126,27 @@ def _check(experiment: Experiment, path: Path) -> None:
         raise UserError(f"{config.method!r} is for simulation only: {reason}", file=path)
     if isinstance(config.extractor, PCNNSection) and config.extractor.vectors == "corpus":
         problem = 'extractor.vectors = "corpus" would take the vocabulary from the sites\' text'
-        remedy = 'name public vectors: a file in GloVe\'s form, or "glove"'
-        raise UserError(problem, file=path, remedy=remedy)
+        hint = 'name public vectors: a file in GloVe\'s form, or "glove"'
+        raise UserError(problem, file=path, hint=hint)
     if shared.knowledge_base is None and shared.relations is None and shared.format not in RELATIONS:
         problem = "nobody could say which relations there are"
-        raise UserError(problem, file=path, remedy="name shared.relations or shared.knowledge_base")
+        raise UserError(problem, file=path, hint="name shared.relations or shared.knowledge_base")
     known = DOCUMENTS if isinstance(config.extractor, DocumentSection) else READERS
     if shared.format not in known:
         problem = f"shared.format: no reader is called {shared.format!r}"
-        raise UserError(problem, file=path, remedy=nearest(shared.format, known))
+        raise UserError(problem, file=path, hint=nearest(shared.format, known))
     if sends_triple_numbers(config):
         if shared.knowledge_base is None:
             problem = f"{config.method!r} names facts by their number in a knowledge base, and there is none"
-            remedy = "name shared.knowledge_base, or set keyed_triples = true"
-            raise UserError(problem, file=path, remedy=remedy)
+            hint = "name shared.knowledge_base, or set keyed_triples = true"
+            raise UserError(problem, file=path, hint=hint)
         if shared.na_rate:
             problem = "pairs that the knowledge base does not list have no number that all sites agree on"
-            remedy = "set keyed_triples = true, or shared.na_rate = 0 and list NA pairs in the knowledge base"
-            raise UserError(problem, file=path, remedy=remedy)
+            hint = "set keyed_triples = true, or shared.na_rate = 0 and list NA pairs in the knowledge base"
+            raise UserError(problem, file=path, hint=hint)
     for file in shared.files:
         if not file.exists():
-            raise UserError("no such file", file=file, remedy=f"check [shared] in {path}")
+            raise UserError("no such file", file=file, hint=f"check [shared] in {path}")
 
 
 def _absolute(shared: Shared, folder: Path) -> Shared:

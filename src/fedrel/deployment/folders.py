@@ -42,7 +42,7 @@ class CoordinatorFolder:
         file = self.path / "federation.toml"
         if not file.is_file():
             problem = "is not a coordinator's folder: it has no federation.toml"
-            raise UserError(problem, file=self.path, remedy="`fedrel federation init` makes one")
+            raise UserError(problem, file=self.path, hint="`fedrel federation init` makes one")
         return check(FederationTable, read_tree(file), file)
 
     @property
@@ -129,7 +129,7 @@ class SiteFolder:
     def prepared_with(self) -> Mapping[str, str]:
         """The fingerprints of the artefacts that the materials were prepared with."""
         if not self.seal.is_file():
-            raise UserError("the site is not prepared", file=self.path, remedy="run `fedrel site prepare`")
+            raise UserError("the site is not prepared", file=self.path, hint="run `fedrel site prepare`")
         return dict(_read(self.seal))
 
     @cached_property
@@ -145,7 +145,7 @@ class SiteFolder:
             return Config.model_validate(_read(file))
         except ValidationError as error:
             problem = f"is not a config: {error.errors()[0]['msg']}"
-            raise UserError(problem, file=file, remedy="run `fedrel site prepare` again") from error
+            raise UserError(problem, file=file, hint="run `fedrel site prepare` again") from error
 
     @cached_property
     def sentences(self) -> int:
@@ -158,13 +158,11 @@ class SiteFolder:
         file = self.path / _PLACE
         if not file.is_file():
             problem = f"is not a site's folder: it has no {_PLACE}"
-            raise UserError(
-                problem, file=self.path, remedy="`fedrel federation init` makes one for each site"
-            )
+            raise UserError(problem, file=self.path, hint="`fedrel federation init` makes one for each site")
         place = _read(file)
         if missing := {"number", "name", "sites"} - place.keys():
-            remedy = "get it again from whoever ran `fedrel federation init`"
-            raise UserError(f"lacks {min(missing)!r}", file=file, remedy=remedy)
+            hint = "get it again from whoever ran `fedrel federation init`"
+            raise UserError(f"lacks {min(missing)!r}", file=file, hint=hint)
         return place
 
 

@@ -105,9 +105,7 @@ def check_host(host: str) -> None:
     plain = all(part and part.isascii() and part.replace("-", "").isalnum() for part in parts)
     if not plain and not _is_address(host):
         problem = f"{host!r} is neither a host's name nor an address"
-        raise UserError(
-            problem, remedy="name the coordinator's machine as the sites reach it, without a port"
-        )
+        raise UserError(problem, hint="name the coordinator's machine as the sites reach it, without a port")
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
@@ -126,7 +124,7 @@ def _new_key() -> EllipticCurvePrivateKey:
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError as error:
         problem = "the package `cryptography` is not installed"
-        raise UserError(problem, remedy="run `pip install 'fedrel[flower]'`") from error
+        raise UserError(problem, hint="run `pip install 'fedrel[flower]'`") from error
     return ec.generate_private_key(ec.SECP384R1())
 
 

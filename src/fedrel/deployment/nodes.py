@@ -25,7 +25,7 @@ def register(folder: CoordinatorFolder) -> list[str]:
     for number, name in enumerate(folder.federation.sites):
         key = folder.public_key(name)
         if not key.is_file():
-            raise UserError("no such file", file=key, remedy=f"get site.pub of {name} and put it there")
+            raise UserError("no such file", file=key, hint=f"get site.pub of {name} and put it there")
         mine = kept.get(name)
         if mine and mine["key"] == digest(key) and mine["node"] in listed:
             continue
@@ -64,10 +64,10 @@ def _flwr(folder: CoordinatorFolder, *arguments: str) -> dict[str, Any]:
     if done.returncode or not answer.get("success"):
         said = str(answer.get("error-message") or "").strip() or "it said nothing"
         reason = said.splitlines()[-1]
-        remedy = "is the coordinator running (`fedrel coordinator start`)?"
+        hint = "is the coordinator running (`fedrel coordinator start`)?"
         if "already in use" in reason:
-            remedy = f"stop the coordinator, remove {folder.flower / 'superlink.db'}, and start it again"
-        raise UserError(f"`flwr supernode {arguments[0]}` failed: {reason}", remedy=remedy)
+            hint = f"stop the coordinator, remove {folder.flower / 'superlink.db'}, and start it again"
+        raise UserError(f"`flwr supernode {arguments[0]}` failed: {reason}", hint=hint)
     return answer
 
 

@@ -89,18 +89,18 @@ def check_names(policy: SitePolicy, folder: Path) -> None:
     for name in policy.allow.methods:
         if name not in known:
             problem = f"allow.methods: no method is called {name!r}"
-            raise UserError(problem, file=folder / NAME, remedy=nearest(name, known))
+            raise UserError(problem, file=folder / NAME, hint=nearest(name, known))
     kinds = kinds_of_message()
     for key in ("may_leave", "must_stay"):
         for rule in getattr(policy.allow, key):
             message, _, rest = rule.partition(".")
             if message not in kinds:
                 problem = f"allow.{key}: no message is called {message!r}"
-                raise UserError(problem, file=folder / NAME, remedy=nearest(message, kinds))
+                raise UserError(problem, file=folder / NAME, hint=nearest(message, kinds))
             field = rest.partition("/")[0]
             if field and field not in (fields := kinds[message].declared()):
                 problem = f"allow.{key}: {message} has no field {field!r}"
-                raise UserError(problem, file=folder / NAME, remedy=nearest(field, fields))
+                raise UserError(problem, file=folder / NAME, hint=nearest(field, fields))
 
 
 def objections(allow: Allowed, config: Config) -> list[str]:

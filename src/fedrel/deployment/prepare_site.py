@@ -49,7 +49,7 @@ def prepare_site(folder: SiteFolder, progress: Progress | None = None) -> Prepar
     rows, left_out = trainable(text, artefacts)
     if not len(rows):
         problem = "nothing to train on was found in the site's files"
-        raise UserError(problem, file=folder.path / NAME, remedy="check data.files and data.format")
+        raise UserError(problem, file=folder.path / NAME, hint="check data.files and data.format")
     held = alone(rows, folder.number, folder.sites)
     materials(text, held, artefacts, config, folder.materials, progress).save(folder.materials)
     write_text(folder.path / "config.json", config.model_dump_json())
@@ -81,17 +81,15 @@ def own_files(folder: Path, data: SiteData) -> list[Path]:
             patterned = [] if Path(pattern).is_absolute() else sorted(folder.glob(pattern))
         except ValueError as error:
             problem = f"data.files: {pattern!r} is no pattern: {error}"
-            raise UserError(
-                problem, file=folder / NAME, remedy="as in text/*.txt or text/**/*.txt"
-            ) from error
+            raise UserError(problem, file=folder / NAME, hint="as in text/*.txt or text/**/*.txt") from error
         matches = [path] if path.exists() else patterned
         if not matches:
             problem = f"data.files: nothing is called {pattern!r}"
-            raise UserError(problem, file=folder / NAME, remedy="paths are relative to the site's folder")
+            raise UserError(problem, file=folder / NAME, hint="paths are relative to the site's folder")
         found |= dict.fromkeys(matches)
     if not found:
-        remedy = 'name the site\'s text, as files = ["text/*.txt"]'
-        raise UserError("data.files is empty", file=folder / NAME, remedy=remedy)
+        hint = 'name the site\'s text, as files = ["text/*.txt"]'
+        raise UserError("data.files is empty", file=folder / NAME, hint=hint)
     return list(found)
 
 
@@ -105,6 +103,6 @@ def _at_home(artefacts: Artefacts, data: SiteData) -> Config:
     name = data.encoder or section.encoder
     if fingerprint(name) != artefacts.encoder["sha256"]:
         problem = f"encoder: {name!r} is not the encoder that was published (its fingerprint differs)"
-        remedy = f"name a copy of {artefacts.encoder['name']!r} in data.encoder of {NAME}"
-        raise UserError(problem, remedy=remedy)
+        hint = f"name a copy of {artefacts.encoder['name']!r} in data.encoder of {NAME}"
+        raise UserError(problem, hint=hint)
     return config.model_copy(update={"extractor": section.model_copy(update={"encoder": name})})

@@ -137,7 +137,7 @@ def wait_until_listening(process: subprocess.Popen[bytes], port: int) -> None:
             return
         time.sleep(0.1)
     state = f"ended with exit code {process.returncode}" if process.poll() is not None else "does not answer"
-    raise UserError(f"Flower's superlink {state}", remedy=f"its messages are above; is port {port} free?")
+    raise UserError(f"Flower's superlink {state}", hint=f"its messages are above; is port {port} free?")
 
 
 def listens(port: int) -> bool:
@@ -147,12 +147,12 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def wait_until_free(port: int, remedy: str) -> None:
+def wait_until_free(port: int, hint: str) -> None:
     """Return when nobody listens there: a program that was killed with what started it takes a moment to end."""
     until = time.monotonic() + GRACE
     while listens(port):
         if time.monotonic() > until:
-            raise UserError(f"another program listens on port {port} of this machine", remedy=remedy)
+            raise UserError(f"another program listens on port {port} of this machine", hint=hint)
         time.sleep(0.1)
 
 

@@ -71,7 +71,7 @@ def _relations(shared: Shared, kb: KnowledgeBase | None) -> RelationMap:
     relations = read_relations(shared.relations)
     if strange := sorted(set(known) - set(relations)):
         problem = f"has the relation {strange[0]!r}, which is not in the relation map"
-        raise UserError(problem, file=shared.knowledge_base, remedy=f"add it to {shared.relations}")
+        raise UserError(problem, file=shared.knowledge_base, hint=f"add it to {shared.relations}")
     return relations
 
 
@@ -99,7 +99,7 @@ def _vectors(section: PCNNSection) -> Vectors:
     found = vectors.matrix.shape[1]
     if found != section.word_dimension:
         problem = f"has {found} dimensions, but extractor.word_dimension is {section.word_dimension}"
-        raise UserError(problem, file=section.vectors, remedy=f"set extractor.word_dimension to {found}")
+        raise UserError(problem, file=section.vectors, hint=f"set extractor.word_dimension to {found}")
     return vectors
 
 

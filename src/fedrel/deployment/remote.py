@@ -104,7 +104,7 @@ class Venue:
 
         if reason := method(config.method, config.methods).simulation_only():
             raise UserError(
-                f"{config.method!r} is for simulations only: {reason}", remedy="choose another method"
+                f"{config.method!r} is for simulations only: {reason}", hint="choose another method"
             )
         file, coordinator = out / "federation.json", self._coordinator
         roster = Roster(self._grid, self.ready.materials.partition.names, self._nodes(), file)

@@ -192,7 +192,7 @@ def _instances(parts: Sequence[Part], artefacts: Artefacts) -> Iterator[tuple[in
 def _aligned(files: Sequence[Path], artefacts: Artefacts) -> Iterator[Instance]:
     if artefacts.knowledge_base is None:
         problem = "raw text needs a knowledge base to be labelled with, and none was published"
-        raise UserError(problem, remedy="label the text yourself and name its format")
+        raise UserError(problem, hint="label the text yourself and name its format")
     reading = artefacts.reading
     return align(files, artefacts.knowledge_base, na_rate=reading.na_rate, seed=reading.na_seed)
 

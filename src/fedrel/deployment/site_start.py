@@ -29,10 +29,10 @@ def check_ready(folder: SiteFolder) -> None:
     published.check()
     if different := differences(folder.prepared_with, published.fingerprints):
         problem = f"the site was prepared with another {', '.join(different)} than is in its artefacts folder"
-        raise UserError(problem, file=folder.path, remedy="run `fedrel site prepare` again")
+        raise UserError(problem, file=folder.path, hint="run `fedrel site prepare` again")
     if found := objections(policy.allow, folder.published):
         problem = f"would refuse the experiment: {'; '.join(found)}"
-        raise UserError(problem, file=folder.path / NAME, remedy="allow it there, or do not take part")
+        raise UserError(problem, file=folder.path / NAME, hint="allow it there, or do not take part")
     for name in SECRET:
         check_secret(folder.path / name)
     sound(folder.audit)
@@ -52,8 +52,8 @@ def check_coordinator(folder: SiteFolder) -> None:
             return
     except ssl.SSLCertVerificationError as error:
         problem = f"{address} cannot prove that it is the coordinator: {error.verify_message}"
-        remedy = "compare ca.crt with whoever made the federation, and the address with site.toml"
-        raise UserError(problem, file=folder.path / "ca.crt", remedy=remedy) from error
+        hint = "compare ca.crt with whoever made the federation, and the address with site.toml"
+        raise UserError(problem, file=folder.path / "ca.crt", hint=hint) from error
     except OSError:
         return
 
@@ -63,18 +63,16 @@ def trusted(authority: Path) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=authority)
     except OSError as error:
-        remedy = "it was made by `fedrel federation init`: ask whoever ran that for it"
-        raise UserError(
-            f"is no certificate: {error.strerror or error}", file=authority, remedy=remedy
-        ) from error
+        hint = "it was made by `fedrel federation init`: ask whoever ran that for it"
+        raise UserError(f"is no certificate: {error.strerror or error}", file=authority, hint=hint) from error
 
 
 def check_secret(path: Path) -> None:
     """Refuse a key that is missing, or that others on this machine can read."""
     if not path.is_file():
-        raise UserError("no such file", file=path, remedy="it was made by `fedrel federation init`")
+        raise UserError("no such file", file=path, hint="it was made by `fedrel federation init`")
     if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise UserError("can be read by others", file=path, remedy=f"run `chmod 600 {path}`")
+        raise UserError("can be read by others", file=path, hint=f"run `chmod 600 {path}`")
 
 
 STALE = 90.0  # seconds; Flower takes a node for connected until it has missed two heartbeats, 60 in all

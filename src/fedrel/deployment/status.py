@@ -115,7 +115,7 @@ def _parsed(file: Path, text: str | None = None) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8") if text is None else text)
     except ValueError as error:
         problem = f"cannot be read: {error}"
-        raise UserError(problem, file=file, remedy="move that run's folder away") from error
+        raise UserError(problem, file=file, hint="move that run's folder away") from error
     return found
 
 

@@ -45,8 +45,8 @@ _FILES = {
     "LICENSE": "Apache-2.0\n",
     "README.md": "The code is in the fedrel package, which the coordinator and every site have installed.\n",
     "fedrel_federation/__init__.py": "",
-    "fedrel_federation/server.py": "from fedrel.federation.flower import server\n\napp = server.app\n",
-    "fedrel_federation/client.py": "from fedrel.federation.flower import client\n\napp = client.app\n",
+    "fedrel_federation/server.py": "from fedrel.deployment import server_app\n\napp = server_app.app\n",
+    "fedrel_federation/client.py": "from fedrel.deployment import client_app\n\napp = client_app.app\n",
 }
 
 
@@ -67,12 +67,10 @@ def submit(request: Path, *, home: Path, connection: str, say: Callable[[str], N
         config = f"request={json.dumps(str(request.absolute()))}"
         last = _follow(name, config, home, connection, say)
     if not outcome.exists():
-        remedy = (
+        hint = (
             "see what `fedrel coordinator start` says; what was trained is kept, and --resume goes on with it"
         )
-        raise UserError(
-            f"the run ended without a result: {' '.join(last) or 'nothing was said'}", remedy=remedy
-        )
+        raise UserError(f"the run ended without a result: {' '.join(last) or 'nothing was said'}", hint=hint)
     if problem := json.loads(outcome.read_text(encoding="utf-8"))["problem"]:
         raise UserError(problem)
 

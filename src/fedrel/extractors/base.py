@@ -204,13 +204,13 @@ class Extractor(nn.Module, ABC):
         if missing := sorted(expected.keys() ^ weights.keys()):
             raise UserError(
                 f"these weights are not this extractor's: {', '.join(missing)} on one side only",
-                remedy="build the extractor with the settings the weights were trained with",
+                hint="build the extractor with the settings the weights were trained with",
             )
         for name, shape in expected.items():
             if weights[name].shape != shape:
                 raise UserError(
                     f"weight {name!r} has shape {weights[name].shape}, this extractor needs {shape}",
-                    remedy="build the extractor with the settings the weights were trained with",
+                    hint="build the extractor with the settings the weights were trained with",
                 )
 
 

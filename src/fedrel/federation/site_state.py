@@ -39,7 +39,7 @@ class SiteStates:
             raise UserError(
                 "is the state of another model",
                 file=before[-1],
-                remedy="remove the folder to begin without memories, or use the config it was made with",
+                hint="remove the folder to begin without memories, or use the config it was made with",
             )
         return tensors
 

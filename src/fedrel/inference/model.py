@@ -62,7 +62,7 @@ def load_model(folder: str | Path) -> Model:
     """
     model = open_model(folder)
     if not isinstance(model, Model):
-        raise UserError("is a model of documents", file=folder, remedy="open it by load_document_model")
+        raise UserError("is a model of documents", file=folder, hint="open it by load_document_model")
     return model
 
 
@@ -73,7 +73,7 @@ def load_document_model(folder: str | Path) -> DocumentModel:
     """
     model = open_model(folder)
     if not isinstance(model, DocumentModel):
-        raise UserError("is a model of sentences", file=folder, remedy="open it by load_model")
+        raise UserError("is a model of sentences", file=folder, hint="open it by load_model")
     return model
 
 

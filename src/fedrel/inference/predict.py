@@ -42,7 +42,7 @@ def write_predictions(
         found = map(finding_as_json, findings)
     elif report is not None:
         problem = "a report shows what was found in documents, but this is a model of sentences"
-        raise UserError(problem, remedy="leave --report out: the output names every fact's sentences")
+        raise UserError(problem, hint="leave --report out: the output names every fact's sentences")
     else:
         found = _in_sentences(model, texts, kb, threshold)
     lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in found)
@@ -93,7 +93,7 @@ def _in_documents(
 ) -> list[Finding]:
     if kb is not None:
         problem = "a model of documents reads entities from its input, not from a knowledge base"
-        raise UserError(problem, remedy="leave --kb out")
+        raise UserError(problem, hint="leave --kb out")
     documents = (document for path in files for document in model.read(path))
     with counting("reading") as count:
         return model.predict(count(documents), threshold=threshold)

@@ -65,7 +65,7 @@ class FedCMC(FedAvg):
         if own is None:
             raise UserError(
                 f"{self.name} takes the classifier's rows for class vectors, which they are only without a bias",
-                remedy="set extractor.bias = false",
+                hint="set extractor.bias = false",
             )
         return [*super().prepare(fed), ClassVectors(fed.state.get(CHOSEN, own))]
 

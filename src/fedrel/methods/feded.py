@@ -200,5 +200,5 @@ def needs_validation(method: Method, fed: Federation) -> None:
     if not fed.validation:
         raise UserError(
             f"{method.name} needs labelled sentences at the coordinator",
-            remedy="set partition.coordinator, the share of the training data that it holds, to 0.2 for example",
+            hint="set partition.coordinator, the share of the training data that it holds, to 0.2 for example",
         )

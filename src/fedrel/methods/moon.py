@@ -72,7 +72,7 @@ class MOON(FedAvg):
         if self.train_head not in SENTENCE_HEADS:
             raise UserError(
                 f"{self.name} compares what models make of a sentence, but the head {self.train_head!r} mixes them",
-                remedy="compose moon with fedavg, one or lazy-mil",
+                hint="compose moon with fedavg, one or lazy-mil",
             )
         return super().prepare(fed)
 

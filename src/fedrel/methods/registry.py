@@ -44,7 +44,7 @@ def method(name: str, options: Mapping[str, Mapping[str, Any]]) -> Method:
     known = methods()
     for asked in (*name.split("+"), *options):
         if asked not in known:
-            raise UserError(f"no method is called {asked!r}", remedy=nearest(asked, known))
+            raise UserError(f"no method is called {asked!r}", hint=nearest(asked, known))
     parts = list(dict.fromkeys(known[part] for part in name.split("+")))
     # A part that another is built on adds nothing: `fedavg+one` is `one`.
     bases = [
@@ -57,7 +57,7 @@ def method(name: str, options: Mapping[str, Mapping[str, Any]]) -> Method:
         for option, value in options.get(part.name, {}).items():
             if option not in part.model_fields:
                 problem = f"unknown option 'methods.{part.name}.{option}'"
-                raise UserError(problem, remedy=nearest(option, part.model_fields))
+                raise UserError(problem, hint=nearest(option, part.model_fields))
             given[option] = value
     try:
         return composed(**given)
@@ -74,7 +74,7 @@ def _check_options(parts: Sequence[type[Method]]) -> None:
             first = owner.setdefault(option, _defining(part, option))
             if _defining(part, option) is not first:
                 problem = f"{first.name} and {part.name} cannot be composed: both have an option {option!r}"
-                raise UserError(problem, remedy="choose one of them")
+                raise UserError(problem, hint="choose one of them")
 
 
 def _defining(part: type[Method], option: str) -> type[Method]:

@@ -229,8 +229,8 @@ def _end(path: Path) -> _End:
 def _refuse_broken(audit: Audit, path: Path) -> None:
     if audit.broken:
         problem = f"line {audit.broken.line} {audit.broken.reason}: nothing more is recorded, nothing leaves"
-        remedy = "keep the file for whoever must look into it, and move it away"
-        raise UserError(problem, file=path, remedy=remedy)
+        hint = "keep the file for whoever must look into it, and move it away"
+        raise UserError(problem, file=path, hint=hint)
 
 
 def _head_path(path: Path) -> Path:

@@ -72,7 +72,7 @@ class Checkpoints:
             raise UserError(
                 f"was made with another config ({_first_difference(json.loads(config), json.loads(self._config))})",
                 file=files[-1],
-                remedy=f"resume with the config of that run, or {ELSEWHERE}",
+                hint=f"resume with the config of that run, or {ELSEWHERE}",
             )
         parts: dict[str, Any] = {
             part: {n.removeprefix(f"{part}/"): t for n, t in tensors.items() if n.startswith(f"{part}/")}

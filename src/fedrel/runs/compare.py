@@ -56,9 +56,7 @@ def sweep(
 ) -> dict[str, Any]:
     """Run every combination of the grid for every method; the best of each on dev goes to `sweep.json`."""
     if not grid:
-        raise UserError(
-            "nothing to sweep", remedy="give --grid key=v1,v2, or a [sweep] section in the config"
-        )
+        raise UserError("nothing to sweep", hint="give --grid key=v1,v2, or a [sweep] section in the config")
     combinations = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     rows: list[dict[str, Any]] = []
     for method in methods:
@@ -90,7 +88,7 @@ def best_of(folder: Path) -> dict[str, Settings]:
     try:
         best: dict[str, Settings] = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))["best"]
     except (OSError, ValueError, KeyError) as error:
-        raise UserError("holds no finished sweep", file=folder, remedy="run `fedrel sweep` first") from error
+        raise UserError("holds no finished sweep", file=folder, hint="run `fedrel sweep` first") from error
     return best
 
 

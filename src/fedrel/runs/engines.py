@@ -37,7 +37,7 @@ def engine(config: Config, ready: Preparation, states: Path) -> Iterator[AnyEngi
     if config.engine.kind == "flower":
         raise UserError(
             "between real sites, a run is started from the coordinator's folder",
-            remedy="use `fedrel federation run`, or --engine flower-simulation for this machine",
+            hint="use `fedrel federation run`, or --engine flower-simulation for this machine",
         )
     if config.engine.kind == "flower-simulation":
         from fedrel.federation.flower.simulation import simulation

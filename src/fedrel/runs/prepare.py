@@ -53,13 +53,11 @@ def prepare(config: Config, progress: Progress | None = None) -> Preparation:
     for name, rows in (("training", data.train), ("dev", data.dev), ("test", data.test)):
         if not len(rows):
             what = "documents" if isinstance(data.text, DocumentCorpus) else "sentences"
-            raise UserError(
-                f"the {name} part has no {what}", remedy="check the files and fractions in [data]"
-            )
+            raise UserError(f"the {name} part has no {what}", hint="check the files and fractions in [data]")
     chosen = method(config.method, config.methods)
     if isinstance(data.text, DocumentCorpus) and chosen.test_head != "none":
         problem = f"{config.method} chooses among the sentences of a bag, but the data are documents"
-        raise UserError(problem, remedy="choose fedavg, fedatt, fedlcc or another method without bags")
+        raise UserError(problem, hint="choose fedavg, fedatt, fedlcc or another method without bags")
     sites, validation = held_back(data.train, config.partition.coordinator, config.seed)
     if chosen.pools_data:
         parts = partitions.single(data.train)
@@ -107,7 +105,7 @@ def vocabulary(section: PCNNSection, data: Dataset) -> tuple[Vocabulary, Vectors
         raise UserError(
             f"the vectors have {found} dimensions, but extractor.word_dimension is {section.word_dimension}",
             file=section.vectors,
-            remedy=f"set extractor.word_dimension to {found}, or name other vectors",
+            hint=f"set extractor.word_dimension to {found}, or name other vectors",
         )
     return Vocabulary(tuple(vectors.words)), vectors
 
@@ -137,4 +135,4 @@ def _check_device(name: str) -> None:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
         problem = f"training.device {name!r} cannot be used: {str(error).splitlines()[0]}"
-        raise UserError(problem, remedy="'cpu' works everywhere") from error
+        raise UserError(problem, hint="'cpu' works everywhere") from error

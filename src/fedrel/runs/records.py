@@ -265,7 +265,7 @@ def read_run(folder: Path) -> Run:
     """Read a run folder; a file that is broken is the user's to know about, with its line."""
     result = folder / "result.json"
     if not result.exists():
-        raise UserError("no such file", file=result, remedy="the run has not finished: add --resume to go on")
+        raise UserError("no such file", file=result, hint="the run has not finished: add --resume to go on")
     path = folder / "config.toml"
     config = path.read_text(encoding="utf-8") if path.exists() else ""
     return Run(

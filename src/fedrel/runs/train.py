@@ -80,11 +80,11 @@ def _run(config: Config, out: Path, resume: bool, watcher: Watcher, venue: Venue
         raise UserError(
             "there is a run in this folder already",
             file=out,
-            remedy=f"go on with it by --resume, or {ELSEWHERE}",
+            hint=f"go on with it by --resume, or {ELSEWHERE}",
         )
     if checkpoint is not None and checkpoint.round > config.training.rounds:
         problem = f"has {checkpoint.round} rounds already, but training.rounds is {config.training.rounds}"
-        raise UserError(problem, file=out, remedy=f"ask for at least as many rounds, or {ELSEWHERE}")
+        raise UserError(problem, file=out, hint=f"ask for at least as many rounds, or {ELSEWHERE}")
     ready = venue.ready if venue else prepare(config, watcher.reading)
     if checkpoint is not None:
         same_data(out, ready.dataset.text.fingerprint)
@@ -117,7 +117,7 @@ def same_data(out: Path, fingerprint: str) -> None:
     before = json.loads((out / "environment.json").read_text(encoding="utf-8"))["data_fingerprint"]
     if before != fingerprint:
         problem = "the data are not those that this run began with"
-        raise UserError(problem, file=out, remedy=f"restore the data files, or {ELSEWHERE}")
+        raise UserError(problem, file=out, hint=f"restore the data files, or {ELSEWHERE}")
 
 
 class Session:
@@ -231,7 +231,7 @@ class Session:
         more = [f"and {len(said) - SHOWN} more"] if len(said) > SHOWN else []
         raise UserError(
             f"round {number}: {problem} ({'; '.join(said[:SHOWN] + more) or 'no site answered'})",
-            remedy=f"the checkpoint of round {number - 1} is kept: mend the sites and go on with --resume",
+            hint=f"the checkpoint of round {number - 1} is kept: mend the sites and go on with --resume",
         )
 
 

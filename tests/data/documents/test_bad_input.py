@@ -22,7 +22,7 @@ class Case(NamedTuple):
     content: str
     line: int
     problem: str
-    remedy: str
+    hint: str
 
 
 def pubtator(old: str, new: str) -> str:
@@ -141,7 +141,7 @@ def test_bad_input(write: Write, case: Case) -> None:
         list(reader(case.format)(path))
     error = caught.value
     assert (error.file, error.line) == (path, case.line)
-    assert (error.problem, error.remedy) == (case.problem, case.remedy)
+    assert (error.problem, error.hint) == (case.problem, case.hint)
 
 
 def test_one_entity_makes_no_pair_and_is_no_mistake(write: Write) -> None:

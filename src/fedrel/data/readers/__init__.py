@@ -38,5 +38,5 @@ RELATIONS: dict[str, RelationMap] = {
 def reader(name: str) -> Reader:
     """The reader of a format."""
     if name not in READERS:
-        raise UserError(f"no reader is called {name!r}", remedy=nearest(name, READERS))
+        raise UserError(f"no reader is called {name!r}", hint=nearest(name, READERS))
     return READERS[name]

@@ -93,7 +93,7 @@ def _tables(folder: Path) -> dict[str, Path]:
         if len(found[kind]) != 1:
             names = ", ".join(file.name for file in found[kind]) or "none"
             problem = f"expected one table of {kind} (as chemprot_training_{kind}.tsv), found {names}"
-            raise UserError(problem, file=folder, remedy="name a folder with one part of the corpus")
+            raise UserError(problem, file=folder, hint="name a folder with one part of the corpus")
     return {kind: paths[0] for kind, paths in found.items()}
 
 
@@ -155,7 +155,7 @@ def _rows(path: Path, *columns: str, more: int = 0) -> Iterator[tuple[int, list[
         row = line.split("\t")
         if len(row) not in (len(columns), len(columns) + more):
             problem = f"expected {len(columns)} columns ({', '.join(columns)}), found {len(row)}"
-            raise UserError(problem, file=path, line=number, remedy="separate the columns by tabs")
+            raise UserError(problem, file=path, line=number, hint="separate the columns by tabs")
         yield number, row
 
 

@@ -56,6 +56,6 @@ def read(path: Path, *, relations: RelationMap | None = None) -> Iterator[Instan
 def _group(record: Record) -> str:
     label = record.fields.get("label")
     if not isinstance(label, str) or label not in _GROUPS:
-        remedy = nearest(str(label), _GROUPS)
-        raise record.error(f"expected one of ChemProt's 13 labels, found {label!r}; {remedy}")
+        hint = nearest(str(label), _GROUPS)
+        raise record.error(f"expected one of ChemProt's 13 labels, found {label!r}; {hint}")
     return _GROUPS[label]

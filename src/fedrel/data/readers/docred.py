@@ -88,9 +88,9 @@ class _Record:
     def title(self) -> str:
         return str(self.fields.get("title", self.number))
 
-    def error(self, problem: str, remedy: str = "") -> UserError:
+    def error(self, problem: str, hint: str = "") -> UserError:
         problem = f"document {self.number} ({self.title!r}): {problem}"
-        return UserError(problem, file=self.file, line=self.line, remedy=remedy)
+        return UserError(problem, file=self.file, line=self.line, hint=hint)
 
     def document(
         self, relations: RelationMap | None, pair_types: PairTypes | None, titles: dict[str, str] | None

@@ -20,5 +20,5 @@ READERS: dict[str, Reader] = {
 def reader(name: str) -> Reader:
     """The reader of a format."""
     if name not in READERS:
-        raise UserError(f"no reader of documents is called {name!r}", remedy=nearest(name, READERS))
+        raise UserError(f"no reader of documents is called {name!r}", hint=nearest(name, READERS))
     return READERS[name]

@@ -55,9 +55,9 @@ class Row:
     text: str
     pairs: list[Listed]
 
-    def error(self, problem: str, remedy: str = "") -> UserError:
+    def error(self, problem: str, hint: str = "") -> UserError:
         """What is wrong with this line."""
-        return UserError(problem, file=self.file, line=self.line, remedy=remedy)
+        return UserError(problem, file=self.file, line=self.line, hint=hint)
 
 
 def rows(path: Path) -> Iterator[Row]:
@@ -72,11 +72,11 @@ def rows(path: Path) -> Iterator[Row]:
                 f"document {identity} is empty",
                 file=path,
                 line=number,
-                remedy="remove the line, or give it a text",
+                hint="remove the line, or give it a text",
             )
         if len(columns) % _COLUMNS:
             problem = f"expected {_COLUMNS} columns a pair after id and text, found {len(columns)}"
-            raise UserError(problem, file=path, line=number, remedy="separate all columns by tabs")
+            raise UserError(problem, file=path, line=number, hint="separate all columns by tabs")
         listed = [columns[place : place + _COLUMNS] for place in range(0, len(columns), _COLUMNS)]
         pairs = [Listed(pair[0], tuple(pair[5:11]), tuple(pair[11:17])) for pair in listed]
         yield Row(path, number, identity, text, pairs)

@@ -32,7 +32,7 @@ def read(path: Path, *, relations: RelationMap | None = None) -> Iterator[Instan
             continue
         if len(columns) != len(expected):
             problem = f"expected {len(expected)} columns ({', '.join(expected)}), found {len(columns)}"
-            raise UserError(problem, file=path, line=number, remedy="separate the columns by tabs")
+            raise UserError(problem, file=path, line=number, hint="separate the columns by tabs")
         text, label = columns[-2], columns[-1].strip()
         if label not in _LABELS:
             raise UserError(f"expected the label 0 or 1, found {label!r}", file=path, line=number)
@@ -48,6 +48,6 @@ def _masked(text: str, kind: str, identity: str, path: Path, number: int) -> Men
     mask = f"@{kind}$"
     start = text.find(mask)
     if start < 0:
-        remedy = "write @GENE$ and @DISEASE$ in place of the two entities that the label is about"
-        raise UserError(f"the sentence has no {mask}", file=path, line=number, remedy=remedy)
+        hint = "write @GENE$ and @DISEASE$ in place of the two entities that the label is about"
+        raise UserError(f"the sentence has no {mask}", file=path, line=number, hint=hint)
     return Mention(identity, mask, start, start + len(mask), kind)

@@ -127,9 +127,7 @@ class _Document:
             problem = f"expected {words!r} in line {concept.line} of {self.text.name}, found {found!r}"
         else:
             return
-        raise UserError(
-            problem, file=self.concepts, line=number, remedy="do the three files belong together?"
-        )
+        raise UserError(problem, file=self.concepts, line=number, hint="do the three files belong together?")
 
     def _read_relations(
         self, concepts: set[_Concept], known: RelationMap | None
@@ -147,8 +145,8 @@ class _Document:
                 raise UserError(problem, file=file, line=number)
             first, relation, second = match.groups()[1:5], match[6], match.groups()[7:]
             if relation not in _FIRST:
-                problem, remedy = f"{relation!r} is none of the relations of i2b2", nearest(relation, _FIRST)
-                raise UserError(problem, file=file, line=number, remedy=remedy)
+                problem, hint = f"{relation!r} is none of the relations of i2b2", nearest(relation, _FIRST)
+                raise UserError(problem, file=file, line=number, hint=hint)
             if known is not None:
                 known.check(relation, file, number)
             one = _Concept(*_place(first, file, number), _FIRST[relation])
@@ -178,7 +176,7 @@ def _documents(folder: Path) -> Iterator[_Document]:
             parts = found[_hospital(file, folder), file.stem]
             if file.suffix in parts:
                 problem = f"a second document of that name, after {parts[file.suffix]}"
-                raise UserError(problem, file=file, remedy="name one part of the corpus")
+                raise UserError(problem, file=file, hint="name one part of the corpus")
             parts[file.suffix] = file
     bare = unrelated = 0
     for (hospital, name), parts in sorted(found.items()):
@@ -193,7 +191,7 @@ def _documents(folder: Path) -> Iterator[_Document]:
             yield _Document(hospital, name, parts[".txt"], parts[".con"], parts.get(".rel"))
     if bare == len(found):
         problem = "expected documents as .txt, .con and .rel files, found none"
-        raise UserError(problem, file=folder, remedy="check the path")
+        raise UserError(problem, file=folder, hint="check the path")
     if bare:
         _log.warning("%s: %d .txt files have no .con and are left out", folder, bare)
     if unrelated:

@@ -33,7 +33,7 @@ def read(path: Path, *, relations: RelationMap | None = None) -> Iterator[Instan
         columns = line.split("\t")
         if len(columns) < 6:
             problem = f"expected 6 columns (2 ids, 2 names, relation, sentence), found {len(columns)}"
-            raise UserError(problem, file=path, line=number, remedy="separate the columns by tabs")
+            raise UserError(problem, file=path, line=number, hint="separate the columns by tabs")
         head_id, tail_id, head_name, tail_name, relation, sentence = columns[:6]
         text = sentence.strip().removesuffix(_END).rstrip()
         spans = whitespace(text)

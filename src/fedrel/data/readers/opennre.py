@@ -55,7 +55,7 @@ def records(path: Path) -> Iterator[Record]:
             raise UserError(f"broken JSON: {error}", file=path, line=number) from error
         if not isinstance(fields, dict):
             problem = f"expected a JSON object, found {_kind(fields)}"
-            raise UserError(problem, file=path, line=number, remedy="write one object a line")
+            raise UserError(problem, file=path, line=number, hint="write one object a line")
         yield Record(fields, path, number)
 
 

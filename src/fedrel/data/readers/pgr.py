@@ -74,7 +74,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
             ]  # the last explains itself: `CONFIRMATION (C ...`
             if missing := _COLUMNS.difference(header):
                 problem = f"expected a header with the columns {', '.join(sorted(missing))}"
-                raise UserError(problem, file=path, line=number, remedy="separate the columns by tabs")
+                raise UserError(problem, file=path, line=number, hint="separate the columns by tabs")
         elif line.strip():
             if len(columns) != len(header):
                 problem = f"expected {len(header)} columns, as in the header, found {len(columns)}"

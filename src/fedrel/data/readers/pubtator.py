@@ -49,8 +49,8 @@ def read(
                     yield current.document()
                 current = _Article(options, identity, number, text)
             elif current is None or current.id != identity:
-                remedy = f"put the line {identity}|t|... right above it"
-                raise options.error(f"the abstract of {identity} comes before its title", number, remedy)
+                hint = f"put the line {identity}|t|... right above it"
+                raise options.error(f"the abstract of {identity} comes before its title", number, hint)
             else:
                 current.add_abstract(text, number)
             continue
@@ -58,8 +58,8 @@ def read(
         if current is None or current.id != identity:
             among = f", among those of {current.id}" if current else ""
             problem = f"an annotation of document {identity!r} before its title and abstract{among}"
-            remedy = f"put the lines {identity}|t|... and {identity}|a|... above it"
-            raise options.error(problem, number, remedy)
+            hint = f"put the lines {identity}|t|... and {identity}|a|... above it"
+            raise options.error(problem, number, hint)
         current.add(columns, number)
     if current:
         yield current.document()
@@ -73,8 +73,8 @@ class _Options:
     directions: Directions
     id_separator: str
 
-    def error(self, problem: str, line: int, remedy: str = "") -> UserError:
-        return UserError(problem, file=self.file, line=line, remedy=remedy)
+    def error(self, problem: str, line: int, hint: str = "") -> UserError:
+        return UserError(problem, file=self.file, line=line, hint=hint)
 
 
 @dataclass(slots=True)
@@ -149,10 +149,10 @@ class _Article:
                 problem = (
                     f"the relation {relation} names {identity!r}, which document {self.id} never mentions"
                 )
-                raise self.options.error(problem, line, self._remedy(identity))
+                raise self.options.error(problem, line, self._hint(identity))
         self.draft.fact(head, relation, tail)
 
-    def _remedy(self, identity: str) -> str:
+    def _hint(self, identity: str) -> str:
         separator = self.options.id_separator
         if separator and separator in identity:
             return f"if {separator!r} joins several names of one entity, as in CHR, set id_separator to ''"
@@ -169,7 +169,7 @@ def _misplaced(name: str, text: str, start: int, end: int, line: int) -> tuple[s
     around = {text.find(name, start), text.rfind(name, 0, start + len(name))} - {-1}
     if name.strip() and around:
         nearest = min(around, key=lambda place: abs(place - start))
-        remedy = f"it stands at [{nearest}, {nearest + len(name)})"
+        hint = f"it stands at [{nearest}, {nearest + len(name)})"
     else:
-        remedy = "offsets count characters from 0, over the title, one separator and the abstract"
-    return f"expected {name!r} at [{start}, {end}), found {found}", line, remedy
+        hint = "offsets count characters from 0, over the title, one separator and the abstract"
+    return f"expected {name!r} at [{start}, {end}), found {found}", line, hint

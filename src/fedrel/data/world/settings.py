@@ -106,6 +106,4 @@ def _scaled(whole: SplitSize, share: float) -> SplitSize:
 
 def _check(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
-        raise UserError(
-            f"{name} is {value}, expected {low} to {high}", remedy=f"set {name} within that range"
-        )
+        raise UserError(f"{name} is {value}, expected {low} to {high}", hint=f"set {name} within that range")

@@ -105,7 +105,7 @@ class World:
         """Write a split as raw text, `files` documents a style, its sentences among others that mention no pair."""
         if folder.exists():
             raise UserError(
-                "the folder exists already", file=folder, remedy="choose another, or remove it first"
+                "the folder exists already", file=folder, hint="choose another, or remove it first"
             )
         number, by_id = _split_number(split), {entity.id: entity for entity in self.entities}
         with atomic_folder(folder) as part, ExitStack() as open_files:
@@ -179,5 +179,5 @@ class World:
 
 def _split_number(split: str) -> int:
     if split not in SPLITS:
-        raise UserError(f"no split named {split!r}", remedy=nearest(split, SPLITS))
+        raise UserError(f"no split named {split!r}", hint=nearest(split, SPLITS))
     return SPLITS.index(split)

@@ -64,13 +64,13 @@ def attending(model: PreTrainedModel, frozen: int = 0) -> Attending:
         if frozen == model.config.num_hidden_layers:
             problem = f"extractor.frozen_layers is {frozen}: all that the encoder has"
             raise UserError(
-                problem, remedy=f"set it to {frozen - 1} or less: the last layer's attention is read"
+                problem, hint=f"set it to {frozen - 1} or less: the last layer's attention is read"
             )
         return layers
     if frozen:
         problem = f"extractor.frozen_layers is {frozen}, but the layers of {kind!r} cannot be told apart here"
         known = ", ".join(sorted(BERT_FAMILY))
-        raise UserError(problem, remedy=f"set it to 0, or name an encoder of {known}")
+        raise UserError(problem, hint=f"set it to 0, or name an encoder of {known}")
     return AttendingWhole(model)
 
 

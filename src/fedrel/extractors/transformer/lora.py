@@ -29,12 +29,12 @@ def add_lora(model: PreTrainedModel, rank: int, first_layer: int, generator: tor
         from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as KNOWN
     except ImportError as error:
         problem = "extractor.lora_rank needs the package peft"
-        raise UserError(problem, remedy="run `pip install 'fedrel[lora]'`") from error
+        raise UserError(problem, hint="run `pip install 'fedrel[lora]'`") from error
 
     layers = list(range(first_layer, model.config.num_hidden_layers))
     if not layers:
         problem = "extractor.lora_rank adapts layers, but extractor.frozen_layers freezes them all"
-        raise UserError(problem, remedy="set one of the two to 0")
+        raise UserError(problem, hint="set one of the two to 0")
     config = LoraConfig(
         r=rank,
         lora_alpha=SCALING * rank,

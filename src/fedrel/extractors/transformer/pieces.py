@@ -77,7 +77,7 @@ class Tokeniser:
             problem = (
                 f"extractor.max_length is {section.max_length}, but {section.encoder!r} reads {limit} pieces"
             )
-            raise UserError(problem, remedy=f"set it to {limit} or less")
+            raise UserError(problem, hint=f"set it to {limit} or less")
         self._backend = tokeniser.backend_tokenizer
         self._backend.no_truncation()
         self._backend.no_padding()
@@ -88,11 +88,11 @@ class Tokeniser:
         self._room = section.max_length - len(self._prefix) - len(self._suffix)
         if self._room < len(self._markers) + 2:
             problem = f"extractor.max_length is {section.max_length}: no room for two entities"
-            raise UserError(problem, remedy="set it to 16 or more")
+            raise UserError(problem, hint="set it to 16 or more")
         if section.pooling == "cls_sum" and not self._prefix:
             raise UserError(
                 f"the tokeniser of {section.encoder!r} puts no [CLS] before a text",
-                remedy='set extractor.pooling to "sum" or "max", or name an encoder as BERT\'s',
+                hint='set extractor.pooling to "sum" or "max", or name an encoder as BERT\'s',
             )
 
     def __call__(self, sentences: Sequence[Sentence]) -> Iterator[Pieces]:
@@ -179,8 +179,8 @@ def _blinded(sentence: Sentence) -> tuple[list[str], Span, Span]:
         labels.append(blind(text[slice(*spans[role])], type_))
         if labels[role] == _UNTYPED:
             problem = "has no type to stand in its place"
-            remedy = "give types (`type` in h and t; columns 6 and 7 of a KB), or train with blinding=false"
-            raise _refuse(sentence, role, problem, remedy)
+            hint = "give types (`type` in h and t; columns 6 and 7 of a KB), or train with blinding=false"
+            raise _refuse(sentence, role, problem, hint)
     first, second = sorted((0, 1), key=lambda role: spans[role])
     (start, end), (other_start, other_end) = spans[first], spans[second]
     between = text[end:other_start] if end <= other_start else " "
@@ -209,10 +209,10 @@ def _mark(ids: list[int], spans: list[Span], markers: list[int]) -> tuple[list[i
     return marked, [(places[0] + 1, places[1]), (places[2] + 1, places[3])], places
 
 
-def _refuse(sentence: Sentence, role: int, problem: str, remedy: str) -> UserError:
+def _refuse(sentence: Sentence, role: int, problem: str, hint: str) -> UserError:
     name, (start, end) = (("head", sentence.head), ("tail", sentence.tail))[role]
     where = f"sentence {sentence.number}, {sentence.text!r}"
-    return UserError(f"{where}: its {name} {sentence.text[start:end]!r} {problem}", remedy=remedy)
+    return UserError(f"{where}: its {name} {sentence.text[start:end]!r} {problem}", hint=hint)
 
 
 FORMAT = 1  # of the folder; part of its name in the cache
@@ -271,8 +271,8 @@ class PieceInputs(Inputs):
             if not len(head) == len(tail) == len(columns["starts"]) - 1:
                 raise ValueError("its columns do not fit each other")
         except (OSError, ValueError, KeyError) as error:
-            remedy = "remove the folder, and it will be made again"
-            raise UserError(f"not a tokenised corpus: {error}", file=folder, remedy=remedy) from error
+            hint = "remove the folder, and it will be made again"
+            raise UserError(f"not a tokenised corpus: {error}", file=folder, hint=hint) from error
         return PieceInputs(folder.absolute(), columns["pieces"], columns["starts"], head, tail)
 
 

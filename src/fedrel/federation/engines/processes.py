@@ -137,7 +137,7 @@ class WorkerEngine:
         codes = [code for worker in self._workers if (code := worker.poll()) is not None]
         return UserError(
             f"a worker process ended (exit code {codes[0] if codes else 'unknown'})",
-            remedy="if memory ran out, use fewer workers; then go on with --resume",
+            hint="if memory ran out, use fewer workers; then go on with --resume",
         )
 
     def __enter__(self) -> Self:

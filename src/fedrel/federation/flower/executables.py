@@ -34,11 +34,11 @@ def program(name: str) -> str:
 def needs_flower() -> None:
     """Refuse to go on where Flower is not installed."""
     if find_spec("flwr") is None:
-        raise UserError("Flower is not installed", remedy="run `pip install fedrel[flower]`")
+        raise UserError("Flower is not installed", hint="run `pip install fedrel[flower]`")
 
 
 def needs_simulation() -> None:
     """Refuse to go on where Flower's simulation has nothing to run on."""
     if find_spec("flwr") is None or find_spec("ray") is None:
         problem = "Flower or Ray, which its simulation runs on, is not installed"
-        raise UserError(problem, remedy="run `pip install fedrel[flower-simulation]`")
+        raise UserError(problem, hint="run `pip install fedrel[flower-simulation]`")

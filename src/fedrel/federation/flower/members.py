@@ -133,8 +133,8 @@ class SurveyingEngine(FlowerEngine):
             problem = (
                 f"{ready} of {len(self._nodes.names)} sites are ready, {wanted} must be: {self._missing()}"
             )
-            remedy = "start or mend these sites, or set engine.min_sites to go on without them"
-            raise UserError(problem, remedy=remedy)
+            hint = "start or mend these sites, or set engine.min_sites to go on without them"
+            raise UserError(problem, hint=hint)
 
     def sizes(self) -> npt.NDArray[np.int64]:
         """What the sites hold; those that have come since the last round are asked first."""

@@ -129,5 +129,5 @@ def _connected(handed: Queue[Grid], behind: threading.Thread, sites: int) -> tup
             return grid, nodes
         time.sleep(POLL)
     raise UserError(
-        "Flower's simulation did not start", remedy="`fedrel run --engine local` needs nothing of it"
+        "Flower's simulation did not start", hint="`fedrel run --engine local` needs nothing of it"
     )

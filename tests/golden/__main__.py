@@ -1,0 +1,66 @@
+"""`python -m tests.golden` runs all cases and records their hashes for this machine in `golden.json`.
+
+With `--changed`, results have changed on purpose: the expected numbers are renewed, too, and the hashes of other
+machines, which are no longer true, are dropped.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.golden.cases import CASES
+from tests.golden.records import (
+    FILE,
+    Golden,
+    Hashes,
+    Numbers,
+    carry_out,
+    differences,
+    hashes,
+    numbers,
+    read_golden,
+    signature,
+    write_golden,
+)
+
+
+def main(changed: bool) -> int:
+    """Record every case; returns the exit code."""
+    before: Golden = read_golden() if FILE.exists() else {"expected": {}, "hashes": {}}
+    found: dict[str, Hashes] = {}
+    expected: dict[str, Numbers] = {}
+    wrong = 0
+    with tempfile.TemporaryDirectory(prefix="golden-") as name:
+        folder = Path(name)
+        os.environ["FEDREL_CACHE"] = str(folder / "cache")
+        os.environ.pop("FEDREL_DATA", None)
+        (folder / "inputs").mkdir()
+        old = before["hashes"].get(signature(), {})
+        for case in CASES:
+            out = carry_out(case, "local", folder / "inputs", folder / case)
+            found[case] = hashes(out)
+            expected[case] = numbers(out)
+            if not changed and case in before["expected"]:
+                said = differences(expected[case], before["expected"][case])
+                expected[case] = before["expected"][case]
+                wrong += bool(said)
+                print(*(f"{case}: {one}" for one in said), sep="\n", end="\n" if said else "")
+            same = old.get(case, found[case]).items()
+            parts = [part for part, value in found[case].items() if (part, value) not in same]
+            print(f"{case}: {'changed: ' + ', '.join(parts) if parts else 'recorded'}", flush=True)
+    if wrong:
+        print(
+            f"{wrong} cases are not as expected; nothing is written. Is that on purpose? Then add --changed"
+        )
+        return 1
+    others = {} if changed else before["hashes"]
+    write_golden({"expected": expected, "hashes": {**others, signature(): found}})
+    print(f"{len(found)} cases are recorded for: {signature()}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main("--changed" in sys.argv[1:]))
