@@ -45,7 +45,7 @@ from fedrel.config.presets import config_path
 from fedrel.config.schema import Config
 from fedrel.data.bags import singles
 from fedrel.extractors.pcnn.network import PCNN
-from fedrel.extractors.registry import extractor
+from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.site_data import Materials
 from fedrel.methods.lazy_mil import first_of_highest
 from fedrel.runs import train as experiment
@@ -117,7 +117,7 @@ class PublishedLoop:
     def __init__(self, config: Config, ready: Preparation) -> None:
         self._materials, self._training = ready.materials, config.training
         relations = len(ready.dataset.text.relations)
-        ours = extractor(config.extractor, ready.materials.vocabulary_size, relations, config.seed)
+        ours = extractor_kind("pcnn").build(config.extractor, ready.materials.inputs, relations, config.seed)
         assert isinstance(ours, PCNN)
         self._net = Published(ours, ours.dropout)
         self._evaluated = padded(ready.materials, ready.dataset.test[:EVALUATED])

@@ -25,12 +25,12 @@ from pydantic import BaseModel
 from fedrel.config.schema import (
     Config,
     DocumentData,
-    DocumentSection,
     FileData,
-    PCNNSection,
-    TransformerSection,
     WorldData,
 )
+from fedrel.extractors.document import DocumentSection
+from fedrel.extractors.pcnn import PCNNSection
+from fedrel.extractors.transformer import TransformerSection
 from fedrel.methods.registry import methods
 from fedrel.runs.train import run
 from tests.conftest import tiny

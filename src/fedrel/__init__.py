@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedrel.config.load import load_config
-    from fedrel.inference.model import load_document_model, load_model
+    from fedrel.inference.model import load_model
     from fedrel.runs.train import run
 
 
-__all__ = ["load_config", "load_document_model", "load_model", "run"]
+__all__ = ["load_config", "load_model", "run"]
 
 _HOME = {
     "load_config": "fedrel.config.load",
-    "load_document_model": "fedrel.inference.model",
     "load_model": "fedrel.inference.model",
     "run": "fedrel.runs.train",
 }

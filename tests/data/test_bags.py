@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from fedrel.data.bags import Bags, by_pair, by_triple, ragged, singles, slices
 from fedrel.data.sentences import NA, TRAIN, Corpus, Instance, Mention
+from fedrel.data.vectors import Vocabulary
 from fedrel.data.writing import build
-from fedrel.extractors.pcnn.words import WordInputs
+from fedrel.extractors.words import WordInputs
 
 RELATIONS = (NA, "r1", "r2")
 rows_of_corpus = st.lists(st.integers(0, 39), unique=True).map(lambda rows: np.array(rows, dtype=np.int64))
@@ -98,7 +99,7 @@ def test_slices_are_as_full_as_whole_bags_allow(corpus: Corpus, rows: np.ndarray
 def test_a_batch_holds_the_words_and_places_of_its_sentences(corpus: Corpus, rows: np.ndarray) -> None:
     lookup = 7 * np.arange(len(corpus.words)) + 3
     bags = by_triple(corpus, rows)
-    batch = WordInputs(corpus, lookup).batch(bags)
+    batch = WordInputs(corpus, lookup, 7 * len(corpus.words) + 3, None, lambda: Vocabulary(())).batch(bags)
     assert batch.rows.tolist() == bags.rows.tolist()
     assert batch.bags.tolist() == bags.bounds.tolist()
     assert batch.labels.tolist() == bags.labels.tolist()

@@ -8,12 +8,12 @@ import json
 import numpy as np
 import pytest
 
-from fedrel.config.schema import PCNNSection
 from fedrel.deployment.artefacts import Artefacts, differences, shape
 from fedrel.deployment.coordinator import asked, check_published
 from fedrel.deployment.experiment import load_experiment
 from fedrel.deployment.remote import open_coordinator
 from fedrel.errors import UserError
+from fedrel.extractors.pcnn import PCNNSection
 from tests.deployment.conftest import SITES
 
 
@@ -182,7 +182,7 @@ def test_what_the_coordinator_asks_with_has_no_path(first_town):
 
 
 def test_the_coordinator_holds_its_own_text_only(first_town):
-    coordinator = open_coordinator(first_town.coordinator.preparation)
+    coordinator = open_coordinator(first_town.coordinator.preparation, "pcnn")
     published = Artefacts(first_town.coordinator.artefacts)
     corpus = coordinator.ready.dataset.corpus
     lines = {name: (first_town.folder / f"{name}.jsonl").open().readlines() for name in ("dev", "test")}

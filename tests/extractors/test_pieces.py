@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.config.schema import TransformerSection
 from fedrel.data.bags import Bags
 from fedrel.data.sentences import Corpus, Instance, Mention
 from fedrel.data.writing import build
 from fedrel.errors import UserError
-from fedrel.extractors.registry import open_inputs
+from fedrel.extractors.registry import extractor_kind
+from fedrel.extractors.transformer import TransformerSection
 from fedrel.extractors.transformer import pieces as pieces_module
 from fedrel.extractors.transformer.encoders import add_markers, load_tokeniser
 from fedrel.extractors.transformer.pieces import PieceInputs, Pieces, Sentence, Tokeniser, tokenise, window
@@ -255,7 +255,7 @@ def test_inputs_are_found_again_by_another_process(tiny_bert: str, tmp_path: Pat
     assert inputs.folder == tmp_path / "pieces"
     (tmp_path / "run").mkdir()
     inputs.save(tmp_path / "run")
-    opened = open_inputs(tmp_path / "run", corpus)
+    opened = extractor_kind("transformer").open_inputs(tmp_path / "run", corpus, {})
     assert isinstance(opened, PieceInputs)
     np.testing.assert_array_equal(opened.pieces, inputs.pieces)
     with pytest.raises(UserError, match="not a tokenised corpus"):

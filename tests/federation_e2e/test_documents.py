@@ -40,7 +40,7 @@ class Together:
     """The yardstick: the coordinator's folder, and all sites' documents beside it at one desk."""
 
     def __init__(self, coordinator: Path, whole: Materials) -> None:
-        self._own, self._whole = open_coordinator(coordinator).ready, whole
+        self._own, self._whole = open_coordinator(coordinator, "document").ready, whole
         untold = replace(whole.partition, order=np.zeros(0, np.int64))
         self.ready = replace(self._own, materials=replace(self._own.materials, partition=untold))
 

@@ -14,12 +14,16 @@ from pydantic import (
     ValidationError,
 )
 
-from fedrel.config.schema import _KINDS, _TAGS, Config, DocumentData, FileData, PCNNSection
+from fedrel.config.schema import Config, DocumentData, FileData, WorldData, extractor_section
 from fedrel.errors import UserError, nearest
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+_TAGS = {"data": "corpus", "extractor": "kind"}  # the key that says which keys a table has
+_DATA: dict[str, type[BaseModel]] = {"world": WorldData, "files": FileData, "documents": DocumentData}
 
 
 def load_config(path: Path, settings: Sequence[str] = ()) -> Config:
@@ -34,17 +38,17 @@ def parse(tree: Mapping[str, Any], origin: str) -> Config:
     """Check a config tree; the first thing wrong is said with its key and, for a wrong key, the nearest one."""
     try:
         return Config.model_validate(tree)
+    except UserError as error:  # of a name that is looked up while the config is read
+        raise UserError(f"extractor.kind: {error.problem}", file=origin, hint=error.hint) from error
     except ValidationError as error:
         first = error.errors()[0]
         # The discriminator of a union stands in the location, but not in the file.
-        tags = {tag for kinds in _KINDS.values() for tag in kinds}
-        where = [str(part) for part in first["loc"] if part not in tags]
+        where = [str(part) for part in first["loc"] if part not in _DATA]
         key = ".".join(where)
         if first["type"] in ("union_tag_not_found", "union_tag_invalid"):
-            tag, kinds = _TAGS[where[0]]
-            found = tree[where[0]].get(tag) if isinstance(tree[where[0]], Mapping) else tree[where[0]]
-            problem = f"{where[0]}.{tag} is {'missing' if found is None else f'{found!r}'}"
-            raise UserError(problem, file=origin, hint=f"say {kinds}") from error
+            found = tree["data"].get("corpus") if isinstance(tree["data"], Mapping) else tree["data"]
+            problem = f"data.corpus is {'missing' if found is None else f'{found!r}'}"
+            raise UserError(problem, file=origin, hint="say 'world', 'files' or 'documents'") from error
         if first["type"] != "extra_forbidden":
             problem = (f"{key}: " if key else "") + first["msg"].removeprefix("Value error, ")
             if first["type"] != "value_error" and isinstance(first["input"], int | float | str):
@@ -89,13 +93,7 @@ def resolve_paths(config: Config, folder: Path) -> Config:
         changes["partition"] = config.partition.model_copy(
             update={"file": folder.absolute() / config.partition.file}
         )
-    extractor = config.extractor
-    if isinstance(extractor, PCNNSection) and extractor.vectors not in ("corpus", "glove"):
-        changes["extractor"] = extractor.model_copy(update={"vectors": str(base / extractor.vectors)})
-    if not isinstance(extractor, PCNNSection) and (folder / extractor.encoder / "config.json").is_file():
-        changes["extractor"] = extractor.model_copy(
-            update={"encoder": str((folder / extractor.encoder).absolute())}
-        )
+    changes["extractor"] = config.extractor.with_absolute_paths(base, folder)
     return config.model_copy(update=changes)
 
 
@@ -121,7 +119,7 @@ def _overlaid(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     for key, value in above.items():
         under = merged.get(key)
         if isinstance(value, dict) and isinstance(under, dict):
-            tag, _ = _TAGS.get(key, (None, ""))
+            tag = _TAGS.get(key)
             same = tag is None or value.get(tag, under.get(tag)) == under.get(tag)
             value = _overlaid(under, value) if same else value  # noqa: PLW2901
         merged[key] = value
@@ -132,9 +130,10 @@ def _fields_at(tree: Mapping[str, Any], where: Sequence[str]) -> list[str]:
     """The names that may stand in a section."""
     model: type[BaseModel] = Config
     for part in where:
-        if part in _KINDS:
-            kinds = list(_KINDS[part].values())
-            model = _KINDS[part].get(tree.get(part, {}).get(_TAGS[part][0]), kinds[0])
+        if part == "data":
+            model = _DATA.get(tree[part].get("corpus"), WorldData)
+        elif part == "extractor":
+            model = extractor_section(tree[part])
         else:
             annotation = model.model_fields[part].annotation
             assert isinstance(annotation, type) and issubclass(annotation, BaseModel)

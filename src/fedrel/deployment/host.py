@@ -79,7 +79,7 @@ class Deployed:
         from fedrel.runs.engines import desk
 
         torch.set_num_threads(1)  # more would change the order of sums
-        materials = Materials.load(self._folder / "materials")
+        materials = Materials.load(self._folder / "materials", self._config.extractor.kind)
         return desk(self._config, materials, self._state / run / "memory", self._triple_key)
 
     @property

@@ -47,7 +47,7 @@ def _run(grid: Grid, request: Path) -> None:
 
     asked = json.loads(request.read_text(encoding="utf-8"))
     config = Config.model_validate(asked["config"])
-    venue = Venue(grid, Path(asked["coordinator"]))
+    venue = Venue(grid, Path(asked["coordinator"]), config.extractor.kind)
     names = venue.ready.materials.partition.names
 
     def say(line: dict[str, Any]) -> None:

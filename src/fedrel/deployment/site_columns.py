@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.config.schema import Config, DocumentSection, PCNNSection
+from fedrel.config.schema import Config
 from fedrel.data.align import align
 from fedrel.data.document_writing import build_documents
 from fedrel.data.documents import Document, DocumentCorpus
@@ -29,16 +29,13 @@ from fedrel.data.readers import SOURCED, reader
 from fedrel.data.readers.documents import reader as document_reader
 from fedrel.data.sentences import Corpus, Instance, open_corpus
 from fedrel.data.store import COLUMNS, column_path, write_index
-from fedrel.data.vectors import Vocabulary
 from fedrel.data.writing import build
 from fedrel.deployment.artefacts import Artefacts
 from fedrel.deployment.policy import TEXT
 from fedrel.errors import UserError
-from fedrel.extractors.inputs import Inputs
-from fedrel.extractors.pcnn.words import WordInputs
+from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.site_data import Materials
 from fedrel.files import atomic_folder
-from fedrel.runs.prepare import fixed_words
 
 Triple = tuple[str, str, str]  # head, relation, tail
 
@@ -129,7 +126,7 @@ def read_columns(
 ) -> Corpus | DocumentCorpus:
     """These files, then the published sentences of D_v, as columns in `folder`."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(artefacts.config.extractor, DocumentSection):
+    if extractor_kind(artefacts.config.extractor.kind).unit == "documents":
         return build_documents(_documents(parts, artefacts), folder, artefacts.relations, progress)
     with tempfile.TemporaryDirectory(dir=folder.parent) as first:
         corpus = build(_instances(parts, artefacts), Path(first) / "x", artefacts.relations, progress)
@@ -145,31 +142,15 @@ def materials(
     progress: Progress | None = None,
 ) -> Materials:
     """The columns as the experiment's model reads them; what it makes of them is kept in `folder`."""
-    section, size = config.extractor, 0
-    inputs: Inputs
-    if isinstance(section, PCNNSection):
-        assert isinstance(text, Corpus) and artefacts.words is not None
-        words = Vocabulary(tuple(artefacts.words))
-        inputs, size = WordInputs(text, words.lookup(text.words)), len(words)
-    elif isinstance(section, DocumentSection):
-        from fedrel.extractors.document.marked_pieces import tokenise as tokenise_documents
-
-        assert isinstance(text, DocumentCorpus)
-        inputs = tokenise_documents(text, section, progress, folder / "pieces")
-    else:
-        from fedrel.extractors.transformer.pieces import tokenise
-
-        assert isinstance(text, Corpus)
-        inputs = tokenise(text, section, progress, folder / "pieces")
+    section, published = config.extractor, artefacts.folder
+    inputs = extractor_kind(section.kind).published_inputs(section, text, published, folder, progress)
     return Materials(
         text=text,
         inputs=inputs,
-        vocabulary_size=size,
         partition=held,
         validation=text.rows(VALIDATION),
         watched=np.zeros(0, np.int64),
         truth_known=False,
-        words=fixed_words(section, artefacts.vectors),
     )
 
 

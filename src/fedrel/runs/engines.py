@@ -12,7 +12,7 @@ from fedrel.config.schema import (
     Config,
 )
 from fedrel.errors import UserError
-from fedrel.extractors.registry import extractor
+from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.engines.local import LocalEngine
 from fedrel.federation.runner import Desk
 from fedrel.federation.site_data import Materials
@@ -60,10 +60,11 @@ def desk(config: Config, materials: Materials, states: Path, triple_key: bytes |
     `states` is the folder where sites keep what they remember, `triple_key` what real sites share.
     """
 
+    kind = extractor_kind(config.extractor.kind)
+
     def model() -> Extractor:
         relations = len(materials.text.relations)
-        size = materials.vocabulary_size
-        new = extractor(config.extractor, size, relations, config.seed, materials.words)
+        new = kind.build(config.extractor, materials.inputs, relations, config.seed)
         return new.to(config.training.device)
 
     return Desk(

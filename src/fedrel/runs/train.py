@@ -23,25 +23,26 @@ from fedrel.data.partition import Partition
 from fedrel.data.sentences import Corpus
 from fedrel.errors import UserError
 from fedrel.evaluation.classification import Classification
-from fedrel.evaluation.document_metrics import Findings
+from fedrel.evaluation.document_metrics import THRESHOLD, Findings
 from fedrel.evaluation.fairness import AtSites, at_sites
 from fedrel.evaluation.ranking import Ranking
 from fedrel.evaluation.tasks import Outcome, task, to_target
-from fedrel.extractors.registry import extractor
+from fedrel.extractors.registry import extractor_kind
+from fedrel.extractors.saved import save_model
 from fedrel.federation.coordinator import RoundNotes, SturdyFederation
 from fedrel.files import ELSEWHERE, alone_in, write_text
-from fedrel.inference.document_model import pair_options
 from fedrel.methods.registry import method
-from fedrel.runs.case_study import case_study
+from fedrel.runs.case_study import LOOKED_THROUGH, case_study, evidence, pair_options
 from fedrel.runs.checkpoint import Checkpoint, Checkpoints
 from fedrel.runs.engines import engine
 from fedrel.runs.environment import environment
-from fedrel.runs.prepare import Ints, Preparation, prepare, with_words
+from fedrel.runs.prepare import Ints, Preparation, prepare
 from fedrel.runs.records import MetricsFile
 from fedrel.tensors.weights import NoAnswerError, Weights
 
 if TYPE_CHECKING:
     from fedrel.deployment.remote import Venue
+    from fedrel.extractors.base import Extractor
     from fedrel.runs.engines import AnyEngine
 
 ATTEMPTS = 2  # how often a round is tried with newly drawn sites before the run stops
@@ -135,9 +136,7 @@ class Session:
         self._task = task(config.evaluation, ready.dataset)
         text, relations = ready.dataset.text, len(ready.dataset.text.relations)
         if checkpoint is None:
-            size = ready.materials.vocabulary_size
-            first = None if ready.vectors is None else ready.vectors.table()
-            model = extractor(config.extractor, size, relations, config.seed, first)
+            model = new_extractor(config, ready)
             checkpoint = Checkpoint(0, model.state(), {}, 0, -1.0, 0, 0.0)
         self._fed = SturdyFederation(
             carrier,
@@ -304,16 +303,28 @@ def finish(
     result: dict[str, Any],
 ) -> None:
     """Write what a finished run leaves behind; `result.json` and the report that shows it last."""
-    from fedrel.extractors.saved import save_model
     from fedrel.studio.report import write_run_report
 
     text, pairs = ready.dataset.text, None
+    model = new_extractor(config, ready)
+    model.load(best)
     if isinstance(config.data, DocumentData) and isinstance(text, DocumentCorpus):
         pairs = pair_options(config.data, text)
-        shown = json.dumps(found_and_where(config, ready, best), ensure_ascii=False, indent=1)
+        rows, relations = ready.dataset.test[:LOOKED_THROUGH], list(text.relations)
+        find = extractor_kind(config.extractor.kind).find
+        found = find(model, ready.materials.inputs, rows, relations, THRESHOLD)
+        shown = json.dumps(evidence(text, found, config.case_study), ensure_ascii=False, indent=1)
         write_text(out / "evidence.json", shown)
-    whole = with_words(config, ready, best)
-    save_model(out / "model", config, whole, ready.vocabulary, list(text.relations), pairs)
+    save_model(
+        out / "model",
+        config.extractor,
+        model,
+        ready.materials.inputs,
+        list(text.relations),
+        method=config.method,
+        head=method(config.method, config.methods).test_head,
+        pairs=pairs,
+    )
     if isinstance(outcome, Ranking):
         write_text(out / "pr_curve.json", json.dumps(outcome.curve()))
     else:
@@ -328,16 +339,10 @@ def finish(
     write_run_report(out)
 
 
-def found_and_where(config: Config, ready: Preparation, weights: Weights) -> list[dict[str, Any]]:
-    """What the model finds in a few test documents, and the tokens it looks at."""
-    from fedrel.extractors.document.marked_pieces import DocumentInputs
-    from fedrel.extractors.document.network import DocumentTransformer
-    from fedrel.runs.case_study import evidence
-
-    model = extractor(config.extractor, 0, len(ready.dataset.text.relations), config.seed)
-    model.load(weights)
-    assert isinstance(model, DocumentTransformer) and isinstance(ready.materials.inputs, DocumentInputs)
-    return evidence(model, ready.materials.inputs, ready.dataset.test, config.case_study)
+def new_extractor(config: Config, ready: Preparation) -> Extractor:
+    """An extractor with the weights that a run begins with."""
+    kind, relations = extractor_kind(config.extractor.kind), len(ready.dataset.text.relations)
+    return kind.build(config.extractor, ready.materials.inputs, relations, config.seed)
 
 
 def label_counts(ready: Preparation) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def take_over(folder: Path) -> Desk:
     torch.set_num_threads(1)
     config = Config.model_validate_json((folder / "config.json").read_bytes())
     states = Path((folder / "states.txt").read_text(encoding="utf-8"))
-    return desk(config, Materials.load(folder), states)
+    return desk(config, Materials.load(folder, config.extractor.kind), states)
 
 
 def main(folder: Path) -> None:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.config.schema import PCNNSection
 from fedrel.data.bags import Bags, slices
+from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.coordinator import Answer
 from fedrel.federation.engines.local import answered
 from fedrel.federation.engines.processes import AHEAD, WorkerEngine
@@ -45,7 +45,7 @@ def side_by_side(
     config: Config, materials: Materials, states: Path, workers: int
 ) -> ThreadEngine | WorkerEngine:
     """So many sites at once: on threads where kernels do the training, in processes elsewhere."""
-    if isinstance(config.extractor, PCNNSection) and kernels.available():
+    if extractor_kind(config.extractor.kind).has_kernels and kernels.available():
         from fedrel.runs.engines import desk
 
         first = desk(config, materials, states)
