@@ -183,7 +183,7 @@ def partition(
     from fedrel.data.divide import partition as divide
     from fedrel.data.documents import DocumentCorpus
     from fedrel.data.load import dataset
-    from fedrel.studio.plots import partition_plot, plot_entropy
+    from fedrel.studio.partition_plots import partition_plot, plot_entropy
 
     chosen = _config(config, settings)
     data = dataset(chosen.data)
