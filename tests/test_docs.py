@@ -144,7 +144,9 @@ def keys_of(model: type[BaseModel]) -> dict[str, str]:
     return {
         name: "none" if field.default is None else json.dumps(field.default, default=str)
         for name, field in model.model_fields.items()
-        if not isinstance(field.default, BaseModel)  # a section: it has a table of its own
+        if not isinstance(
+            field.get_default(call_default_factory=True), BaseModel
+        )  # it has a table of its own
     }
 
 

