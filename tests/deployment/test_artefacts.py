@@ -190,8 +190,8 @@ def test_the_coordinator_holds_its_own_text_only(first_town):
     for name in ("dev", "test"):
         texts = [json.loads(line)["text"] for line in lines[name]]
         assert [corpus.text_of(int(row)) for row in rows[name]] == texts
-    assert len(coordinator.ready.materials.validation) == len(lines["dev"])
+    assert len(coordinator.ready.site_data.validation) == len(lines["dev"])
     assert len(corpus) == 2 * len(lines["dev"]) + len(lines["test"])
     assert coordinator.artefacts == published.fingerprints
-    assert coordinator.ready.materials.partition.names == tuple(SITES)
-    assert coordinator.ready.materials.partition.sizes.tolist() == [0, 0, 0]
+    assert coordinator.ready.site_data.partition.names == tuple(SITES)
+    assert coordinator.ready.site_data.partition.sizes.tolist() == [0, 0, 0]

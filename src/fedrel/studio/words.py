@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 CURVE = (
     "Each line follows a list of guesses from the surest to the least sure. From left to right more of the"
@@ -141,6 +142,17 @@ def duration(seconds: float | None) -> str:
         return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours} h {minutes:02d} min"
+
+
+def about_round(line: Mapping[str, Any], measure: str) -> str:
+    """A line of metrics.jsonl in a few words; `measure` is the dev metric to name."""
+    parts = [f"loss {line['loss']:.2f}"]
+    if line["dev"] is not None:
+        parts.append(f"dev {line['dev'][measure]:.3f}")
+    if line["selection_precision"] is not None:
+        parts.append(f"clean {line['selection_precision']:.0%}")
+    parts.append(f"up {size(line['bytes']['up'])}")
+    return " ".join(parts)
 
 
 def several(values: Sequence[object], *, last: str = "and") -> str:
