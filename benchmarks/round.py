@@ -97,6 +97,7 @@ class Recorder:
 
     def __init__(self, carrier: Any) -> None:
         self.score = carrier.score
+        self.holdings = carrier.holdings
         self.claims: dict[int, npt.NDArray[np.float32]] = {}
         self.won: dict[int, npt.NDArray[np.int32]] = {}
         self._carrier = carrier

@@ -102,7 +102,7 @@ class RemoteSites:
 
     @contextmanager
     def engine(self, config: Config, ready: Preparation, out: Path, *, fresh: bool) -> Iterator[RemoteEngine]:
-        """The engine of a run, once enough sites are there; a `fresh` run gets a name that no site has state for."""
+        """The engine of a run, once enough sites are there; sites have no state of a `fresh` run."""
         from fedrel.federation.flower.members import Members, RemoteEngine, run_of
         from fedrel.federation.flower.transport import Transport
         from fedrel.runs.engines import new_runner
