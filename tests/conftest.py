@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fedrel.config.load import parse
+from fedrel.config.check import check
 from fedrel.config.schema import Config
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ def _on_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def tiny(**changes: object) -> Config:
     """An experiment of a few seconds; keyword arguments are keys with `__` for the dot."""
-    config = parse(
+    config = check(
+        Config,
         {
             "data": {"corpus": "world", "sentences": 1000, "relations": 5, "noise": 0.4, "mean_length": 14},
             "partition": {"kind": "iid", "sites": 6},

@@ -23,7 +23,7 @@ def main(folder: Path) -> None:
         try:
             serve(open_runner(folder), sys.stdin.buffer, answers)
         except UserError as mistake:  # to be raised again in the process that started the run
-            write_block(answers, {"mistake": str(mistake)}, encode({}))
+            write_block(answers, {"mistake": mistake.to_json()}, encode({}))
 
 
 if __name__ == "__main__":
