@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedrel.config.schema import PCNNSection
-from fedrel.deployment.artefacts import Artefacts, differences, shape
+from fedrel.deployment.artefacts import Artefacts, agreed_part, differences
 from fedrel.deployment.coordinator import asked, check_published
 from fedrel.deployment.experiment import load_experiment
 from fedrel.deployment.remote import open_coordinator
@@ -35,7 +35,7 @@ def test_a_manifest_lists_every_file_with_its_sha256(first_town):
 def test_what_is_published_reads_back(first_town):
     published = Artefacts(first_town.coordinator.artefacts)
     experiment = load_experiment(first_town.write())
-    assert shape(published.config) == shape(experiment.config)
+    assert agreed_part(published.config) == agreed_part(experiment.config)
     assert published.reading == experiment.shared.reading
     assert published.relations[0] == "NA" and len(published.relations) == 4
     lines = (first_town.folder / "vectors.txt").read_text().splitlines()

@@ -16,7 +16,7 @@ from fedrel.config.schema import Config
 from fedrel.data.load import Dataset
 from fedrel.data.sentences import Corpus, open_corpus
 from fedrel.data.store import COLUMNS, TABLES, column_path, write_index
-from fedrel.deployment.artefacts import shape
+from fedrel.deployment.artefacts import agreed_part
 from fedrel.deployment.remote import Coordinator, alone, save_coordinator, unseen
 from fedrel.extractors.pcnn.words import WordInputs
 from fedrel.federation.site_data import SiteData
@@ -54,7 +54,7 @@ def prepared_for(config: Config, site: Path) -> None:
     """Let a site take part in this experiment."""
     (site / "config.json").write_text(config.model_dump_json())
     (site / "artefacts.json").write_text(json.dumps(ARTEFACTS))
-    assert shape(config)
+    assert agreed_part(config)
 
 
 def _site_data(whole: SiteData, rows: np.ndarray, folder: Path) -> SiteData:
