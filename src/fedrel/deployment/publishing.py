@@ -11,7 +11,7 @@ from fedrel.data.align import write_jsonl
 from fedrel.data.kb import KnowledgeBase, read_kb
 from fedrel.data.readers import RELATIONS, reader
 from fedrel.data.relations import RelationMap, read_relations
-from fedrel.deployment.artefacts import FILES, FORMAT, MANIFEST, Artefacts, digest, over, shape
+from fedrel.deployment.artefacts import FILES, FORMAT, MANIFEST, Artefacts, agreed_part, digest, over
 from fedrel.deployment.experiment import Experiment, Shared
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor_kind
@@ -47,7 +47,7 @@ def _write(experiment: Experiment, folder: Path) -> None:
         read = reader(shared.format)
         found = (one for path in shared.validation for one in read(path, relations=relations))
         write_jsonl(found, folder / "validation.jsonl")
-    config = shape(experiment.config)
+    config = agreed_part(experiment.config)
     config["extractor"] |= extractor_kind(section.kind).publish(section, folder)
     about = {"config": config, "reading": shared.reading.model_dump(mode="json")}
     _json(folder / "config.json", about)

@@ -34,7 +34,7 @@ from fedrel.deployment.artefacts import Artefacts
 from fedrel.deployment.policy import TEXT
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor_kind
-from fedrel.federation.site_data import Materials
+from fedrel.federation.site_data import SiteData
 from fedrel.files import atomic_folder
 
 Triple = tuple[str, str, str]  # head, relation, tail
@@ -133,18 +133,18 @@ def read_columns(
         return renumbered(corpus, artefacts.knowledge_base, folder)
 
 
-def materials(
+def prepare_site_data(
     text: Corpus | DocumentCorpus,
     held: Partition,
     artefacts: Artefacts,
     config: Config,
     folder: Path,
     progress: Progress | None = None,
-) -> Materials:
+) -> SiteData:
     """The columns as the experiment's model reads them; what it makes of them is kept in `folder`."""
     section, published = config.extractor, artefacts.folder
     inputs = extractor_kind(section.kind).published_inputs(section, text, published, folder, progress)
-    return Materials(
+    return SiteData(
         text=text,
         inputs=inputs,
         partition=held,

@@ -15,7 +15,7 @@ from fedrel.data.load import Dataset, Progress, dataset
 from fedrel.data.sentences import Corpus
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor_kind
-from fedrel.federation.site_data import Materials
+from fedrel.federation.site_data import SiteData
 from fedrel.methods.registry import method
 from fedrel.runs.case_study import watched_rows
 
@@ -27,7 +27,7 @@ class Preparation:
     """All that stands before the first round."""
 
     dataset: Dataset
-    materials: Materials
+    site_data: SiteData
 
 
 def prepare(config: Config, progress: Progress | None = None) -> Preparation:
@@ -53,7 +53,7 @@ def prepare(config: Config, progress: Progress | None = None) -> Preparation:
     if isinstance(data.text, Corpus):
         truth_known = bool((data.text.expresses[data.train[:1]] >= 0).all())
         watched = watched_rows(data.text, data.train, truth_known, config.case_study)
-    materials = Materials(
+    site_data = SiteData(
         text=data.text,
         inputs=inputs,
         partition=parts,
@@ -61,7 +61,7 @@ def prepare(config: Config, progress: Progress | None = None) -> Preparation:
         watched=watched,
         truth_known=truth_known,
     )
-    return Preparation(data, materials)
+    return Preparation(data, site_data)
 
 
 def _check_device(name: str) -> None:
