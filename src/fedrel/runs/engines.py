@@ -131,7 +131,7 @@ def open_runner(folder: Path) -> Runner:
 
 
 def _check_other_processes_can_import(config: Config) -> None:
-    """Fail fast if method or extractor are classes of a notebook or script: a worker process could not find them."""
+    """Fail fast if method or extractor are classes of a notebook or script: workers could not find them."""
     chosen = (method(config.method, config.methods), extractor_kind(config.extractor.kind))
     for part in (part for one in chosen for part in type(one).__mro__):
         if part.__module__ != "builtins" and only_in_this_process(part):
