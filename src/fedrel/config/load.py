@@ -14,7 +14,7 @@ from pydantic import (
     ValidationError,
 )
 
-from fedrel.config.schema import _KINDS, _TAGS, Config, DocumentData, FileData, PCNNSection
+from fedrel.config.schema import _KINDS, _TAGS, Config, PCNNSection
 from fedrel.errors import UserError, nearest
 
 
@@ -34,6 +34,8 @@ def parse(tree: Mapping[str, Any], origin: str) -> Config:
     """Check a config tree; the first thing wrong is said with its key and, for a wrong key, the nearest one."""
     try:
         return Config.model_validate(tree)
+    except UserError as error:
+        raise UserError(error.problem, file=origin, hint=error.hint) from error
     except ValidationError as error:
         first = error.errors()[0]
         # The discriminator of a union stands in the location, but not in the file.
@@ -82,9 +84,7 @@ def apply_setting(tree: dict[str, Any], setting: str) -> None:
 def resolve_paths(config: Config, folder: Path) -> Config:
     """Make the config's paths absolute: relative to FEDREL_DATA where that is set, else to its own folder."""
     base = Path(os.environ.get("FEDREL_DATA") or folder).absolute()
-    changes: dict[str, Any] = {}
-    if isinstance(config.data, FileData | DocumentData):
-        changes["data"] = config.data.model_copy(update={"root": base / config.data.root})
+    changes: dict[str, Any] = {"data": config.data.under(base)}
     if config.partition.file is not None:
         changes["partition"] = config.partition.model_copy(
             update={"file": folder.absolute() / config.partition.file}
