@@ -1,31 +1,20 @@
-"""The schema of a config: every choice is a field with a type, a default and, where it needs one, a docstring."""
+"""An experiment as one TOML file: every choice a field, every field with its default and what it means."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
 
+from fedrel.config.check import Kinds, Section, Settings, apply_settings, check
 from fedrel.config.plugins import registry
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class WorldData(_Section):
+class WorldData(Section):
     """The built-in world (docs/world.md): made-up text whose truth is known."""
 
     corpus: Literal["world"] = "world"
@@ -54,12 +43,8 @@ class WorldData(_Section):
     test: float = 0.2
     world_seed: int = 0
 
-    def under(self, folder: Path) -> WorldData:
-        """The section itself: it has no paths."""
-        return self
 
-
-class _FilesData(_Section):
+class _FilesData(Section):
     """Text in files. Paths are relative to `root`, and that to FEDREL_DATA or the config file's folder."""
 
     corpus: str
@@ -109,9 +94,9 @@ class _FilesData(_Section):
         taken = registry("fedrel.readers").find(self.format).options()
         return {option: getattr(self, key) for option, key in self.reader_keys.items() if option in taken}
 
-    def under(self, folder: Path) -> Self:
-        """The section with `root` in a folder."""
-        return self.model_copy(update={"root": folder / self.root})
+    def absolute(self, folder: Path, data: Path) -> Self:
+        """With `root` as an absolute path."""
+        return self.model_copy(update={"root": data / self.root})
 
 
 class FileData(_FilesData):
@@ -164,7 +149,7 @@ class DocumentData(_FilesData):
         return chosen
 
 
-class PartitionSection(_Section):
+class PartitionSection(Section):
     """Who holds which training sentences, or documents."""
 
     kind: str = "iid"
@@ -188,6 +173,10 @@ class PartitionSection(_Section):
     entropy: Literal["distribution", "released"] = "distribution"
     """For `entropy`: FedLCC's Eq. 15 as it is written, or the number that its authors' code computes."""
 
+    def absolute(self, folder: Path, data: Path) -> Self:
+        """With `file` as an absolute path, if there is one."""
+        return self if self.file is None else self.model_copy(update={"file": folder / self.file})
+
     @field_validator("kind")
     @classmethod
     def _kind_is_known(cls, kind: str) -> str:
@@ -195,7 +184,7 @@ class PartitionSection(_Section):
         return kind
 
 
-class DocumentSection(_Section):
+class DocumentSection(Section):
     """The document extractor: ATLOP's, with a sigmoid for each relation (FedLCC, Section 3.2)."""
 
     kind: Literal["document"] = "document"
@@ -208,8 +197,12 @@ class DocumentSection(_Section):
     frozen_layers: int = Field(0, ge=0)
     """So many of the encoder's lowest layers, and its embeddings, stay as they are."""
 
+    def absolute(self, folder: Path, data: Path) -> Self:
+        """With the encoder's folder as an absolute path, if it is one."""
+        return self.model_copy(update={"encoder": _encoder(self.encoder, folder)})
 
-class PCNNSection(_Section):
+
+class PCNNSection(Section):
     """The PCNN extractor (Zeng et al. 2015)."""
 
     kind: Literal["pcnn"] = "pcnn"
@@ -231,6 +224,11 @@ class PCNNSection(_Section):
     bias: bool = True
     """Of the classifier; without it, the classifier's rows are the class vectors (FedCMC)."""
 
+    def absolute(self, folder: Path, data: Path) -> Self:
+        """With the file of word vectors as an absolute path, if there is one."""
+        known = self.vectors in ("corpus", "glove")
+        return self if known else self.model_copy(update={"vectors": str(data / self.vectors)})
+
     @field_validator("window")
     @classmethod
     def _centred(cls, window: int) -> int:
@@ -239,7 +237,7 @@ class PCNNSection(_Section):
         return window
 
 
-class TransformerSection(_Section):
+class TransformerSection(Section):
     """A sentence transformer: a Hugging Face encoder, a vector for each entity, a linear classifier.
 
     What is left out of `blinding`, `markers` and `bias` is as published with the pooling.
@@ -266,6 +264,10 @@ class TransformerSection(_Section):
     lora_rank: int = Field(0, ge=0)
     """Above 0: only low-rank updates of this rank are trained and travel (LoRA, with peft)."""
 
+    def absolute(self, folder: Path, data: Path) -> Self:
+        """With the encoder's folder as an absolute path, if it is one."""
+        return self.model_copy(update={"encoder": _encoder(self.encoder, folder)})
+
     @property
     def blinds(self) -> bool:
         """Whether types stand for entities."""
@@ -282,7 +284,7 @@ class TransformerSection(_Section):
         return self.pooling != "sum" if self.bias is None else self.bias
 
 
-class Training(_Section):
+class Training(Section):
     """Local training, and how the rounds go."""
 
     rounds: int = Field(50, ge=1)
@@ -315,7 +317,7 @@ _METRICS = {
 }
 
 
-class Evaluation(_Section):
+class Evaluation(Section):
     """What is measured, and how the best round is chosen: always on dev."""
 
     task: Literal["ranking", "classification", "documents"] = "ranking"
@@ -349,7 +351,7 @@ class Evaluation(_Section):
         return self
 
 
-class EngineSection(_Section):
+class EngineSection(Section):
     """How questions travel. Changes no result as long as every site answers."""
 
     kind: Literal["local", "workers", "flower-simulation", "flower"] = "workers"
@@ -366,22 +368,12 @@ class EngineSection(_Section):
     """Sites that are asked beyond those drawn, and used only in place of ones that fail."""
 
 
-def _extractor_kind(section: Any) -> str:
-    """PCNN where nothing is said."""
-    return str(section.get("kind", "pcnn") if isinstance(section, dict) else section.kind)
+def _encoder(name: str, folder: Path) -> str:
+    """An encoder that is a folder, by its absolute path; any other by its name."""
+    return str((folder / name).absolute()) if (folder / name / "config.json").is_file() else name
 
 
-_TAGS = {
-    "data": ("corpus", "'world', 'files' or 'documents'"),
-    "extractor": ("kind", "'pcnn', 'transformer' or 'document'"),
-}
-_KINDS: dict[str, dict[str, type[BaseModel]]] = {
-    "data": {"world": WorldData, "files": FileData, "documents": DocumentData},
-    "extractor": {"pcnn": PCNNSection, "transformer": TransformerSection, "document": DocumentSection},
-}
-
-
-class Config(_Section):
+class Config(Section):
     """A whole experiment."""
 
     seed: int = Field(1, ge=0)
@@ -389,13 +381,20 @@ class Config(_Section):
     """A method's name, or several joined by `+`."""
     methods: dict[str, dict[str, Any]] = {}
     """Options by method, used when it is chosen."""
-    data: Annotated[WorldData | FileData | DocumentData, Field(discriminator="corpus")] = WorldData()
+    plugins: list[Path] = []
+    """Python files with methods, readers, extractors or partitions of your own; imported before all else."""
+    data: Annotated[
+        WorldData | FileData | DocumentData,
+        Kinds.of("corpus", {"world": WorldData, "files": FileData, "documents": DocumentData}),
+    ] = WorldData()
     partition: PartitionSection = PartitionSection()
     extractor: Annotated[
-        Annotated[PCNNSection, Tag("pcnn")]
-        | Annotated[TransformerSection, Tag("transformer")]
-        | Annotated[DocumentSection, Tag("document")],
-        Discriminator(_extractor_kind),
+        PCNNSection | TransformerSection | DocumentSection,
+        Kinds.of(
+            "kind",
+            {"pcnn": PCNNSection, "transformer": TransformerSection, "document": DocumentSection},
+            default="pcnn",
+        ),
     ] = PCNNSection()
     training: Training = Training()
     evaluation: Evaluation = Evaluation()
@@ -404,12 +403,6 @@ class Config(_Section):
     """For `fedrel sweep`: the values to try, by key."""
     case_study: int = Field(3, ge=0)
     """How many triples the report follows through training, sentence by sentence."""
-
-    @field_validator("extractor", mode="before")
-    @classmethod
-    def _extractor_by_name(cls, extractor: Any) -> Any:
-        """`extractor = "pcnn"` is that extractor with its defaults."""
-        return {"kind": extractor} if isinstance(extractor, str) else extractor
 
     @model_validator(mode="after")
     def _documents_go_together(self) -> Config:
@@ -432,15 +425,26 @@ class Config(_Section):
             raise ValueError(f"{problem}: choose {', '.join(fitting[:-1])} or {fitting[-1]}")
         return self
 
-    def with_settings(self, settings: Sequence[str]) -> Config:
-        """The config with `key.path=value` settings applied."""
-        from fedrel.config.load import with_settings
+    def absolute(self, folder: Path, data: Path) -> Self:
+        """With absolute paths: those of data files start from `data`, all others from `folder`."""
+        plugins = [folder / file for file in self.plugins]
+        return super().absolute(folder, data).model_copy(update={"plugins": plugins})
 
-        return with_settings(self, settings)
+    def with_settings(self, settings: Settings) -> Config:
+        """The config with other values of some keys: `["training.rounds=3"]` or `{"training.rounds": 3}`."""
+        tree = self.model_dump(mode="json", exclude_none=True)
+        apply_settings(tree, settings)
+        return check(Config, tree, "--set")
+
+    def to_toml(self) -> str:
+        """The config as a TOML file that reads back as itself."""
+        import tomli_w
+
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
     def shapes_result(self) -> dict[str, Any]:
-        """What a checkpoint must agree on: everything but the engine and how long the run goes on."""
-        tree = self.model_dump(mode="json", exclude={"engine", "sweep"})
+        """What a checkpoint must agree on: all but the engine, how long the run goes on, and plug-ins' paths."""
+        tree = self.model_dump(mode="json", exclude={"engine", "sweep", "plugins"})
         del tree["training"]["rounds"], tree["evaluation"]["patience"]
         return tree
 

@@ -107,4 +107,4 @@ def finished(config: Config, folder: Path, watcher: Watcher) -> dict[str, Any]:
 
 def with_settings(config: Config, settings: Settings) -> Config:
     """The config with some keys set."""
-    return config.with_settings([f"{key}={json.dumps(value)}" for key, value in settings.items()])
+    return config.with_settings(settings)

@@ -159,7 +159,7 @@ class Classes(Record):
 
 
 class LabelCounts(Record):
-    """`label_counts.json`: how many training sentences of each relation each site holds, [sites][relations]."""
+    """`label_counts.json`: `counts[site][relation]` training sentences of a relation at a site."""
 
     sites: list[str]
     relations: list[str]
