@@ -115,7 +115,7 @@ class PublishedLoop:
 
     def __init__(self, config: Config, ready: Preparation) -> None:
         self._materials, self._training = ready.materials, config.training
-        relations = len(ready.dataset.text.relations)
+        relations = len(ready.dataset.corpus.relations)
         ours = extractor(config.extractor, ready.materials.vocabulary_size, relations, config.seed)
         assert isinstance(ours, PCNN)
         self._net = Published(ours, ours.dropout)

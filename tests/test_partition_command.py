@@ -12,9 +12,8 @@ import pytest
 
 from fedrel.cli.main import main
 from fedrel.cli.progress import about_empty
-from fedrel.data.divide import partition
 from fedrel.data.load import dataset
-from fedrel.data.partition import Partition, grouped
+from fedrel.data.partition import Partition, divide, grouped
 from fedrel.runs.train import run
 from tests.conftest import tiny
 
@@ -112,7 +111,8 @@ def test_a_run_never_draws_an_empty_site(tmp_path: Path) -> None:
         training__fraction=1.0,
         training__rounds=2,
     )
-    parts = partition(config.partition, dataset(config.data), config.seed)
+    data = dataset(config.data)
+    parts = divide(config.partition, data.corpus, data.train, config.seed)
     with_data = np.flatnonzero(parts.sizes).tolist()
     assert len(with_data) < parts.sites
     run(config, tmp_path / "run")

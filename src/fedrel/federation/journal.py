@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.data.documents import DocumentCorpus
-from fedrel.data.sentences import Corpus
+from fedrel.data.sentences import SentenceCorpus
+from fedrel.data.store import Corpus
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,9 +33,7 @@ class Entry:
 class Journal:
     """Collects an entry while a site trains. Sentences of `NA` pairs have nothing to express: left out."""
 
-    def __init__(
-        self, corpus: Corpus | DocumentCorpus, truth_known: bool, watched: npt.NDArray[np.int64]
-    ) -> None:
+    def __init__(self, corpus: Corpus, truth_known: bool, watched: npt.NDArray[np.int64]) -> None:
         self._corpus, self._truth_known, self._watched = corpus, truth_known, watched
         self.entry = Entry()
 
@@ -43,7 +41,7 @@ class Journal:
         """Note how much each sentence of a batch was trained on (0 to 1)."""
         if not self._truth_known and not len(self._watched):
             return
-        corpus = cast(Corpus, self._corpus)  # of documents nothing is followed
+        corpus = cast(SentenceCorpus, self._corpus)  # of documents nothing is followed
         weight = weights.detach().cpu().numpy().astype(np.float64)
         facts = np.asarray(corpus.relation[batch.rows]) != 0
         if self._truth_known:
