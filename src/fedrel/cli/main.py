@@ -180,7 +180,7 @@ def partition(
     from fedrel.cli.progress import about_empty, console, partition_table
     from fedrel.data.load import dataset
     from fedrel.data.partition import divide
-    from fedrel.studio.plots import partition_plot, plot_entropy
+    from fedrel.studio.partition_plots import partition_plot, plot_entropy
 
     chosen = _config(config, settings)
     data = dataset(chosen.data)

@@ -15,7 +15,7 @@ from fedrel.data.partition.entropy import entropy_in, intervals
 from fedrel.data.store import Corpus
 from fedrel.evaluation.heterogeneity import label_distances
 from fedrel.files import atomic_file
-from fedrel.studio.words import short
+from fedrel.studio.formatting import short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
