@@ -172,7 +172,7 @@ def test_a_knowledge_base_is_of_no_use_to_documents(folder: Path, tmp_path: Path
     [
         ("evaluation.task=classification", 'set evaluation.task = "documents"'),
         ("evaluation.metric=auc", "choose f1, ign_f1, intra_f1, inter_f1"),
-        ("partition.kind=dirichlet", "choose 'iid', 'quantity' or 'entropy'"),
+        ("partition.kind=dirichlet", "choose 'entropy', 'iid' or 'quantity'"),
         ("data.directions=once", "`directions` is for pubtator, not for 'docred'"),
         ("extractor.windows=32", "unknown key 'extractor.windows'"),
         ("data.pol=[]", "unknown key 'data.pol'"),

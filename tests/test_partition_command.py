@@ -92,7 +92,7 @@ def test_many_empty_sites_are_counted_and_some_named() -> None:
         ("partition.alpha=inf", "partition.alpha: Input should be a finite number"),
         ("partition.sites=5000", "over 5000 sites"),
         ("partition.min_size=500", "cannot give each of 8 sites at least 500"),
-        ("partition.kind=dirichlett", "partition.kind: Input should be"),
+        ("partition.kind=dirichlett", "no partition is called 'dirichlett'\nhint: did you mean 'dirichlet'?"),
     ],
 )
 def test_refusals(setting: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
