@@ -12,8 +12,8 @@ from fedrel.config.schema import Config
 from fedrel.data.partition import Partition
 from fedrel.data.store import TRAIN
 from fedrel.deployment.artefacts import Artefacts
-from fedrel.deployment.site_columns import Part, materials, read_columns
-from fedrel.federation.site_data import Materials
+from fedrel.deployment.site_columns import Part, prepare_site_data, read_columns
+from fedrel.federation.site_data import SiteData
 
 
 def joint(
@@ -22,8 +22,8 @@ def joint(
     sites: Mapping[str, Sequence[Path]],
     folder: Path,
     format: str = "text",
-) -> Materials:
-    """Materials in which every site holds what it would find by itself in its own files."""
+) -> SiteData:
+    """SiteData in which every site holds what it would find by itself in its own files."""
     counts = []
     for name, files in sites.items():
         alone = read_columns([Part(TRAIN, files, format)], artefacts, folder / f"only-{name}")
@@ -35,4 +35,6 @@ def joint(
     held = [np.arange(begin, end) for begin, end in pairwise(edges)]
     held = [text.without_duplicates(rows) for rows in held]
     bounds = np.cumsum([0, *map(len, held)])
-    return materials(text, Partition(np.concatenate(held), bounds, tuple(sites)), artefacts, config, folder)
+    return prepare_site_data(
+        text, Partition(np.concatenate(held), bounds, tuple(sites)), artefacts, config, folder
+    )

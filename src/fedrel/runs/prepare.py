@@ -25,7 +25,7 @@ from fedrel.errors import UserError
 from fedrel.extractors.inputs import Inputs
 from fedrel.extractors.pcnn.words import WordInputs
 from fedrel.extractors.registry import AnyExtractor, extractor
-from fedrel.federation.site_data import Materials
+from fedrel.federation.site_data import SiteData
 from fedrel.methods.registry import method
 from fedrel.runs.case_study import watched_rows
 
@@ -41,7 +41,7 @@ class Preparation:
     """All that stands before the first round."""
 
     dataset: Dataset
-    materials: Materials
+    site_data: SiteData
     vocabulary: Vocabulary | None  # PCNN's
     vectors: Vectors | None
 
@@ -83,7 +83,7 @@ def prepare(config: Config, progress: Progress | None = None) -> Preparation:
     if data.corpus.unit == "sentences":
         sentences = data.corpus.require(SentenceCorpus)
         watched = watched_rows(sentences, data.train, truth_known, config.case_study)
-    materials = Materials(
+    site_data = SiteData(
         text=data.corpus,
         inputs=inputs,
         vocabulary_size=len(words) if words else 0,
@@ -93,7 +93,7 @@ def prepare(config: Config, progress: Progress | None = None) -> Preparation:
         truth_known=truth_known,
         words=fixed_words(config.extractor, vectors),
     )
-    return Preparation(data, materials, words, vectors)
+    return Preparation(data, site_data, words, vectors)
 
 
 def vocabulary(section: PCNNSection, data: Dataset) -> tuple[Vocabulary, Vectors | None]:
@@ -125,7 +125,7 @@ def with_words(config: Config, ready: Preparation, weights: Weights) -> Weights:
         return weights
     from fedrel.extractors.pcnn.network import PCNN
 
-    held, relations = ready.materials, len(ready.dataset.corpus.relations)
+    held, relations = ready.site_data, len(ready.dataset.corpus.relations)
     model = extractor(config.extractor, held.vocabulary_size, relations, config.seed, held.words)
     assert isinstance(model, PCNN)
     return {**weights, "words.weight": model.words.dense().numpy()}
