@@ -214,8 +214,8 @@ def test_sentences_have_no_contexts(tmp_path: Path) -> None:
     [
         ("one", "chooses among the sentences of a bag"),
         ("lazy-mil", "chooses among the sentences of a bag"),
-        ("moon", "reads sentences, but the data are documents"),
-        ("fedrs", "reads sentences, but the data are documents"),
+        ("moon", "needs sentences, but the data are documents"),
+        ("fedrs", "needs sentences, but the data are documents"),
         ("fedcmc", "bias"),
     ],
 )
