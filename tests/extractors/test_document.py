@@ -14,8 +14,8 @@ from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
 from fedrel.data.bags import singles
-from fedrel.data.document_loading import load
 from fedrel.data.documents import DocumentCorpus
+from fedrel.data.load import load_files
 from fedrel.errors import UserError
 from fedrel.extractors.document import context as localized
 from fedrel.extractors.document import network as module
@@ -41,7 +41,7 @@ class Made:
 
 
 def make(folder: Path, encoder: str, made: list[dict[str, Any]], **choices: Any) -> Made:
-    corpus = load([(0, write_documents(folder / "made.json", made))], "docred")
+    corpus = load_files([(0, write_documents(folder / "made.json", made))], "docred")
     inputs = tokenise(corpus, encoder, choices.pop("window", None), folder=folder / "pieces")
     random = torch.Generator().manual_seed(3)
     model = document_transformer(encoder, len(corpus.relations), random, **{"block_size": 8, **choices})

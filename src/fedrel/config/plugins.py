@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from fedrel.errors import UserError, nearest
 
@@ -25,7 +25,7 @@ from fedrel.errors import UserError, nearest
 class Named(Protocol):
     """What a registry holds: a class with a name."""
 
-    name: ClassVar[str]
+    name: str
 
 
 Kind = TypeVar("Kind", bound=Named)
@@ -82,6 +82,20 @@ class Registry(Generic[Kind]):
             problem = f"{reference!r} is not a {self._what}: expected a subclass of {self._base.__name__}"
             raise UserError(problem)
         return found
+
+
+_REGISTRIES = {
+    "fedrel.extractors": "fedrel.extractors.registry:EXTRACTORS",
+    "fedrel.readers": "fedrel.data.readers:READERS",
+    "fedrel.partitions": "fedrel.data.partition:PARTITIONS",
+}
+
+
+def registry(group: str) -> Registry[Any]:
+    """The registry of a group, found by name: a config checks the names in it against what is there."""
+    module, _, name = _REGISTRIES[group].partition(":")
+    found: Registry[Any] = getattr(importlib.import_module(module), name)
+    return found
 
 
 def load_files(files: Sequence[Path]) -> None:

@@ -5,10 +5,10 @@ other module names it. `extractor.kind` of a config is such a name. Installed pa
 points of the group `fedrel.extractors`, a user's file is loaded by `--plugin file.py`, and `module:Class` names one
 directly.
 
-The layers below may not import extractors, but a config has to check an extractor's options. So
-`fedrel.config.schema` imports this module by its name at run time, asks `extractor_kind` for the kind, and reads
-the `[extractor]` table with its `section` class. For the same reason the `__init__` of a folder must be light:
-torch and transformers are imported inside the functions that need them.
+The layers below may not import extractors, but a config has to check an extractor's options. So it asks
+`fedrel.config.plugins.registry("fedrel.extractors")`, which imports this module by its name at run time, for the
+kind, and reads the `[extractor]` table with its `section` class. For the same reason the `__init__` of a folder
+must be light: torch and transformers are imported inside the functions that need them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from fedrel.config.plugins import Registry
 from fedrel.config.schema import ExtractorSection
+from fedrel.data.store import Corpus, Progress
 from fedrel.errors import UserError
 from fedrel.extractors.inputs import Inputs, Ints
 
@@ -30,11 +31,7 @@ if TYPE_CHECKING:
     from fedrel.tensors.weights import Weights
 
 SectionT = TypeVar("SectionT", bound=ExtractorSection)
-CorpusT = TypeVar("CorpusT")
 InputsT = TypeVar("InputsT", bound=Inputs)
-
-Progress = Callable[[int], None]
-"""Is told now and then how many rows of a corpus are done."""
 
 
 @dataclass(frozen=True)
@@ -45,16 +42,16 @@ class Trained:
     """
 
     extractor: Extractor
-    read: Callable[[Any, Path], Inputs]
+    read: Callable[[Corpus, Path], Inputs]
 
 
-class ExtractorKind(ABC, Generic[SectionT, CorpusT, InputsT]):
+class ExtractorKind(ABC, Generic[SectionT, InputsT]):
     """A kind of extractor: its options, its network, how it reads text, how it is saved and published.
 
     It has no state: everything is passed in.
     """
 
-    name: ClassVar[str] = ""
+    name: str = ""
     section: ClassVar[type[ExtractorSection]]
     """Its options: the keys of `[extractor]` in a config."""
     unit: ClassVar[Literal["sentences", "documents"]] = "sentences"
@@ -68,12 +65,12 @@ class ExtractorKind(ABC, Generic[SectionT, CorpusT, InputsT]):
 
     @abstractmethod
     def inputs(
-        self, section: SectionT, corpus: CorpusT, train: Ints, progress: Progress | None = None
+        self, section: SectionT, corpus: Corpus, train: Ints, progress: Progress | None = None
     ) -> InputsT:
         """A corpus as the extractor reads it; `train` are the rows that a vocabulary may be taken from."""
 
     @abstractmethod
-    def open_inputs(self, folder: Path, corpus: CorpusT, about: Mapping[str, Any]) -> InputsT:
+    def open_inputs(self, folder: Path, corpus: Corpus, about: Mapping[str, Any]) -> InputsT:
         """The inputs that another process saved in a folder; `about` is what `Inputs.save` returned there."""
 
     @abstractmethod
@@ -119,7 +116,7 @@ class ExtractorKind(ABC, Generic[SectionT, CorpusT, InputsT]):
     def published_inputs(
         self,
         section: SectionT,
-        corpus: CorpusT,
+        corpus: Corpus,
         published: Path,
         folder: Path,
         progress: Progress | None = None,
@@ -128,7 +125,7 @@ class ExtractorKind(ABC, Generic[SectionT, CorpusT, InputsT]):
         raise NotImplementedError
 
 
-KINDS: Registry[ExtractorKind[Any, Any, Any]] = Registry(
+EXTRACTORS: Registry[ExtractorKind[Any, Any]] = Registry(
     ExtractorKind,  # type: ignore[type-abstract]
     package="fedrel.extractors",
     group="fedrel.extractors",
@@ -137,6 +134,6 @@ KINDS: Registry[ExtractorKind[Any, Any, Any]] = Registry(
 )
 
 
-def extractor_kind(name: str) -> ExtractorKind[Any, Any, Any]:
+def extractor_kind(name: str) -> ExtractorKind[Any, Any]:
     """The kind of extractor that a config calls by this name."""
-    return KINDS.find(name)()
+    return EXTRACTORS.find(name)()

@@ -60,7 +60,7 @@ def save_model(
 class SavedModel:
     """What a model folder holds."""
 
-    kind: ExtractorKind[Any, Any, Any]
+    kind: ExtractorKind[Any, Any]
     trained: Trained
     relations: tuple[str, ...]
     head: str
@@ -83,7 +83,7 @@ def open_saved(folder: Path) -> SavedModel:
         raise UserError(f"is not a model folder: {error}", file=folder) from error
 
 
-def _kind(name: str, folder: Path) -> ExtractorKind[Any, Any, Any]:
+def _kind(name: str, folder: Path) -> ExtractorKind[Any, Any]:
     try:
         return extractor_kind(name)
     except UserError as error:

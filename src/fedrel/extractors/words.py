@@ -19,11 +19,12 @@ from pydantic import Field
 
 from fedrel.config.schema import ExtractorSection
 from fedrel.data.bags import Bags, ragged
-from fedrel.data.sentences import Corpus
+from fedrel.data.sentences import SentenceCorpus
+from fedrel.data.store import Corpus, Progress
 from fedrel.data.vectors import Vectors, Vocabulary, packaged_glove, read_vectors, vocabulary_from_corpus
 from fedrel.errors import UserError
 from fedrel.extractors.inputs import Inputs, Ints, tensor
-from fedrel.extractors.registry import ExtractorKind, Progress, Trained
+from fedrel.extractors.registry import ExtractorKind, Trained
 from fedrel.files import write_text
 from fedrel.seeding import torch_generator
 from fedrel.tensors import kernels
@@ -69,7 +70,7 @@ WordSectionT = TypeVar("WordSectionT", bound=WordSection)
 class WordInputs(Inputs):
     """A corpus as word ids in the model's vocabulary."""
 
-    corpus: Corpus
+    corpus: SentenceCorpus
     lookup: Ints  # [words of the corpus], their ids in the model's vocabulary
     vocabulary_size: int
     vectors: (
@@ -80,8 +81,8 @@ class WordInputs(Inputs):
     @classmethod
     def of(cls, corpus: Corpus, vocabulary: Vocabulary, vectors: Vectors | None = None) -> WordInputs:
         """The corpus by a vocabulary, whose words may have vectors."""
-        table = None if vectors is None else vectors.table()
-        return cls(corpus, vocabulary.lookup(corpus.words), len(vocabulary), table, lambda: vocabulary)
+        sentences, table = corpus.require(SentenceCorpus), None if vectors is None else vectors.table()
+        return cls(sentences, vocabulary.lookup(sentences.words), len(vocabulary), table, lambda: vocabulary)
 
     def lengths(self, rows: Ints) -> Ints:
         """How many words each row has."""
@@ -124,7 +125,7 @@ class WordInputs(Inputs):
         return {"vocabulary_size": self.vocabulary_size}
 
 
-class WordKind(ExtractorKind[WordSectionT, Corpus, WordInputs]):
+class WordKind(ExtractorKind[WordSectionT, WordInputs]):
     """The base of extractors that read words: all that they share. What is left to say is the network."""
 
     unsaved = frozenset({"vectors", "train_words"})
@@ -145,7 +146,8 @@ class WordKind(ExtractorKind[WordSectionT, Corpus, WordInputs]):
     ) -> WordInputs:
         """Words of public vectors or, where none are named, those that are frequent in the training rows."""
         if section.vectors == "corpus":
-            return WordInputs.of(corpus, vocabulary_from_corpus(corpus, train, section.min_count))
+            sentences = corpus.require(SentenceCorpus)
+            return WordInputs.of(corpus, vocabulary_from_corpus(sentences, train, section.min_count))
         vectors = _vectors(section)
         return WordInputs.of(corpus, Vocabulary(tuple(vectors.words)), vectors)
 
@@ -153,9 +155,8 @@ class WordKind(ExtractorKind[WordSectionT, Corpus, WordInputs]):
         """Columns are mapped from the disk."""
         lookup = np.asarray(np.load(folder / _LOOKUP, mmap_mode="r"))  # faster to index than a memmap
         table = np.load(folder / _TABLE, mmap_mode="r") if (folder / _TABLE).exists() else None
-        return WordInputs(
-            corpus, lookup, int(about["vocabulary_size"]), table, partial(_read_words, folder / _VOCABULARY)
-        )
+        sentences, size = corpus.require(SentenceCorpus), int(about["vocabulary_size"])
+        return WordInputs(sentences, lookup, size, table, partial(_read_words, folder / _VOCABULARY))
 
     def build(self, section: WordSectionT, inputs: WordInputs, relations: int, seed: int) -> Extractor:
         """The network for the vocabulary that the corpus is read by."""

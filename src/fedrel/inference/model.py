@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrel.data.sentences import Instance
+from fedrel.data.sentences import Instance, SentenceCorpus
 from fedrel.extractors.saved import SavedModel, open_saved
 from fedrel.inference.document_model import DocumentModel
 
@@ -65,16 +65,17 @@ class Model:
         """
         import torch
 
-        from fedrel.data.bags import SCORED_AT_ONCE, by_pair, slices
-        from fedrel.data.writing import build
+        from fedrel.data.bags import SCORED_AT_ONCE, slices
         from fedrel.extractors.heads import HEADS, sentence_probabilities
 
         found: list[Prediction] = []
         with tempfile.TemporaryDirectory(prefix="fedrel-") as scratch, torch.inference_mode():
             # Columns on disk: the input may be larger than memory.
-            corpus = build(((0, _unlabelled(one)) for one in instances), Path(scratch) / "input", ["NA"])
+            corpus = SentenceCorpus.build(
+                ((0, _unlabelled(one)) for one in instances), Path(scratch) / "input", ["NA"]
+            )
             inputs = self._read(corpus, Path(scratch))
-            for part in slices(by_pair(corpus, corpus.rows(0)), SCORED_AT_ONCE):
+            for part in slices(corpus.bags_by_pair(corpus.rows(0)), SCORED_AT_ONCE):
                 batch = inputs.batch(part)
                 pooled = HEADS[self.head].probabilities(self.extractor, batch).numpy()
                 single = sentence_probabilities(self.extractor, batch).numpy()

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from fedrel.config.schema import DocumentData
     from fedrel.data.documents import DocumentCorpus, DocumentView
     from fedrel.data.partition import Partition
-    from fedrel.data.sentences import Corpus
+    from fedrel.data.sentences import SentenceCorpus
 
 
 Ints = npt.NDArray[np.int64]
 TELLING = (3, 8)  # sentences a triple should have: enough to choose from, few enough to read
 
 
-def watched_rows(corpus: Corpus, train: Ints, truth_known: bool, triples: int) -> Ints:
+def watched_rows(corpus: SentenceCorpus, train: Ints, truth_known: bool, triples: int) -> Ints:
     """The rows of the most telling triples: related pairs with several sentences, of various relations.
 
     Where the truth is known, triples of which some sentences express the relation and some do not.
@@ -46,7 +46,7 @@ def watched_rows(corpus: Corpus, train: Ints, truth_known: bool, triples: int) -
 
 
 def case_study(
-    corpus: Corpus, partition: Partition, watched: Ints, rounds: Iterable[Mapping[str, Any]]
+    corpus: SentenceCorpus, partition: Partition, watched: Ints, rounds: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """For each watched triple its sentences, where they are, and how much was trained on each when it could be.
 

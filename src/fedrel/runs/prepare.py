@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from fedrel.config.schema import Config
-from fedrel.data import partition as partitions
-from fedrel.data.divide import held_back, partition
-from fedrel.data.documents import DocumentCorpus
-from fedrel.data.load import Dataset, Progress, dataset
-from fedrel.data.sentences import Corpus
+from fedrel.data.load import Dataset, dataset
+from fedrel.data.partition import divide, held_back, single
+from fedrel.data.sentences import SentenceCorpus
+from fedrel.data.store import Progress
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.site_data import SiteData
@@ -36,25 +35,25 @@ def prepare(config: Config, progress: Progress | None = None) -> Preparation:
     data = dataset(config.data, progress)
     for name, rows in (("training", data.train), ("dev", data.dev), ("test", data.test)):
         if not len(rows):
-            what = "documents" if isinstance(data.text, DocumentCorpus) else "sentences"
-            raise UserError(f"the {name} part has no {what}", hint="check the files and fractions in [data]")
+            problem = f"the {name} part has no {data.corpus.unit}"
+            raise UserError(problem, hint="check the files and fractions in [data]")
     chosen = method(config.method, config.methods)
-    if isinstance(data.text, DocumentCorpus) and chosen.test_head != "none":
+    if data.corpus.unit == "documents" and chosen.test_head != "none":
         problem = f"{config.method} chooses among the sentences of a bag, but the data are documents"
         raise UserError(problem, hint="choose fedavg, fedatt, fedlcc or another method without bags")
     sites, validation = held_back(data.train, config.partition.coordinator, config.seed)
     if chosen.pools_data:
-        parts = partitions.single(data.train)
+        parts = single(data.train)
     else:
-        parts = partition(config.partition, replace(data, train=sites), config.seed)
+        parts = divide(config.partition, data.corpus, sites, config.seed)
     kind = extractor_kind(config.extractor.kind)
-    inputs = kind.inputs(config.extractor, data.text, data.train, progress)
-    truth_known, watched = False, np.zeros(0, dtype=np.int64)
-    if isinstance(data.text, Corpus):
-        truth_known = bool((data.text.expresses[data.train[:1]] >= 0).all())
-        watched = watched_rows(data.text, data.train, truth_known, config.case_study)
+    inputs = kind.inputs(config.extractor, data.corpus, data.train, progress)
+    truth_known, watched = data.corpus.truth_known(data.train), np.zeros(0, dtype=np.int64)
+    if data.corpus.unit == "sentences":
+        sentences = data.corpus.require(SentenceCorpus)
+        watched = watched_rows(sentences, data.train, truth_known, config.case_study)
     site_data = SiteData(
-        text=data.text,
+        text=data.corpus,
         inputs=inputs,
         partition=parts,
         validation=validation,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import Field
 
 from fedrel.data.documents import DocumentCorpus
+from fedrel.data.store import Corpus, Progress
 from fedrel.extractors.inputs import Ints
-from fedrel.extractors.registry import Progress
 from fedrel.extractors.transformer import EncoderKind, EncoderSection
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class DocumentSection(EncoderSection):
     """So many of the encoder's lowest layers, and its embeddings, stay as they are."""
 
 
-class DocumentKind(EncoderKind[DocumentSection, DocumentCorpus, "DocumentInputs"]):
+class DocumentKind(EncoderKind[DocumentSection, "DocumentInputs"]):
     """The document extractor as a kind of extractor."""
 
     name = "document"
@@ -58,20 +58,20 @@ class DocumentKind(EncoderKind[DocumentSection, DocumentCorpus, "DocumentInputs"
     def tokenise(
         self,
         section: DocumentSection,
-        corpus: DocumentCorpus,
+        corpus: Corpus,
         progress: Progress | None = None,
         folder: Path | None = None,
     ) -> DocumentInputs:
         """Documents as word pieces."""
         from fedrel.extractors.document.marked_pieces import tokenise
 
-        return tokenise(corpus, section.encoder, section.window, progress, folder)
+        return tokenise(corpus.require(DocumentCorpus), section.encoder, section.window, progress, folder)
 
-    def open_inputs(self, folder: Path, corpus: DocumentCorpus, about: Mapping[str, Any]) -> DocumentInputs:
+    def open_inputs(self, folder: Path, corpus: Corpus, about: Mapping[str, Any]) -> DocumentInputs:
         """The pieces, mapped from the disk."""
         from fedrel.extractors.document.marked_pieces import DocumentInputs
 
-        return DocumentInputs.open(folder, corpus)
+        return DocumentInputs.open(folder, corpus.require(DocumentCorpus))
 
     def find(
         self,

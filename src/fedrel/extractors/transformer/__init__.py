@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from fedrel.data.sentences import Corpus
+from fedrel.data.sentences import SentenceCorpus
+from fedrel.data.store import Corpus, Progress
 from fedrel.errors import UserError
 from fedrel.extractors.inputs import Ints
-from fedrel.extractors.registry import CorpusT, ExtractorKind, InputsT, Progress, Trained
+from fedrel.extractors.registry import ExtractorKind, InputsT, Trained
 from fedrel.extractors.transformer.sections import EncoderSection, TransformerSection
 from fedrel.files import write_text
 from fedrel.seeding import torch_generator
@@ -32,7 +33,7 @@ _ENCODER = "encoder"  # the folder of a model's own encoder
 _PUBLISHED = "encoder.json"
 
 
-class EncoderKind(ExtractorKind[EncoderSectionT, CorpusT, InputsT]):
+class EncoderKind(ExtractorKind[EncoderSectionT, InputsT]):
     """The base of extractors over a pretrained encoder: all that they share."""
 
     unsaved = frozenset({"encoder", "frozen_layers", "lora_rank"})
@@ -45,14 +46,14 @@ class EncoderKind(ExtractorKind[EncoderSectionT, CorpusT, InputsT]):
     def tokenise(
         self,
         section: EncoderSectionT,
-        corpus: CorpusT,
+        corpus: Corpus,
         progress: Progress | None = None,
         folder: Path | None = None,
     ) -> InputsT:
         """A corpus as word pieces, kept in the cache or in a folder."""
 
     def inputs(
-        self, section: EncoderSectionT, corpus: CorpusT, train: Ints, progress: Progress | None = None
+        self, section: EncoderSectionT, corpus: Corpus, train: Ints, progress: Progress | None = None
     ) -> InputsT:
         """Word pieces, from the cache if they are there."""
         return self.tokenise(section, corpus, progress)
@@ -102,7 +103,7 @@ class EncoderKind(ExtractorKind[EncoderSectionT, CorpusT, InputsT]):
     def published_inputs(
         self,
         section: EncoderSectionT,
-        corpus: CorpusT,
+        corpus: Corpus,
         published: Path,
         folder: Path,
         progress: Progress | None = None,
@@ -111,7 +112,7 @@ class EncoderKind(ExtractorKind[EncoderSectionT, CorpusT, InputsT]):
         return self.tokenise(section, corpus, progress, folder / "pieces")
 
 
-class TransformerKind(EncoderKind[TransformerSection, Corpus, "PieceInputs"]):
+class TransformerKind(EncoderKind[TransformerSection, "PieceInputs"]):
     """The sentence transformer as a kind of extractor."""
 
     name = "transformer"
@@ -133,7 +134,7 @@ class TransformerKind(EncoderKind[TransformerSection, Corpus, "PieceInputs"]):
         """Sentences as word pieces."""
         from fedrel.extractors.transformer.pieces import tokenise
 
-        return tokenise(corpus, section, progress, folder)
+        return tokenise(corpus.require(SentenceCorpus), section, progress, folder)
 
     def open_inputs(self, folder: Path, corpus: Corpus, about: Mapping[str, Any]) -> PieceInputs:
         """The pieces, mapped from the disk."""

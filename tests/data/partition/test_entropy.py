@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.data.document_writing import build_documents as build
-from fedrel.data.documents import Document, DocumentCorpus
-from fedrel.data.entropy import SentenceEdges, by_entropy, degrees, intervals, structural_entropy
-from fedrel.data.partition import iid
-from fedrel.data.readers.docred import read
-from fedrel.data.sentences import TRAIN
+from fedrel.data.annotations import Document
+from fedrel.data.documents import DocumentCorpus
+from fedrel.data.partition.entropy import SentenceEdges, by_entropy, degrees, intervals, structural_entropy
+from fedrel.data.partition.simple import iid
+from fedrel.data.readers.docred import DocRED
+from fedrel.data.store import TRAIN
 from fedrel.errors import UserError
 
 Make = Callable[..., DocumentCorpus]
@@ -36,7 +36,7 @@ def documents(path: Path, *shapes: list[list[int]]) -> Iterator[Document]:
         sents = [["x"] * (len(sentence) + 1) for sentence in shape]
         records.append({"title": "t", "sents": sents, "vertexSet": list(vertices.values())})
     path.write_text(json.dumps(records))
-    return read(path)
+    return DocRED().read(path)
 
 
 def entropy(*counts: int) -> float:
@@ -96,7 +96,7 @@ def test_against_a_graph_drawn_edge_by_edge(
 ) -> None:
     folder = tmp_path_factory.mktemp("graph")
     read_back = documents(folder / "d.json", *shapes)
-    corpus = build(((TRAIN, document) for document in read_back), folder / "corpus", ["NA"])
+    corpus = DocumentCorpus.build(((TRAIN, document) for document in read_back), folder / "corpus", ["NA"])
     expected = []
     for shape in shapes:
         edges: set[frozenset[object]] = set()

@@ -1,6 +1,6 @@
 """Partitions that make sites unlike each other: in their labels, or in their sizes.
 
-A site may be left with nothing; it is then never drawn. Wherever a share has to become whole instances, every
+A site may be left with nothing; it is then never drawn. Shares are rounded to whole instances, and every
 instance is placed exactly once.
 """
 
@@ -11,14 +11,49 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrel.data.partition import Partition, check_sites, grouped, site_names
+from fedrel.config.schema import PartitionSection
+from fedrel.data.partition import Partition, PartitionKind, check_sites, grouped, site_names
+from fedrel.data.sentences import SentenceCorpus
+from fedrel.data.store import Corpus, Ints
 from fedrel.errors import UserError
 from fedrel.seeding import numpy_generator
 
-Ints = NDArray[np.int64]
-
 _DRAWS = 1000  # for `min_size`; only counts are drawn, so that even giving up takes seconds
 _TINIEST_ALPHA = 1e-300  # below, a division overflows; all is at one site long before
+
+
+class Dirichlet(PartitionKind):
+    """Skewed labels."""
+
+    name = "dirichlet"
+    units = ("sentences",)
+
+    def divide(self, section: PartitionSection, corpus: Corpus, rows: Ints, seed: int) -> Partition:
+        """Share out each relation in random proportions."""
+        labels = corpus.require(SentenceCorpus).relation[rows]
+        return dirichlet(rows, labels, section.sites, section.alpha, seed, min_size=section.min_size)
+
+
+class Quantity(PartitionKind):
+    """Skewed sizes."""
+
+    name = "quantity"
+
+    def divide(self, section: PartitionSection, corpus: Corpus, rows: Ints, seed: int) -> Partition:
+        """Share out all rows in random proportions."""
+        return quantity(rows, section.sites, section.alpha, seed, min_size=section.min_size)
+
+
+class Shards(PartitionKind):
+    """A few labels a site."""
+
+    name = "shards"
+    units = ("sentences",)
+
+    def divide(self, section: PartitionSection, corpus: Corpus, rows: Ints, seed: int) -> Partition:
+        """Deal out shards of sentences sorted by relation."""
+        labels = corpus.require(SentenceCorpus).relation[rows]
+        return shards(rows, labels, section.sites, section.shards_per_site, seed)
 
 
 def dirichlet(

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.data.readers import chemprot, chemprot_scibert
-from fedrel.data.relations import RelationMap
-from fedrel.data.sentences import NA, Instance, Mention
+from fedrel.data.readers.chemprot import ChemProt
+from fedrel.data.readers.chemprot_scibert import ChemProtSciBERT
+from fedrel.data.relations import NA, RelationMap
+from fedrel.data.sentences import Instance, Mention
 from fedrel.errors import UserError
 
 # --- as SciBERT has it ------------------------------------------------------------------------------------
@@ -27,7 +28,7 @@ def labelled(text: str, label: str = "INHIBITOR") -> dict[str, object]:
 
 def test_scibert_loses_its_markers_and_nothing_else(tmp_path: Path) -> None:
     path = scibert(tmp_path, labelled("Here << kinA >>-bound [[ moxal ]] >> [ low ]"))
-    [one] = chemprot_scibert.read(path, relations=chemprot.RELATIONS)
+    [one] = ChemProtSciBERT().read(path, relations=ChemProt.relations)
     assert one.text == "Here kinA-bound moxal >> [ low ]"
     assert (one.head.name, one.head.start, one.head.end) == ("kinA", 5, 9)
     assert (one.tail.name, one.tail.start, one.tail.end) == ("moxal", 16, 21)
@@ -36,7 +37,7 @@ def test_scibert_loses_its_markers_and_nothing_else(tmp_path: Path) -> None:
 
 def test_scibert_every_line_is_a_pair_of_its_own(tmp_path: Path) -> None:
     twice = labelled("<< a >> and [[ b ]]")
-    first, second = chemprot_scibert.read(scibert(tmp_path, twice, twice | {"label": "ANTAGONIST"}))
+    first, second = ChemProtSciBERT().read(scibert(tmp_path, twice, twice | {"label": "ANTAGONIST"}))
     assert (first.relation, second.relation) == ("CPR:4", "CPR:6")
     assert len({first.head.id, first.tail.id, second.head.id, second.tail.id}) == 4
 
@@ -56,7 +57,7 @@ def test_scibert_every_line_is_a_pair_of_its_own(tmp_path: Path) -> None:
 def test_scibert_says_which_line_is_wrong(tmp_path: Path, record: object, problem: str) -> None:
     path = scibert(tmp_path, labelled("<< a >> [[ b ]]", "SUBSTRATE"), record)
     with pytest.raises(UserError, match=rf"train\.txt:2: .*{problem}"):
-        list(chemprot_scibert.read(path, relations=RelationMap(["CPR:9"])))
+        list(ChemProtSciBERT().read(path, relations=RelationMap(["CPR:9"])))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_scibert_says_which_line_is_wrong(tmp_path: Path, record: object, proble
     ],
 )
 def test_scibert_real_files(real_data: Path, part: str, counts: dict[str, int]) -> None:
-    instances = list(chemprot_scibert.read(real_data / "chemprot" / "scibert" / f"{part}.txt.xz"))
+    instances = list(ChemProtSciBERT().read(real_data / "chemprot" / "scibert" / f"{part}.txt.xz"))
     assert Counter(one.relation for one in instances) == counts
     for one in instances:
         assert one.text[one.head.start : one.head.end] == one.head.name
@@ -126,7 +127,7 @@ def test_pairs_of_a_sentence_with_their_relation_or_na(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        found = list(chemprot.read(corpus(tmp_path / "c"), relations=chemprot.RELATIONS))
+        found = list(ChemProt().read(corpus(tmp_path / "c"), relations=ChemProt.relations))
     assert [(one.head.id, one.tail.id, one.relation) for one in found] == [
         ("1:T1", "1:T2", "CPR:4"),
         ("1:T3", "1:T5", "CPR:3"),
@@ -143,19 +144,19 @@ def test_pairs_of_a_sentence_with_their_relation_or_na(
 
 def test_a_full_stop_inside_an_entity_ends_no_sentence(tmp_path: Path) -> None:
     more = (*ENTITIES, entity("T7", "CHEMICAL", "stays"))
-    *_, one = chemprot.read(corpus(tmp_path / "c", entities="\n".join(more)))
+    *_, one = ChemProt().read(corpus(tmp_path / "c", entities="\n".join(more)))
     assert (one.text, one.relation) == ("Neither binds subunit B. It stays.", NA)
     assert one.text[one.tail.start : one.tail.end] == "subunit B. It"
 
 
 def test_the_relations_serve_where_there_is_no_gold_standard(tmp_path: Path) -> None:
     rows = "\n".join(line.replace("\tArg1", "\tY \tSOME-LABEL\tArg1") for line in GOLD)
-    plain = list(chemprot.read(corpus(tmp_path / "gold")))
+    plain = list(ChemProt().read(corpus(tmp_path / "gold")))
     detailed = corpus(tmp_path / "all", gold=False, part="test", ending="_gs", relations=rows)
-    assert list(chemprot.read(detailed)) == plain
+    assert list(ChemProt().read(detailed)) == plain
     (detailed / "chemprot_sample_predictions.tsv").write_text("not read")
     both = corpus(tmp_path / "both", relations="not read")
-    assert list(chemprot.read(both)) == plain
+    assert list(ChemProt().read(both)) == plain
 
 
 @pytest.mark.parametrize(
@@ -187,18 +188,18 @@ def test_the_relations_serve_where_there_is_no_gold_standard(tmp_path: Path) -> 
 def test_says_which_line_is_wrong(tmp_path: Path, table: str, rows: str, line: int, problem: str) -> None:
     folder = corpus(tmp_path / "c", **{table: rows})
     with pytest.raises(UserError, match=rf"chemprot_training_{table}\.tsv:{line}: .*{problem}"):
-        list(chemprot.read(folder, relations=RelationMap(["CPR:4"])))
+        list(ChemProt().read(folder, relations=RelationMap(["CPR:4"])))
 
 
 def test_says_which_table_is_missing_or_there_twice(tmp_path: Path) -> None:
     folder = corpus(tmp_path / "c")
     (folder / "chemprot_training_gold_standard.tsv").unlink()
     with pytest.raises(UserError, match=r"expected one table of relations .*, found none"):
-        list(chemprot.read(folder))
+        list(ChemProt().read(folder))
     corpus(folder, part="development")
     with pytest.raises(
         UserError, match=r"abstracts .*, found chemprot_dev.*, chemprot_training_abs(?s:.*) one part"
     ):
-        list(chemprot.read(folder))
+        list(ChemProt().read(folder))
     with pytest.raises(UserError, match="expected a folder"):
-        list(chemprot.read(tmp_path / "none"))
+        list(ChemProt().read(tmp_path / "none"))

@@ -8,15 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.data.partition import Partition, by_source, from_file, iid, single
-from fedrel.data.sentences import TRAIN, Corpus, Instance
+from fedrel.data.partition import Partition, single
+from fedrel.data.partition.simple import by_source, from_file, iid
+from fedrel.data.sentences import Instance, SentenceCorpus
+from fedrel.data.store import TRAIN
 from fedrel.errors import UserError
 
 SOURCES = ["web", "press", "web", "blog", "press", "web"]
 
 
 @pytest.fixture
-def corpus(make_corpus: Callable[..., Corpus], make_instance: Callable[..., Instance]) -> Corpus:
+def corpus(
+    make_corpus: Callable[..., SentenceCorpus], make_instance: Callable[..., Instance]
+) -> SentenceCorpus:
     relations = ["NA", "r", "NA", "r", "r", "NA"]
     instances = [
         make_instance("Ada met Bo", "Ada", "Bo", relation, source)
@@ -56,26 +60,26 @@ def test_more_sites_than_instances_are_refused(sites: int) -> None:
         iid(np.arange(5), sites, seed=1)
 
 
-def test_by_source(corpus: Corpus) -> None:
+def test_by_source(corpus: SentenceCorpus) -> None:
     assert held(by_source(corpus, corpus.rows(TRAIN))) == {"web": [0, 5], "press": [1, 4], "blog": [3]}
 
 
 def test_by_source_needs_sources(
-    make_corpus: Callable[..., Corpus], make_instance: Callable[..., Instance]
+    make_corpus: Callable[..., SentenceCorpus], make_instance: Callable[..., Instance]
 ) -> None:
     instances = [make_instance("Ada met Bo", "Ada", "Bo", source=source) for source in ("web", "")]
     with pytest.raises(UserError, match="instance 2 of the corpus names no source"):
         by_source(make_corpus(instances), np.arange(2))
 
 
-def test_from_file_by_number(corpus: Corpus, tmp_path: Path) -> None:
+def test_from_file_by_number(corpus: SentenceCorpus, tmp_path: Path) -> None:
     path = tmp_path / "sites.txt"
     path.write_text("10\n9\n10\n9\n2\n")
     partition = from_file(path, corpus, corpus.rows(TRAIN))
     assert held(partition) == {"2": [5], "9": [1, 4], "10": [0, 3]}
 
 
-def test_from_file_by_name_with_rows_left_out(corpus: Corpus, tmp_path: Path) -> None:
+def test_from_file_by_name_with_rows_left_out(corpus: SentenceCorpus, tmp_path: Path) -> None:
     path = tmp_path / "sites.txt"
     path.write_text("north\nsouth\neast\nsouth\n1\n")
     assert held(from_file(path, corpus, np.array([5, 0, 4]))) == {"1": [5], "north": [0], "south": [4]}
@@ -88,7 +92,9 @@ def test_from_file_by_name_with_rows_left_out(corpus: Corpus, tmp_path: Path) ->
         ("1\n\n1\n", r"sites\.txt:2: "),
     ],
 )
-def test_from_file_that_does_not_fit(corpus: Corpus, tmp_path: Path, content: str, problem: str) -> None:
+def test_from_file_that_does_not_fit(
+    corpus: SentenceCorpus, tmp_path: Path, content: str, problem: str
+) -> None:
     path = tmp_path / "sites.txt"
     path.write_text(content)
     with pytest.raises(UserError, match=problem):
@@ -99,6 +105,6 @@ def test_single() -> None:
     assert held(single(np.array([4, 2]))) == {"all": [4, 2]}
 
 
-def test_label_counts(corpus: Corpus) -> None:
+def test_label_counts(corpus: SentenceCorpus) -> None:
     partition = by_source(corpus, corpus.rows(TRAIN))
     assert partition.label_counts(corpus).tolist() == [[2, 0], [0, 2], [0, 1]]

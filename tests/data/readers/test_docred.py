@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 
-from fedrel.data.readers.docred import read
+from fedrel.data.readers.docred import DocRED
 from fedrel.data.relations import RelationMap
 from fedrel.errors import UserError
-
-from .conftest import DOCRED
+from tests.data.conftest import DOCRED
 
 Write = Callable[..., Path]
 
 
 def test_entities_pairs_facts_and_evidence(write: Write) -> None:
-    (document,) = read(write(DOCRED))
+    (document,) = DocRED().read(write(DOCRED))
     assert document.id == "Ada" and document.text == "Ada met Bo . Ada left ."
     assert [entity.id for entity in document.entities] == ["0", "1"]
     assert [(m.start, m.end) for m in document.entities[0].mentions] == [(0, 3), (13, 16)]
@@ -29,25 +28,25 @@ def test_entities_pairs_facts_and_evidence(write: Write) -> None:
 def test_one_document_a_line_and_documents_without_labels(write: Write) -> None:
     (fields,) = json.loads(DOCRED)
     del fields["labels"]
-    documents = list(read(write("\n".join([json.dumps(fields)] * 3))))
+    documents = list(DocRED().read(write("\n".join([json.dumps(fields)] * 3))))
     assert len(documents) == 3 and not documents[2].facts
 
 
 def test_relations_by_their_names(write: Write) -> None:
     info = write(json.dumps({"P1": "met", "P2": "knows"}), "rel_info.json")
-    (document,) = read(write(DOCRED), rel_info=info)
+    (document,) = DocRED().read(write(DOCRED), rel_info=info)
     assert [fact.relation for fact in document.facts] == ["met", "knows"]
     with pytest.raises(UserError, match="'P2' is not in rel_info"):
-        list(read(write(DOCRED), rel_info=write('{"P1": "met"}', "less.json")))
+        list(DocRED().read(write(DOCRED), rel_info=write('{"P1": "met"}', "less.json")))
     with pytest.raises(UserError, match="two relations have one name"):
-        list(read(write(DOCRED), rel_info=write('{"P1": "met", "P2": "met"}', "same.json")))
+        list(DocRED().read(write(DOCRED), rel_info=write('{"P1": "met", "P2": "met"}', "same.json")))
 
 
 def test_names_spaced_otherwise_repeated_mentions_and_facts(write: Write) -> None:
     (fields,) = json.loads(DOCRED)
     fields["vertexSet"][1] = [{"name": "7.\nBo", "sent_id": 0, "pos": [2, 3], "type": "ORG"}] * 2
     fields["labels"] += [{"h": 0, "t": 1, "r": "P1", "evidence": [1]}, {"h": 1, "t": 1, "r": "P1"}]
-    (document,) = read(write(json.dumps([fields])))
+    (document,) = DocRED().read(write(json.dumps([fields])))
     assert document.handled == {
         "names_differ": 2, "repeated_mentions": 1, "repeated_facts": 1, "self_relations": 1,
     }  # fmt: skip
@@ -83,4 +82,4 @@ def wrong(change: Callable[[dict[str, Any]], object]) -> str:
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_line(write: Write, content: str, message: str) -> None:
     with pytest.raises(UserError, match=rf"corpus\.txt{message}"):
-        list(read(write(content), relations=RelationMap(["P1", "P2"])))
+        list(DocRED().read(write(content), relations=RelationMap(["P1", "P2"])))

@@ -12,15 +12,41 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrel.config.schema import PartitionSection
 from fedrel.data.documents import DocumentCorpus
-from fedrel.data.partition import Partition, check_sites, grouped, site_names
+from fedrel.data.partition import Partition, PartitionKind, check_sites, grouped, site_names
+from fedrel.data.store import Corpus, Ints
 
 _log = logging.getLogger(__name__)
 
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 SentenceEdges = Literal["clique", "adjacent"]
 Measure = Literal["distribution", "released"]
+
+
+class Entropy(PartitionKind):
+    """Documents that are alike in structural entropy at one site."""
+
+    name = "entropy"
+    units = ("documents",)
+
+    def divide(self, section: PartitionSection, corpus: Corpus, rows: Ints, seed: int) -> Partition:
+        """Place each document at the site whose interval its entropy falls into."""
+        return by_entropy(rows, entropy_in(section, corpus)[rows], section.sites)
+
+    def site_like(self, section: PartitionSection, parts: Partition, corpus: Corpus, rows: Ints) -> Ints:
+        """The site with data whose interval has the nearest middle."""
+        entropy = entropy_in(section, corpus)
+        edges = intervals(entropy[parts.order], parts.sites)
+        middles, able = (edges[:-1] + edges[1:]) / 2, np.flatnonzero(parts.sizes)
+        nearest: Ints = able[np.abs(entropy[rows][:, None] - middles[able]).argmin(axis=1)]
+        return nearest
+
+
+def entropy_in(section: PartitionSection, corpus: Corpus) -> Floats:
+    """The structural entropy of every document, measured as a config says."""
+    documents = corpus.require(DocumentCorpus)
+    return structural_entropy(documents, sentence_edges=section.sentence_edges, measure=section.entropy)
 
 
 def structural_entropy(

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.data.readers import i2b2
-from fedrel.data.relations import RelationMap
-from fedrel.data.sentences import NA, TRAIN, Instance, Mention
-from fedrel.data.writing import build
+from fedrel.data.readers.i2b2 import I2B2
+from fedrel.data.relations import NA, RelationMap
+from fedrel.data.sentences import Instance, Mention, SentenceCorpus
+from fedrel.data.store import TRAIN
 from fedrel.errors import UserError
 
 TEXT = """\
@@ -48,7 +48,7 @@ def table(instances: list[Instance]) -> list[tuple[str, str, str]]:
 
 
 def test_all_pairs_of_a_line(tmp_path: Path) -> None:
-    found = list(i2b2.read(document(tmp_path / "north"), relations=i2b2.RELATIONS))
+    found = list(I2B2().read(document(tmp_path / "north"), relations=I2B2.relations))
     assert table(found) == [
         ("His cough", "PIP", "Fever"),  # in the order of the text, not of the .rel
         ("lozenges", NA, "His cough"),
@@ -67,13 +67,13 @@ def test_all_pairs_of_a_line(tmp_path: Path) -> None:
 
 def test_two_relations_of_one_pair(tmp_path: Path) -> None:
     both = 'c="lozenges" 2:7 2:7||r="TrAP"||c="fever" 2:4 2:4\n'
-    found = list(i2b2.read(document(tmp_path / "north", rel=RELATIONS + both + both)))
+    found = list(I2B2().read(document(tmp_path / "north", rel=RELATIONS + both + both)))
     assert [one.relation for one in found if one.head.name == "lozenges"] == [NA, "TrIP", "TrAP"]
 
 
 def test_what_it_yields_can_be_built(tmp_path: Path) -> None:
-    instances = i2b2.read(document(tmp_path / "north"))
-    corpus = build(((TRAIN, one) for one in instances), tmp_path / "corpus", i2b2.RELATIONS)
+    instances = I2B2().read(document(tmp_path / "north"))
+    corpus = SentenceCorpus.build(((TRAIN, one) for one in instances), tmp_path / "corpus", I2B2.relations)
     assert corpus.head.tolist() == [0, 6, 8, 6, 8] and corpus.tail.tolist() == [3, 0, 0, 3, 3]
     assert [corpus.types[kind] for kind in corpus.head_type[:3]] == ["problem", "treatment", "test"]
 
@@ -82,15 +82,15 @@ def test_what_it_yields_can_be_built(tmp_path: Path) -> None:
 def test_hospitals_as_the_challenge_ships_them(tmp_path: Path, given: str) -> None:
     for hospital in ("beth", "partners"):
         document(tmp_path / "data" / hospital, shipped=True)  # the same name at both
-    found = list(i2b2.read(tmp_path / "data" / given))
+    found = list(I2B2().read(tmp_path / "data" / given))
     hospitals = [given] if given else ["beth", "partners"]
     assert [one.source for one in found] == [hospital for hospital in hospitals for _ in range(5)]
     assert len({(one.head.id, one.tail.id) for one in found}) == 5 * len(hospitals)
-    assert [one.source for one in i2b2.read(tmp_path / "data" / "beth" / "..")][:1] == ["beth"]
+    assert [one.source for one in I2B2().read(tmp_path / "data" / "beth" / "..")][:1] == ["beth"]
 
 
 def test_a_folder_inside_a_hospital_is_of_that_hospital(tmp_path: Path) -> None:
-    assert {one.source for one in i2b2.read(document(tmp_path / "beth" / "2010"))} == {"beth"}
+    assert {one.source for one in I2B2().read(document(tmp_path / "beth" / "2010"))} == {"beth"}
 
 
 def test_text_without_concepts_and_concepts_without_relations(
@@ -98,7 +98,7 @@ def test_text_without_concepts_and_concepts_without_relations(
 ) -> None:
     folder = document(document(tmp_path, rel=None), "readme", con=None, rel=None)
     with caplog.at_level(logging.WARNING):
-        assert {one.relation for one in i2b2.read(folder)} == {NA}
+        assert {one.relation for one in I2B2().read(folder)} == {NA}
     assert "1 .txt files have no .con" in caplog.text
     assert "1 documents have no .rel, so all their pairs are NA" in caplog.text
 
@@ -136,9 +136,9 @@ def test_says_which_line_is_wrong(tmp_path: Path, suffix: str, line: str, proble
     concepts = CONCEPTS + 'c="summary" 1:1 1:1||t="problem"\n'
     content = {"con": concepts} | {suffix: (concepts if suffix == "con" else "") + line}
     number = 7 if suffix == "con" else 1
-    known = RelationMap(name for name in i2b2.RELATIONS if name != "TrAP")
+    known = RelationMap(name for name in I2B2.relations if name != "TrAP")
     with pytest.raises(UserError, match=rf"note-1\.{suffix}:{number}: .*{problem}"):
-        list(i2b2.read(document(tmp_path, **content), relations=known))
+        list(I2B2().read(document(tmp_path, **content), relations=known))
 
 
 @pytest.mark.parametrize(
@@ -152,11 +152,11 @@ def test_says_which_line_is_wrong(tmp_path: Path, suffix: str, line: str, proble
 )
 def test_says_which_file_is_missing(tmp_path: Path, missing: dict[str, None], problem: str) -> None:
     with pytest.raises(UserError, match=problem):
-        list(i2b2.read(document(tmp_path, **missing)))
+        list(I2B2().read(document(tmp_path, **missing)))
 
 
 def test_two_documents_of_one_name(tmp_path: Path) -> None:
     document(tmp_path / "train")
     document(tmp_path / "test")
     with pytest.raises(UserError, match=r"train/note-1\.con: a second document of that name, after .*test/"):
-        list(i2b2.read(tmp_path))
+        list(I2B2().read(tmp_path))

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedrel.data import skew
-from fedrel.data.partition import Partition
-from fedrel.data.skew import dirichlet, quantity, shards
+from fedrel.data.partition import Partition, skew
+from fedrel.data.partition.skew import dirichlet, quantity, shards
 from fedrel.errors import UserError
 from fedrel.seeding import numpy_generator
 

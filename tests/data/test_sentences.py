@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,16 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.data.sentences import DEV, TEST, TRAIN, Corpus, Instance, Mention, open_corpus
+from fedrel.data.cache import open_corpus
+from fedrel.data.sentences import Instance, Mention, SentenceCorpus
+from fedrel.data.store import DEV, TEST, TRAIN
 from fedrel.data.text import tokenise
-from fedrel.data.writing import build
 from fedrel.errors import UserError
 
 RELATIONS = ("NA", "born_in", "works_at")
 
 
 @pytest.fixture
-def corpus(make_corpus: Callable[..., Corpus], make_instance: Callable[..., Instance]) -> Corpus:
+def corpus(
+    make_corpus: Callable[..., SentenceCorpus], make_instance: Callable[..., Instance]
+) -> SentenceCorpus:
     return make_corpus(
         [
             make_instance("Ada was born in \u0130zmir.", "Ada", "\u0130zmir", "born_in", "press", True),
@@ -34,12 +36,11 @@ def corpus(make_corpus: Callable[..., Corpus], make_instance: Callable[..., Inst
     )
 
 
-def test_what_the_columns_hold(corpus: Corpus) -> None:
+def test_what_the_columns_hold(corpus: SentenceCorpus) -> None:
     assert len(corpus) == 5
     words = [corpus.words[word] for word in corpus.tokens[corpus.starts[1] : corpus.starts[2]]]
     assert words == ["then", "i\u0307zmir", "forgot", "ada", "'s", "work"]
     assert corpus.starts.tolist() == [0, 6, 12, 15, 21, 25]
-    assert corpus.token_count(1) == 6
     assert corpus.head.tolist() == [0, 3, 0, 4, 0]
     assert corpus.tail.tolist() == [4, 1, 2, 0, 2]
     assert corpus.head_span.tolist() == [[0, 3], [18, 21], [0, 2], [16, 21], [0, 3]]
@@ -60,13 +61,13 @@ def test_what_the_columns_hold(corpus: Corpus) -> None:
     assert corpus.head_name(3) == "\u0130zmir" and corpus.tail_name(3) == "Ada"
 
 
-def test_one_sentence_has_one_hash(corpus: Corpus) -> None:
+def test_one_sentence_has_one_hash(corpus: SentenceCorpus) -> None:
     digest = hashlib.blake2b("Ada was born in \u0130zmir.".encode(), digest_size=8).digest()
     assert corpus.sentence[0] == corpus.sentence[3] == int.from_bytes(digest, "little", signed=True)
     assert len(set(corpus.sentence.tolist())) == 4
 
 
-def test_columns_have_the_promised_types(corpus: Corpus) -> None:
+def test_columns_have_the_promised_types(corpus: SentenceCorpus) -> None:
     for name in (
         "tokens",
         "head",
@@ -89,7 +90,7 @@ def test_columns_have_the_promised_types(corpus: Corpus) -> None:
         corpus.tokens[0] = 1
 
 
-def test_given_tokens_are_kept(make_corpus: Callable[..., Corpus]) -> None:
+def test_given_tokens_are_kept(make_corpus: Callable[..., SentenceCorpus]) -> None:
     tokens = ((0, 3), (4, 12))
     one = Instance("A-B and/or C", Mention("a", "a", 0, 3), Mention("c", "c", 11, 12), "NA", tokens=tokens)
     corpus = make_corpus([one])
@@ -97,7 +98,7 @@ def test_given_tokens_are_kept(make_corpus: Callable[..., Corpus]) -> None:
     assert corpus.tail.tolist() == [1]
 
 
-def test_types_of_mentions(make_corpus: Callable[..., Corpus]) -> None:
+def test_types_of_mentions(make_corpus: Callable[..., SentenceCorpus]) -> None:
     gene, drug, other = (
         Mention("g", "g", 0, 1, "GENE"),
         Mention("d", "d", 2, 3, "DRUG"),
@@ -111,20 +112,20 @@ def test_types_of_mentions(make_corpus: Callable[..., Corpus]) -> None:
     assert list(make_corpus([], relations=["NA"]).types) == [""]
 
 
-def test_a_mention_inside_a_token_starts_at_that_token(make_corpus: Callable[..., Corpus]) -> None:
+def test_a_mention_inside_a_token_starts_at_that_token(make_corpus: Callable[..., SentenceCorpus]) -> None:
     corpus = make_corpus(
         [Instance("a non-BRCA1 x", Mention("b", "b", 6, 11), Mention("x", "x", 12, 13), "NA")]
     )
     assert corpus.head.tolist() == [1] and corpus.tail.tolist() == [2]
 
 
-def test_an_empty_corpus_opens(make_corpus: Callable[..., Corpus]) -> None:
+def test_an_empty_corpus_opens(make_corpus: Callable[..., SentenceCorpus]) -> None:
     corpus = make_corpus([], relations=["NA"])
     assert len(corpus) == 0 and len(corpus.words) == 0 and corpus.pairs.shape == (0, 2)
 
 
 def test_the_fingerprint_follows_the_contents(
-    corpus: Corpus, make_corpus: Callable[..., Corpus], make_instance: Callable[..., Instance]
+    corpus: SentenceCorpus, make_corpus: Callable[..., SentenceCorpus], make_instance: Callable[..., Instance]
 ) -> None:
     one = make_instance("Ada left Bo", "Ada", "Bo")
     same, again = make_corpus([one]), make_corpus([one])
@@ -133,16 +134,10 @@ def test_the_fingerprint_follows_the_contents(
     assert make_corpus([one], relations=["NA", "x"]).fingerprint != same.fingerprint
 
 
-def test_a_pickled_corpus_is_its_folder(corpus: Corpus) -> None:
-    pickled = pickle.dumps(corpus)
-    assert len(pickled) < 1000
-    assert pickle.loads(pickled).fingerprint == corpus.fingerprint
-
-
 def test_progress_is_told(tmp_path: Path, make_instance: Callable[..., Instance]) -> None:
     told: list[int] = []
     one = make_instance("Ada left Bo", "Ada", "Bo")
-    build(((TRAIN, one) for _ in range(5000)), tmp_path / "corpus", ["NA"], told.append)
+    SentenceCorpus.build(((TRAIN, one) for _ in range(5000)), tmp_path / "corpus", ["NA"], told.append)
     assert told == [4096, 5000]
 
 
@@ -151,18 +146,20 @@ def test_a_mention_outside_the_sentence_is_refused(tmp_path: Path, place: tuple[
     text = "Ada left Bo  "  # the last place is the white space at its end
     one = Instance(text, Mention("a", "Ada", 0, 3), Mention("b", "Bo", *place), "NA")
     with pytest.raises(UserError, match="instance 1: no token of 'Bo'"):
-        build([(TRAIN, one)], tmp_path / "corpus", ["NA"])
+        SentenceCorpus.build([(TRAIN, one)], tmp_path / "corpus", ["NA"])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unknown_relation_is_refused(tmp_path: Path, make_instance: Callable[..., Instance]) -> None:
     with pytest.raises(UserError, match="'eats' is not in the map"):
-        build([(TRAIN, make_instance("Ada left Bo", "Ada", "Bo", "eats"))], tmp_path / "corpus", RELATIONS)
+        SentenceCorpus.build(
+            [(TRAIN, make_instance("Ada left Bo", "Ada", "Bo", "eats"))], tmp_path / "corpus", RELATIONS
+        )
 
 
 def test_na_must_come_first(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="first relation must be 'NA'"):
-        build([], tmp_path / "corpus", ["born_in", "NA"])
+        SentenceCorpus.build([], tmp_path / "corpus", ["born_in", "NA"])
 
 
 def test_a_full_disk_leaves_nothing(
@@ -171,9 +168,11 @@ def test_a_full_disk_leaves_nothing(
     def full(_writer: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fedrel.data.writing.Writer.flush", full)
+    monkeypatch.setattr("fedrel.data.store.Writer.flush", full)
     with pytest.raises(UserError, match="No space left on device"):
-        build([(TRAIN, make_instance("Ada left Bo", "Ada", "Bo"))], tmp_path / "corpus", ["NA"])
+        SentenceCorpus.build(
+            [(TRAIN, make_instance("Ada left Bo", "Ada", "Bo"))], tmp_path / "corpus", ["NA"]
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -183,11 +182,11 @@ def test_a_failing_reader_leaves_nothing(tmp_path: Path, make_instance: Callable
         raise UserError("broken", file="train.txt", line=2)
 
     with pytest.raises(UserError, match=r"train\.txt:2: broken"):
-        build(failing(), tmp_path / "corpus", ["NA"])
+        SentenceCorpus.build(failing(), tmp_path / "corpus", ["NA"])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_damaged_and_foreign_folders_are_refused(corpus: Corpus, tmp_path: Path) -> None:
+def test_damaged_and_foreign_folders_are_refused(corpus: SentenceCorpus, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a corpus"):
         open_corpus(tmp_path)
     for name, content in (("tokens.bin", b"123"), ("corpus.json", b"{"), ("corpus.json", b'{"format": 99}')):
@@ -198,7 +197,7 @@ def test_damaged_and_foreign_folders_are_refused(corpus: Corpus, tmp_path: Path)
             open_corpus(damaged)
 
 
-def test_strings_behave_like_a_list(corpus: Corpus) -> None:
+def test_strings_behave_like_a_list(corpus: SentenceCorpus) -> None:
     words = list(corpus.words)
     assert [corpus.words[index] for index in range(-len(words), len(words))] == words + words
     assert corpus.words[1:4] == words[1:4]
@@ -220,7 +219,7 @@ def test_everything_that_goes_in_comes_out(
         spans = tokenise(text)
         head = Mention(text[:1], "h", *spans[0])
         instances.append((split, Instance(text, head, Mention("t", "t", *spans[-1]), relation)))
-    corpus = build(instances, tmp_path_factory.mktemp("c") / "corpus", RELATIONS)
+    corpus = SentenceCorpus.build(instances, tmp_path_factory.mktemp("c") / "corpus", RELATIONS)
     for row, (split, one) in enumerate(instances):
         spans = tokenise(one.text)
         assert corpus.text_of(row) == one.text

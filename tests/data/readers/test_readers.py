@@ -8,20 +8,39 @@ from typing import Any
 
 import pytest
 
-from fedrel.data.readers import READERS, RELATIONS, mirgene, nyt10, opennre, reader
-from fedrel.data.relations import RelationMap
-from fedrel.data.sentences import NA, Instance, Mention
-from fedrel.data.writing import build
+from fedrel.data.readers import READERS, reader
+from fedrel.data.readers.mirgene import MIRGENE
+from fedrel.data.readers.nyt10 import NYT10
+from fedrel.data.readers.opennre import OpenNRE
+from fedrel.data.relations import NA, RelationMap
+from fedrel.data.sentences import Instance, Mention, SentenceCorpus
 from fedrel.errors import UserError
 
 
 def test_readers_are_found_by_name() -> None:
     own = {"gad", "i2b2", "pgr", "chemprot", "chemprot-scibert"}  # formats that fix their relations
-    assert set(READERS) == {"nyt10", "opennre", "jsonl", "mirgene"} | own
-    assert reader("jsonl") is reader("opennre")
-    assert set(RELATIONS) == own and all(names[0] == NA for names in RELATIONS.values())
+    documents = {"pubtator", "eog", "docred"}
+    found = READERS.all()
+    assert set(found) == {"nyt10", "opennre", "jsonl", "mirgene"} | own | documents
+    assert {name for name, one in found.items() if one.unit == "documents"} == documents
+    assert found["jsonl"].read is found["opennre"].read
+    relations = {name: one.relations for name, one in found.items() if one.relations is not None}
+    assert set(relations) == own and all(names[0] == NA for names in relations.values())
     with pytest.raises(UserError, match="did you mean 'nyt10'"):
         reader("nyt-10")
+    with pytest.raises(UserError, match="did you mean 'pubtator'"):
+        reader("pubtater")
+
+
+def test_readers_say_which_options_they_take() -> None:
+    options = {name: set(one.options()) for name, one in READERS.all().items() if one.options()}
+    assert options == {
+        "opennre": {"source", "labelled"},
+        "jsonl": {"source", "labelled"},
+        "mirgene": {"source", "labelled"},
+        "pubtator": {"pair_types", "directions", "id_separator"},
+        "docred": {"pair_types", "rel_info"},
+    }
 
 
 # --- NYT10 ------------------------------------------------------------------------------------------------
@@ -41,7 +60,7 @@ def spoken(mention: Mention, one: Instance) -> str:
 def test_nyt10_in_both_of_its_forms(tmp_path: Path, end: tuple[str, ...]) -> None:
     sentence = "in new_york , ada_king met bo ."
     row = ("m.1", "m.2", "ada_king", "new_york", "/people/place_lived", sentence + end[0], *end[1:])
-    [one] = nyt10.read(nyt(tmp_path, row))
+    [one] = NYT10().read(nyt(tmp_path, row))
     assert one == Instance(
         sentence,
         Mention("m.1", "ada king", 14, 22),
@@ -52,7 +71,7 @@ def test_nyt10_in_both_of_its_forms(tmp_path: Path, end: tuple[str, ...]) -> Non
 
 
 def test_nyt10_takes_whole_tokens_and_the_first(tmp_path: Path) -> None:
-    [one] = nyt10.read(
+    [one] = NYT10().read(
         nyt(tmp_path, ("1", "2", "york", "ada", "NA", "adam in new_york saw york and york ada . ###END###"))
     )
     assert (one.head.start, one.tail.start) == (21, 35)
@@ -61,14 +80,14 @@ def test_nyt10_takes_whole_tokens_and_the_first(tmp_path: Path) -> None:
 def test_nyt10_two_entities_of_one_name(tmp_path: Path) -> None:
     twice = ("1", "2", "paris", "paris", "NA", "paris , the paris of texas ###END###")
     once = ("1", "2", "paris", "paris", "NA", "in paris ###END###")
-    first, second = nyt10.read(nyt(tmp_path, twice, once))
+    first, second = NYT10().read(nyt(tmp_path, twice, once))
     assert (first.head.start, first.tail.start) == (0, 12)
     assert (second.head.start, second.tail.start) == (3, 3)
 
 
 def test_nyt10_a_name_joined_otherwise_is_found(tmp_path: Path) -> None:
     row = ("1", "2", "los_angeles", "los_angeles_dodgers", "NA", "the los_angeles dodgers won ###END###")
-    [one] = nyt10.read(nyt(tmp_path, row))
+    [one] = NYT10().read(nyt(tmp_path, row))
     assert spoken(one.head, one) == "los_angeles"
     assert spoken(one.tail, one) == "los_angeles dodgers"
 
@@ -78,7 +97,7 @@ def test_nyt10_a_name_that_is_not_there_is_put_first_and_counted(
 ) -> None:
     row = ("1", "2", "ada", "nobody", "NA", " then ada left ###END###")
     with caplog.at_level(logging.WARNING):
-        [one] = nyt10.read(nyt(tmp_path, row))
+        [one] = NYT10().read(nyt(tmp_path, row))
     assert (spoken(one.head, one), spoken(one.tail, one)) == ("ada", "then")
     assert "1 mentions are not in their sentence" in caplog.text
 
@@ -94,14 +113,14 @@ def test_nyt10_a_name_that_is_not_there_is_put_first_and_counted(
 def test_nyt10_says_which_line_is_wrong(tmp_path: Path, row: tuple[str, ...], problem: str) -> None:
     path = nyt(tmp_path, ("1", "2", "a", "b", "NA", "a b ###END###"), (), row)
     with pytest.raises(UserError, match=rf"train\.txt:3: {problem}"):
-        list(nyt10.read(path, relations=RelationMap(["NA"])))
+        list(NYT10().read(path, relations=RelationMap(["NA"])))
 
 
 def test_nyt10_real_files(real_data: Path, caplog: pytest.LogCaptureFixture) -> None:
     counts = {}
     for name in ("train", "test", "test_positive"):
         counts[name] = 0
-        for one in nyt10.read(real_data / "nyt10" / f"{name}.txt.xz"):
+        for one in NYT10().read(real_data / "nyt10" / f"{name}.txt.xz"):
             counts[name] += 1
             for mention in (one.head, one.tail):
                 assert spoken(mention, one).replace("_", " ") == mention.name
@@ -128,7 +147,7 @@ def jsonl(tmp_path: Path, *records: dict[str, Any] | str) -> Path:
 
 
 def test_opennre_text(tmp_path: Path) -> None:
-    [one] = opennre.read(jsonl(tmp_path, GOOD))
+    [one] = OpenNRE().read(jsonl(tmp_path, GOOD))
     assert one == Instance("Ada left Bo.", Mention("e1", "Ada", 0, 3), Mention("e2", "Bo", 9, 11), "left")
 
 
@@ -139,7 +158,7 @@ def test_opennre_tokens_have_token_positions(tmp_path: Path) -> None:
         "t": {"id": "e2", "name": "New York", "pos": [3, 5]},
     }
     del record["text"]
-    [one] = opennre.read(jsonl(tmp_path, record))
+    [one] = OpenNRE().read(jsonl(tmp_path, record))
     assert one.text == "Ada King left New York ."
     assert (spoken(one.head, one), spoken(one.tail, one)) == ("Ada King", "New York")
     assert one.tokens == ((0, 3), (4, 8), (9, 13), (14, 17), (18, 22), (23, 24))
@@ -149,7 +168,7 @@ def test_users_own_fields(tmp_path: Path) -> None:
     ada = {"name": "Ada", "pos": [0, 3], "type": "PERSON"}
     record = GOOD | {"hospital": "north", "expresses": True, "h": ada}
     path = jsonl(tmp_path, record, "", GOOD | {"hospital": 3, "expresses": None})
-    first, second = opennre.read(path, source="hospital")
+    first, second = OpenNRE().read(path, source="hospital")
     assert (first.source, first.expresses, first.head.id) == ("north", True, "Ada")
     assert (first.head.type, first.tail.type) == ("PERSON", "")
     assert (second.source, second.expresses) == ("3", None)
@@ -157,16 +176,16 @@ def test_users_own_fields(tmp_path: Path) -> None:
 
 def test_text_to_predict_on_needs_no_relation(tmp_path: Path) -> None:
     record = {key: value for key, value in GOOD.items() if key != "relation"}
-    [one] = opennre.read(jsonl(tmp_path, record), labelled=False)
+    [one] = OpenNRE().read(jsonl(tmp_path, record), labelled=False)
     assert one.relation == NA
     with pytest.raises(UserError, match="expected a string `relation`"):
-        list(opennre.read(jsonl(tmp_path, record)))
+        list(OpenNRE().read(jsonl(tmp_path, record)))
 
 
 def test_compressed(tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl.gz"
     path.write_bytes(gzip.compress(json.dumps(GOOD).encode()))
-    assert len(list(opennre.read(path))) == 1
+    assert len(list(OpenNRE().read(path))) == 1
 
 
 @pytest.mark.parametrize(
@@ -202,7 +221,7 @@ def test_compressed(tmp_path: Path) -> None:
 def test_opennre_says_which_line_is_wrong(tmp_path: Path, record: dict[str, Any] | str, problem: str) -> None:
     path = jsonl(tmp_path, GOOD, record)
     with pytest.raises(UserError, match=rf"data\.jsonl:2: .*{problem}"):
-        list(opennre.read(path, relations=RelationMap(["left"])))
+        list(OpenNRE().read(path, relations=RelationMap(["left"])))
 
 
 # --- MIRGENE ----------------------------------------------------------------------------------------------
@@ -217,30 +236,30 @@ def test_mirgene_with_positions_and_a_string_for_the_pair(tmp_path: Path) -> Non
         "h": {"name": "microRNA-223", "pos": [0, 12]},
         "t": {"name": "FOXO1", "pos": [23, 28]},
     }
-    [one] = mirgene.read(jsonl(tmp_path, record))
+    [one] = MIRGENE().read(jsonl(tmp_path, record))
     assert (one.head.id, one.tail.id) == ("MIR:223_GENE:2308 (head)", "MIR:223_GENE:2308 (tail)")
     assert (one.head.start, one.tail.start, one.relation) == (0, 23, "R_MIRTAR")
 
 
 def test_mirgene_ids_of_the_pair_and_names_to_look_for(tmp_path: Path) -> None:
     names = {"h": {"name": "microRNA-223"}, "t": {"name": "FOXO1", "type": "GENE"}}
-    [one] = mirgene.read(jsonl(tmp_path, MIR | names | {"entity_pair": ["MIR:223", "GENE:2308"]}))
+    [one] = MIRGENE().read(jsonl(tmp_path, MIR | names | {"entity_pair": ["MIR:223", "GENE:2308"]}))
     assert (one.head, one.tail) == BOTH
 
 
 def test_mirgene_names_only_in_the_pair(tmp_path: Path) -> None:
-    [one] = mirgene.read(jsonl(tmp_path, MIR | {"entity_pair": ["microRNA-223", "FOXO1"]}))
+    [one] = MIRGENE().read(jsonl(tmp_path, MIR | {"entity_pair": ["microRNA-223", "FOXO1"]}))
     assert (one.head.id, one.head.start, one.tail.id, one.tail.start) == ("microRNA-223", 0, "FOXO1", 23)
 
 
 def test_mirgene_in_opennre_form(tmp_path: Path) -> None:
-    assert list(mirgene.read(jsonl(tmp_path, GOOD))) == list(opennre.read(jsonl(tmp_path, GOOD)))
+    assert list(MIRGENE().read(jsonl(tmp_path, GOOD))) == list(OpenNRE().read(jsonl(tmp_path, GOOD)))
 
 
 def test_mirgene_counts_names_it_cannot_find(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     record = MIR | {"text": "  MicroRNA-223 regulates FOXO1B", "entity_pair": ["microRNA-223", "FOXO1"]}
     with caplog.at_level(logging.WARNING):
-        [one] = mirgene.read(jsonl(tmp_path, record))
+        [one] = MIRGENE().read(jsonl(tmp_path, record))
     assert (one.tail.start, one.tail.end) == (2, 3)
     assert "1 mentions" in caplog.text
 
@@ -256,7 +275,7 @@ def test_mirgene_counts_names_it_cannot_find(tmp_path: Path, caplog: pytest.LogC
 )
 def test_mirgene_says_which_line_is_wrong(tmp_path: Path, record: dict[str, Any], problem: str) -> None:
     with pytest.raises(UserError, match=rf"data\.jsonl:1: .*{problem}"):
-        list(mirgene.read(jsonl(tmp_path, record), relations=RelationMap(["R_MIRTAR"])))
+        list(MIRGENE().read(jsonl(tmp_path, record), relations=RelationMap(["R_MIRTAR"])))
 
 
 @pytest.mark.parametrize("name", ["nyt10", "jsonl", "mirgene"])
@@ -266,5 +285,7 @@ def test_what_a_reader_yields_can_be_built(tmp_path: Path, name: str) -> None:
         if name == "nyt10"
         else jsonl(tmp_path, GOOD)
     )
-    corpus = build(((0, one) for one in reader(name)(path)), tmp_path / "corpus", ["NA", "left"])
+    corpus = SentenceCorpus.build(
+        ((0, one) for one in reader(name).read(path)), tmp_path / "corpus", ["NA", "left"]
+    )
     assert len(corpus) == 1

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.data.readers import gad
-from fedrel.data.relations import RelationMap
-from fedrel.data.sentences import NA, Instance
+from fedrel.data.readers.gad import GAD
+from fedrel.data.relations import NA, RelationMap
+from fedrel.data.sentences import Instance
 from fedrel.errors import UserError
 
 YES = "the @GENE$ variant raises the risk of @DISEASE$"
@@ -28,7 +28,7 @@ def spoken(one: Instance) -> tuple[str, str]:
     "lines", [(f"{YES}\t1", f"{NO}\t0"), ("index\tsentence\tlabel", f"0\t{YES}\t1", "", f"1\t{NO}\t0")]
 )
 def test_with_and_without_a_header(tmp_path: Path, lines: tuple[str, ...]) -> None:
-    first, second = gad.read(table(tmp_path, *lines), relations=gad.RELATIONS)
+    first, second = GAD().read(table(tmp_path, *lines), relations=GAD.relations)
     assert (first.text, first.relation, second.relation) == (YES, "association", NA)
     assert spoken(first) == spoken(second) == ("@GENE$", "@DISEASE$")
     assert (first.head.type, first.tail.type) == ("GENE", "DISEASE")
@@ -37,9 +37,9 @@ def test_with_and_without_a_header(tmp_path: Path, lines: tuple[str, ...]) -> No
 
 def test_every_line_is_a_pair_of_its_own_whatever_the_file_is_called(tmp_path: Path) -> None:
     path = table(tmp_path, f"{YES}\t1", f"{YES}\t1")
-    first, second = gad.read(path)
+    first, second = GAD().read(path)
     assert len({first.head.id, first.tail.id, second.head.id, second.tail.id}) == 4
-    again = list(gad.read(path.rename(tmp_path / "other.tsv")))
+    again = list(GAD().read(path.rename(tmp_path / "other.tsv")))
     assert again == [first, second]
 
 
@@ -56,7 +56,7 @@ def test_every_line_is_a_pair_of_its_own_whatever_the_file_is_called(tmp_path: P
 )
 def test_says_which_line_is_wrong(tmp_path: Path, line: str, problem: str) -> None:
     with pytest.raises(UserError, match=rf"train\.tsv:2: .*{problem}"):
-        list(gad.read(table(tmp_path, f"{NO}\t0", line), relations=RelationMap([NA])))
+        list(GAD().read(table(tmp_path, f"{NO}\t0", line), relations=RelationMap([NA])))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,9 @@ def test_says_which_line_is_wrong(tmp_path: Path, line: str, problem: str) -> No
 def test_real_files(real_data: Path, corpus: str, fold: str, size: int, associated: int) -> None:
     archive = real_data / "gad_euadr" / "REdata.zip"
     instances = [
-        one for part in ("train", "dev", "test") for one in gad.read(archive / corpus / fold / f"{part}.tsv")
+        one
+        for part in ("train", "dev", "test")
+        for one in GAD().read(archive / corpus / fold / f"{part}.tsv")
     ]
     assert Counter(one.relation for one in instances) == {"association": associated, NA: size - associated}
     assert len({one.head.id for one in instances}) == size

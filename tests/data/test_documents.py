@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -11,14 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.data.document_writing import build_documents as build
-from fedrel.data.documents import Document, DocumentCorpus, Entity, Fact, Mention, open_documents
-from fedrel.data.readers import docred, pubtator
-from fedrel.data.readers.documents import reader
-from fedrel.data.sentences import DEV, TEST, TRAIN
+from fedrel.data.annotations import Document, Entity, Fact, Mention
+from fedrel.data.cache import open_corpus
+from fedrel.data.documents import DocumentCorpus
+from fedrel.data.readers.docred import DocRED
+from fedrel.data.readers.pubtator import PubTator
+from fedrel.data.store import DEV, TEST, TRAIN
+from fedrel.data.text import spans_of
 from fedrel.errors import UserError
-
-from .conftest import DOCRED, PUBTATOR
+from tests.data.conftest import DOCRED, PUBTATOR
 
 Make = Callable[..., DocumentCorpus]
 Write = Callable[..., Path]
@@ -29,8 +29,8 @@ def corpus(make: Make, write: Write) -> DocumentCorpus:
     """Two PubTator documents, then DocRED's."""
     path = write(PUBTATOR)
     documents = [
-        *pubtator.read(path, pair_types=[["Chemical", "Disease"]]),
-        *docred.read(write(DOCRED, "d.json")),
+        *PubTator().read(path, pair_types=[["Chemical", "Disease"]]),
+        *DocRED().read(write(DOCRED, "d.json")),
     ]
     return make(documents, [TRAIN, DEV, TEST])
 
@@ -76,8 +76,8 @@ def test_the_corpus_as_a_whole(corpus: DocumentCorpus) -> None:
     assert corpus.view(2).mention_names == ["Ada", "Ada", "Bo"]
 
 
-def test_opened_again_and_in_another_process(corpus: DocumentCorpus) -> None:
-    for again in (open_documents(corpus.folder), pickle.loads(pickle.dumps(corpus))):
+def test_opened_again(corpus: DocumentCorpus) -> None:
+    for again in (open_corpus(corpus.folder), DocumentCorpus.open(corpus.folder)):
         assert again.fingerprint == corpus.fingerprint
         assert again.view(2).words == corpus.view(2).words
     with pytest.raises(ValueError, match="read-only"):
@@ -86,19 +86,14 @@ def test_opened_again_and_in_another_process(corpus: DocumentCorpus) -> None:
 
 def test_fingerprints_tell_corpora_apart(make: Make, write: Write, corpus: DocumentCorpus) -> None:
     path = write(PUBTATOR, "same.txt")
-    assert make(pubtator.read(path)).fingerprint == make(pubtator.read(path)).fingerprint
-    assert make(pubtator.read(path)).fingerprint != corpus.fingerprint
+    assert make(PubTator().read(path)).fingerprint == make(PubTator().read(path)).fingerprint
+    assert make(PubTator().read(path)).fingerprint != corpus.fingerprint
 
 
 def test_a_damaged_corpus_is_refused(corpus: DocumentCorpus) -> None:
     (corpus.folder / "pairs.bin").write_bytes(b"")
     with pytest.raises(UserError, match=r"damaged one: pairs\.bin has 0 bytes"):
-        open_documents(corpus.folder)
-
-
-def test_an_unknown_reader_is_named() -> None:
-    with pytest.raises(UserError, match="did you mean 'pubtator'"):
-        reader("pubtater")
+        open_corpus(corpus.folder)
 
 
 def one(**changes: object) -> Document:
@@ -123,21 +118,23 @@ def one(**changes: object) -> Document:
 )
 def test_what_readers_let_slip_is_refused(tmp_path: Path, document: Document, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        build([(TRAIN, document)], tmp_path / "corpus", ["NA", "r"])
+        DocumentCorpus.build([(TRAIN, document)], tmp_path / "corpus", ["NA", "r"])
     assert not (tmp_path / "corpus").exists()
 
 
 def test_na_must_be_the_first_relation(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the first relation must be 'NA'"):
-        build([], tmp_path / "corpus", ["r"])
+        DocumentCorpus.build([], tmp_path / "corpus", ["r"])
 
 
 def test_progress_and_no_documents(tmp_path: Path) -> None:
     told: list[int] = []
-    corpus = build(((TRAIN, one()) for _ in range(300)), tmp_path / "many", ["NA"], told.append)
+    corpus = DocumentCorpus.build(
+        ((TRAIN, one()) for _ in range(300)), tmp_path / "many", ["NA"], told.append
+    )
     assert told == [256, 300] and len(corpus) == 300
     assert corpus.view(299).words == ["Ada", "Bo"]
-    assert len(build([], tmp_path / "none", ["NA"])) == 0
+    assert len(DocumentCorpus.build([], tmp_path / "none", ["NA"])) == 0
 
 
 @settings(deadline=None, max_examples=30)
@@ -151,7 +148,6 @@ def test_any_shape_comes_back(
 ) -> None:
     """Each word a mention of the entity of its name; what is read is what was written."""
     from fedrel.data.annotations import Draft
-    from fedrel.data.segmentation import spans_of
 
     written = []
     for words in documents:
@@ -161,7 +157,7 @@ def test_any_shape_comes_back(
             draft.mention(text[start:end], "T", Mention(text[start:end], start, end))
         written.append(draft.document("x", text, sentences))
     folder = tmp_path_factory.mktemp("any") / "corpus"
-    corpus = build([(TRAIN, document) for document in written], folder, ["NA"])
+    corpus = DocumentCorpus.build([(TRAIN, document) for document in written], folder, ["NA"])
     for row, words in enumerate(documents):
         view = corpus.view(row)
         flat = [word for sentence in words for word in sentence]

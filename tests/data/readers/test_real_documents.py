@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedrel.data.document_loading import load
 from fedrel.data.documents import DocumentCorpus
-from fedrel.data.entropy import structural_entropy
-from fedrel.data.readers import eog
-from fedrel.data.sentences import DEV, TEST, TRAIN
+from fedrel.data.load import load_files
+from fedrel.data.partition.entropy import structural_entropy
+from fedrel.data.readers.eog import rows
+from fedrel.data.store import DEV, TEST, TRAIN
 
 SPLITS = (TRAIN, DEV, TEST)
 TABLE_1 = {TRAIN: (500, 1038, 4202), DEV: (500, 1012, 4075), TEST: (500, 1066, 4138)}  # FedLCC, CDR
@@ -50,8 +50,8 @@ def test_cdr_is_what_the_paper_counts_in_both_formats(real_data: Path, eog_files
         real_data / "cdr" / f"CDR_{split}Set.PubTator.txt.gz" for split in ("Training", "Development", "Test")
     ]
     options = {"pair_types": [["Chemical", "Disease"]]}
-    from_pubtator = load(list(enumerate(files)), "pubtator", options=options, not_include=eog_files)
-    from_eog = load(list(enumerate(eog_files)), "eog")
+    from_pubtator = load_files(list(enumerate(files)), "pubtator", options=options, not_include=eog_files)
+    from_eog = load_files(list(enumerate(eog_files)), "eog")
     assert {split: counts(from_pubtator, split) for split in SPLITS} == TABLE_1
     # EoG's training file has two negatives more: one mention of clonidine, D003000, is there under the id D003000f.
     assert {split: counts(from_eog, split) for split in SPLITS} == TABLE_1 | {TRAIN: (500, 1038, 4204)}
@@ -68,15 +68,15 @@ def test_cdr_is_what_the_paper_counts_in_both_formats(real_data: Path, eog_files
 
 
 def test_cdrs_entropies_are_those_in_the_authors_code(eog_files: list[Path]) -> None:
-    corpus = load([(TRAIN, eog_files[0])], "eog")
+    corpus = load_files([(TRAIN, eog_files[0])], "eog")
     found = structural_entropy(corpus, sentence_edges="adjacent", measure="released")
     assert (found.min(), found.max()) == pytest.approx((4.317657676193542, 24.289256154892264), abs=1e-12)
 
 
 def test_the_same_sentence_or_not_is_as_eog_has_it(eog_files: list[Path]) -> None:
-    corpus = load([(DEV, eog_files[1])], "eog")
+    corpus = load_files([(DEV, eog_files[1])], "eog")
     stated = {}
-    for row in eog.rows(eog_files[1]):
+    for row in rows(eog_files[1]):
         for pair in row.pairs:
             together = set(pair.head[5].split(":")) & set(pair.tail[5].split(":"))
             stated[row.id, pair.head[0], pair.tail[0]] = bool(together)
@@ -88,7 +88,7 @@ def test_the_same_sentence_or_not_is_as_eog_has_it(eog_files: list[Path]) -> Non
 
 def test_chr_is_what_the_paper_counts(real_data: Path) -> None:
     options = {"id_separator": "", "directions": "once"}
-    corpus = load([(DEV, real_data / "chr" / "dev.pubtator.xz")], "pubtator", options=options)
+    corpus = load_files([(DEV, real_data / "chr" / "dev.pubtator.xz")], "pubtator", options=options)
     assert counts(corpus, DEV) == (1182, 3188, 5666)
     assert (
         corpus.counts()["self_relations"] == 55
@@ -96,7 +96,7 @@ def test_chr_is_what_the_paper_counts(real_data: Path) -> None:
 
 
 def test_redocred_has_all_its_facts_and_evidence(real_data: Path) -> None:
-    corpus = load([(DEV, real_data / "redocred" / "dev_revised.json.xz")], "docred")
+    corpus = load_files([(DEV, real_data / "redocred" / "dev_revised.json.xz")], "docred")
     assert (len(corpus), len(corpus.fact_relation), len(corpus.relations)) == (500, 17_284, 96)
     pairs = np.diff(corpus.entity_starts) * (np.diff(corpus.entity_starts) - 1)
     assert np.diff(corpus.pair_starts).tolist() == pairs.tolist()

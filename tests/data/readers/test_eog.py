@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.data.readers.eog import left_out, read
+from fedrel.data.readers.eog import EoG, left_out
 from fedrel.data.relations import RelationMap
 from fedrel.errors import UserError
-
-from .conftest import eog_entity, eog_line
+from tests.data.conftest import eog_entity, eog_line
 
 Write = Callable[..., Path]
 
@@ -27,7 +26,7 @@ PAIRS = [
 
 
 def test_entities_pairs_and_facts(write: Write) -> None:
-    (document,) = read(write(eog_line("7", TEXT, PAIRS)))
+    (document,) = EoG().read(write(eog_line("7", TEXT, PAIRS)))
     text = document.text
     assert text == "Zorbine eases gloom . Ca2 and zorbine bring on hot - head ."
     found = {entity.id: [text[m.start : m.end] for m in entity.mentions] for entity in document.entities}
@@ -41,7 +40,7 @@ def test_entities_pairs_and_facts(write: Write) -> None:
 
 def test_two_relations_of_a_pair_and_the_other_way_round(write: Write) -> None:
     pairs = [("1:CID:2", ZORBINE, HEAD), ("1:AID:2", ZORBINE, HEAD), ("2:CID:1", GLOOM, CALCIUM)]
-    (document,) = read(write(eog_line("7", TEXT, pairs)))
+    (document,) = EoG().read(write(eog_line("7", TEXT, pairs)))
     names = [entity.id for entity in document.entities]
     facts = [(names[fact.head], fact.relation, names[fact.tail]) for fact in document.facts]
     assert facts == [("D1", "CID", "D9"), ("D1", "AID", "D9"), ("D2", "CID", "D8")]
@@ -49,14 +48,14 @@ def test_two_relations_of_a_pair_and_the_other_way_round(write: Write) -> None:
 
 
 def test_a_document_without_pairs_and_windows_line_ends(write: Write) -> None:
-    first, second = read(write(f"1\tGloom .\r\n\r\n{eog_line('7', TEXT, PAIRS)}\r\n"))
+    first, second = EoG().read(write(f"1\tGloom .\r\n\r\n{eog_line('7', TEXT, PAIRS)}\r\n"))
     assert first.pairs.shape == (0, 2) and not first.entities
     assert second.entities[0].id == "D1"
 
 
 def test_a_mention_over_a_sentence_end_merges_the_sentences(write: Write) -> None:
     across = eog_entity("D1", "Chemical", [("gloom . Ca2", 2, 5, 0)])
-    (document,) = read(write(eog_line("7", TEXT, [("1:NR:2", across, HEAD)])))
+    (document,) = EoG().read(write(eog_line("7", TEXT, [("1:NR:2", across, HEAD)])))
     assert len(document.sentences) == 1 and document.handled == {"merged_sentences": 1}
 
 
@@ -78,7 +77,7 @@ def test_the_pairs_that_are_left_out(write: Write) -> None:
 def test_what_is_wrong_is_told_with_its_line(write: Write, label: str, head: list[str], message: str) -> None:
     path = write("\n".join(["1\tFine .", eog_line("7", TEXT, [(label, head, HEAD)])]))
     with pytest.raises(UserError, match=rf"corpus\.txt:2: .*{message}"):
-        list(read(path, relations=RelationMap(["CID"])))
+        list(EoG().read(path, relations=RelationMap(["CID"])))
 
 
 @pytest.mark.parametrize(
@@ -91,4 +90,4 @@ def test_what_is_wrong_is_told_with_its_line(write: Write, label: str, head: lis
 )
 def test_a_line_of_another_form(write: Write, line: str, message: str) -> None:
     with pytest.raises(UserError, match=rf"corpus\.txt:1: {message}"):
-        list(read(write(line)))
+        list(EoG().read(write(line)))

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.data.documents import Document
-from fedrel.data.readers.pubtator import read
+from fedrel.data.annotations import Document
+from fedrel.data.readers.pubtator import PubTator
 from fedrel.data.relations import RelationMap
 from fedrel.errors import UserError
-
-from .conftest import PUBTATOR
+from tests.data.conftest import PUBTATOR
 
 Write = Callable[..., Path]
 CDR = [["Chemical", "Disease"]]
@@ -28,7 +27,7 @@ def names(document: Document) -> dict[str, list[str]]:
 
 
 def test_entities_pairs_and_facts(write: Write) -> None:
-    first, second = read(write(PUBTATOR), pair_types=CDR)
+    first, second = PubTator().read(write(PUBTATOR), pair_types=CDR)
     assert first.id == "11" and first.text.startswith("Zorbine eases glomitis but brings on hot-head. Ten")
     assert names(first) == {
         "D01": ["Zorbine", "zorbine"],
@@ -45,23 +44,25 @@ def test_entities_pairs_and_facts(write: Write) -> None:
 
 
 def test_windows_line_ends_and_compression(write: Write, tmp_path: Path) -> None:
-    plain = [names(document) for document in read(write(PUBTATOR))]
-    assert [names(document) for document in read(write(PUBTATOR.replace("\n", "\r\n"), "crlf.txt"))] == plain
+    plain = [names(document) for document in PubTator().read(write(PUBTATOR))]
+    assert [
+        names(document) for document in PubTator().read(write(PUBTATOR.replace("\n", "\r\n"), "crlf.txt"))
+    ] == plain
     with gzip.open(tmp_path / "corpus.txt.gz", "wt") as file:
         file.write(PUBTATOR.replace("\n\n", "\n"))  # the blank line between documents may be missing
-    assert [names(document) for document in read(tmp_path / "corpus.txt.gz")] == plain
+    assert [names(document) for document in PubTator().read(tmp_path / "corpus.txt.gz")] == plain
 
 
 def test_ids_that_are_several_names_of_one_entity(write: Write) -> None:
     lines = ["1|t|Abba and cdda", "1|a|react.", "1\t0\t4\tAbba\tMet\tH:1|C:2", "1\t9\t13\tcdda\tMet\tH:3|C:4"]
     lines += ["1\tReact\tH:3|C:4\tH:1|C:2", "1\tReact\tH:3|C:4\tH:3|C:4"]
     path = write("\n".join(lines))
-    (document,) = read(path, id_separator="", directions="once")
+    (document,) = PubTator().read(path, id_separator="", directions="once")
     assert names(document) == {"H:1|C:2": ["Abba"], "H:3|C:4": ["cdda"]}
     assert document.pairs.tolist() == [[1, 0]]
     assert document.handled == {"self_relations": 1}
     with pytest.raises(UserError, match=r"corpus\.txt:5: .*'H:3\|C:4'(?s:.*)set id_separator to ''"):
-        list(read(path))
+        list(PubTator().read(path))
 
 
 def test_relations_with_a_novelty_column_and_ids_joined_by_commas(write: Write) -> None:
@@ -72,29 +73,29 @@ def test_relations_with_a_novelty_column_and_ids_joined_by_commas(write: Write) 
     ]
     lines += ["1\tAssociation\t11\tc|SUB|A|1|G\tNovel"]
     path = write("\n".join(lines))
-    (document,) = read(path, id_separator=",")
+    (document,) = PubTator().read(path, id_separator=",")
     assert list(names(document)) == ["10", "11", "c|SUB|A|1|G"]
     assert [(fact.head, fact.tail) for fact in document.facts] == [(1, 2)]
     assert document.text == "Genes AB and variant"  # a title alone will do
     with pytest.raises(UserError, match=r"it is part of the id '10,11'"):
-        list(read(path, id_separator=""))
+        list(PubTator().read(path, id_separator=""))
 
 
 def test_facts_of_other_types_are_left_out_and_counted(write: Write) -> None:
     content = PUBTATOR.replace("11\tCID\tD01\tD91", "11\tCID\tD01\tD91\n11\tHAS\tD91\tD90\n11\tCID\tD01\tD91")
-    first, _ = read(write(content), pair_types=CDR)
+    first, _ = PubTator().read(write(content), pair_types=CDR)
     assert len(first.facts) == 1
     assert first.handled["other_types"] == 1 and first.handled["repeated_facts"] == 1
 
 
 def test_other_case_or_spacing_of_a_name_is_counted(write: Write) -> None:
-    first, _ = read(write(PUBTATOR.replace("\tZorbine\t", "\tZORBINE\t")))
+    first, _ = PubTator().read(write(PUBTATOR.replace("\tZorbine\t", "\tZORBINE\t")))
     assert first.handled["names_differ"] == 1
     assert first.entities[0].mentions[0].name == "ZORBINE"
 
 
 def test_an_entity_of_two_types_keeps_the_first(write: Write) -> None:
-    first, _ = read(write(PUBTATOR.replace("zorbine\tChemical", "zorbine\tDrug")))
+    first, _ = PubTator().read(write(PUBTATOR.replace("zorbine\tChemical", "zorbine\tDrug")))
     assert first.entities[0].type == "Chemical" and first.handled["type_conflicts"] == 1
 
 
@@ -136,7 +137,7 @@ def test_what_is_wrong_is_told_with_its_line(write: Write, old: str, new: str, m
     assert old in PUBTATOR
     path = write(PUBTATOR.replace(old, new, 1))
     with pytest.raises(UserError, match=rf"corpus\.txt{message}"):
-        list(read(path, relations=RelationMap(["CID"])))
+        list(PubTator().read(path, relations=RelationMap(["CID"])))
 
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\t"), max_size=30)
@@ -161,9 +162,9 @@ def test_offsets_hold_in_any_text(
     path.write_text("\n".join([f"1|t|{title}", f"1|a|{abstract}", *rows]), encoding="utf-8", newline="")
     if not text.strip():
         with pytest.raises(UserError, match="document 1 is empty"):
-            list(read(path))
+            list(PubTator().read(path))
         return
-    (document,) = read(path)
+    (document,) = PubTator().read(path)
     assert document.text == text
     found = {entity.id: (entity.mentions[0].start, entity.mentions[0].end) for entity in document.entities}
     assert found == {f"E{number}": span for number, span in enumerate(spans)}

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fedrel.data.readers.documents import reader
+from fedrel.data.readers import reader
 from fedrel.errors import UserError
-
-from .conftest import DOCRED, PUBTATOR, eog_entity, eog_line
+from tests.data.conftest import DOCRED, PUBTATOR, eog_entity, eog_line
 
 Write = Callable[..., Path]
 
@@ -138,7 +137,7 @@ CASES = {
 def test_bad_input(write: Write, case: Case) -> None:
     path = write(case.content)
     with pytest.raises(UserError) as caught:
-        list(reader(case.format)(path))
+        list(reader(case.format).read(path))
     error = caught.value
     assert (error.file, error.line) == (path, case.line)
     assert (error.problem, error.hint) == (case.problem, case.hint)
@@ -153,7 +152,7 @@ def test_one_entity_makes_no_pair_and_is_no_mistake(write: Write) -> None:
         "docred": json.dumps([lonely]),
     }
     for format_, content in files.items():
-        (document,) = reader(format_)(write(content))
+        (document,) = reader(format_).read(write(content))
         assert len(document.entities) <= 1 and document.pairs.shape == (0, 2)
 
 
@@ -162,7 +161,7 @@ def test_20000_tokens_are_all_kept(write: Write) -> None:
     text = " ".join(words)
     last = len(text) - len("gloom")
     lines = ["1|t|" + text, "1|a|", "1\t0\t7\tzorbine\tC\tD1", f"1\t{last}\t{len(text)}\tgloom\tD\tD2"]
-    (document,) = reader("pubtator")(write("\n".join([*lines, "1\tCID\tD1\tD2"])))
+    (document,) = reader("pubtator").read(write("\n".join([*lines, "1\tCID\tD1\tD2"])))
     assert sum(map(len, document.sentences)) == 20_000
     assert document.text[slice(*document.sentences[-1][-1])] == "gloom"
     assert document.pairs.tolist() == [[0, 1], [1, 0]] and len(document.facts) == 1

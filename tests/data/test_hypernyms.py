@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from fedrel.data.hypernyms import as_listed, by_tree, filtered, read_tree
-from fedrel.data.readers import pubtator
+from fedrel.data.readers.pubtator import PubTator
 from fedrel.errors import UserError
-
-from .conftest import eog_entity, eog_line
+from tests.data.conftest import eog_entity, eog_line
 
 Write = Callable[..., Path]
 
@@ -29,7 +28,7 @@ TREE = "D000010\tC10.100\nD000012\tF01.500\nD000012\tC10.100.250\nD000020\tC20\n
 
 
 def left_out(path: Path, rule: object) -> list[tuple[str, str]]:
-    documents = pubtator.read(path, pair_types=[["Chemical", "Disease"]])
+    documents = PubTator().read(path, pair_types=[["Chemical", "Disease"]])
     (document,) = filtered(documents, rule)  # type: ignore[arg-type]
     ids = [entity.id.removeprefix("MESH:") for entity in document.entities]
     return [(ids[head], ids[tail]) for head, tail in document.pairs[document.left_out].tolist()]
