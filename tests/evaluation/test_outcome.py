@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fedrel.evaluation.fairness import at_sites, fairness
 
 from fedrel.evaluation.classification import Classification
-from fedrel.evaluation.fairness import at_sites, fairness
 
 
 def test_by_hand() -> None:
