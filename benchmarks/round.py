@@ -253,7 +253,7 @@ def whole_run(config: Config, ready: Preparation, rounds: int, folder: Path) -> 
         "phases_cpu": {phase: round(phases.cpu[phase], 2) for phase, _ in phases.seconds.most_common()},
         "peak_memory_bytes": memory.peak,
         "evaluated_sentences": len(ready.dataset.test),
-        "metrics": {name: round(value, 4) for name, value in result["metrics"].items()},
+        "metrics": {name: round(value, 4) for name, value in result.metrics.items()},
     }
 
 

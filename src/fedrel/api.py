@@ -23,10 +23,10 @@ from fedrel.files import write_text
 from fedrel.runs.compare import Report, Settings, Watch, run_folder
 from fedrel.runs.compare import compare as compare_methods
 from fedrel.runs.folder import read_comparison, read_run
-from fedrel.runs.records import Result, Round, ComparisonRow
+from fedrel.runs.records import ComparisonRow, Result, Round
 from fedrel.runs.train import Watcher
 from fedrel.runs.train import run as train
-from fedrel.studio.words import about_round
+from fedrel.studio.formatting import about_round
 
 if TYPE_CHECKING:
     import pandas
@@ -112,8 +112,8 @@ def run(
 ) -> RunResult:
     """Train one method and write the run folder `out`.
 
-    `config` is a TOML file, a preset's name, a dictionary or a `Config`. With `resume`, a run in that folder goes on
-    where it stopped. `report` writes `report.html`. `engine` replaces the config's `engine.kind`. `progress` is
+    `config` is a TOML file, a preset's name, a dictionary or a `Config`. With `resume`, a run in that folder goes
+    on where it stopped. `report` writes `report.html`. `engine` replaces the config's `engine.kind`. `progress` is
     called with a line of text for each round; `watch` is for displays that need more than text.
     """
     chosen = _config(config, engine)
@@ -196,8 +196,9 @@ def text_progress(say: Progress | None, *, every: float = 0.0) -> Watch:
         last = time.monotonic()
 
         def prepared(ready: Preparation) -> None:
-            begun = f"{len(ready.dataset.train):,} {config.data.corpus} to train on"
-            say(f"{name}: {begun}")
+            unit = "documents" if config.data.corpus == "documents" else "sentences"
+            sites = ready.materials.partition.sites
+            say(f"{name}: {len(ready.dataset.train):,} {unit} at {sites:,} sites")
 
         def round_done(one: Round) -> None:
             nonlocal last

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fedrel.evaluation.fairness import at_sites, fairness
 
 from fedrel.evaluation.classification import Classification
+from fedrel.evaluation.outcome import fairness
+from fedrel.evaluation.ranking import rank
 
 
 def test_by_hand() -> None:
-    assert fairness({"a": 0.4, "b": None, "c": 0.8, "d": float("nan"), "e": 0.9}) == {
+    found = fairness({"a": 0.4, "b": None, "c": 0.8, "d": float("nan"), "e": 0.9})
+    assert found is not None
+    assert found.model_dump() == {
         "mean": pytest.approx(0.7),
         "spread": pytest.approx((0.14 / 3) ** 0.5),  # deviations 0.3, 0.1, 0.2
         "worst": 0.4,
@@ -22,7 +25,7 @@ def test_by_hand() -> None:
 def test_among_equals_the_first_is_named() -> None:
     found = fairness({"a": None, "b": 0.5, "c": 0.5})
     assert found is not None
-    assert (found["worst_site"], found["best_site"], found["spread"]) == ("b", "b", 0)
+    assert (found.worst_site, found.best_site, found.spread) == ("b", "b", 0)
 
 
 def test_nothing_measured() -> None:
@@ -38,17 +41,33 @@ SHARES = {"a": np.array([0, 1]), "b": np.array([2]), "c": np.array([3, 4, 5]), "
 
 def test_sites_by_hand() -> None:
     """Site a: one right of one said and two there, 2/3. Site c has `NA` only, site d nothing."""
-    found = at_sites(OUTCOME, SHARES, "f1")
-    assert found["values"] == {"a": pytest.approx(2 / 3), "b": 1.0, "c": None, "d": None}
-    assert found["metric"] == "f1"
-    assert found["fairness"] == fairness(found["values"])
+    found = OUTCOME.at_sites(SHARES, "f1")
+    assert found.values == {"a": pytest.approx(2 / 3), "b": 1.0, "c": None, "d": None}
+    assert found.metric == "f1"
+    assert found.fairness == fairness(found.values)
 
 
 def test_accuracy_is_measured_on_na_too() -> None:
-    values = at_sites(OUTCOME, SHARES, "accuracy")["values"]
+    values = OUTCOME.at_sites(SHARES, "accuracy").values
     assert values == {"a": 0.5, "b": 1.0, "c": pytest.approx(2 / 3), "d": None}
 
 
 def test_a_whole_in_one_share_is_the_whole() -> None:
     for metric, value in OUTCOME.metrics().items():
-        assert at_sites(OUTCOME, {"all": np.arange(6)}, metric)["values"] == {"all": value}
+        assert OUTCOME.at_sites({"all": np.arange(6)}, metric).values == {"all": value}
+
+
+def test_shares_are_rows_of_the_corpus() -> None:
+    """The same sentences, in rows 10 to 60 and out of order."""
+    rows = np.array([50, 10, 30, 60, 20, 40])
+    moved = Classification(OUTCOME.predicted, OUTCOME.gold, OUTCOME.relations, rows)
+    shares = {site: rows[places] for site, places in SHARES.items()}
+    for metric in ("f1", "accuracy"):
+        assert moved.at_sites(shares, metric) == OUTCOME.at_sites(SHARES, metric)
+
+
+def test_a_ranking_is_not_measured_at_sites() -> None:
+    ranking = rank(np.ones((1, 2), dtype=np.float32), np.array([[0, 1]]))
+    assert ranking.at_sites({"a": np.array([0])}, "auc") is None
+    assert list(ranking.files()) == ["pr_curve.json"]
+    assert list(OUTCOME.files()) == ["classes.json"]

@@ -21,8 +21,9 @@ from rich.table import Table
 
 from fedrel.config.schema import Config
 from fedrel.evaluation.heterogeneity import label_distances
+from fedrel.runs.records import Round
 from fedrel.runs.train import Watcher
-from fedrel.studio.words import size
+from fedrel.studio.formatting import about_round
 
 if TYPE_CHECKING:
     from fedrel.data.partition import Partition
@@ -63,12 +64,12 @@ def watching() -> Iterator[Callable[[str, Config], Watcher]]:
                     said.add(empty)
                     console.print(empty, style="yellow", markup=False)
 
-            def round_done(line: dict[str, Any]) -> None:
-                progress.update(task, completed=line["round"], about=about_round(line, config))
-                for refusal in line["refused"]:
+            def round_done(one: Round) -> None:
+                about = about_round(one, config.evaluation.measure)
+                progress.update(task, completed=one.round, about=about)
+                for refusal in one.refused:
                     console.print(
-                        f"round {line['round']}: refused {refusal['message']} of site {refusal['site']}: "
-                        f"{refusal['reason']}",
+                        f"round {one.round}: refused {refusal.message} of site {refusal.site}: {refusal.reason}",
                         style="yellow",
                         markup=False,
                     )
@@ -76,17 +77,6 @@ def watching() -> Iterator[Callable[[str, Config], Watcher]]:
             return Watcher(prepared=prepared, reading=reading, round_done=round_done)
 
         yield watch
-
-
-def about_round(line: dict[str, Any], config: Config) -> str:
-    """A round in a few words."""
-    parts = [f"loss {line['loss']:.2f}"]
-    if line["dev"] is not None:
-        parts.append(f"dev {line['dev'][config.evaluation.measure]:.3f}")
-    if line["selection_precision"] is not None:
-        parts.append(f"clean {line['selection_precision']:.0%}")
-    parts.append(f"up {size(line['bytes']['up'])}")
-    return " ".join(parts)
 
 
 @contextmanager

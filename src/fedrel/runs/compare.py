@@ -12,7 +12,7 @@ from fedrel.errors import UserError
 from fedrel.methods.registry import method
 from fedrel.runs.checkpoint import Checkpoints
 from fedrel.runs.folder import read_json, read_run, write_json
-from fedrel.runs.records import ComparisonRows, Result, ComparisonRow, Sweep, Trial
+from fedrel.runs.records import ComparisonRow, ComparisonRows, Result, Sweep, Trial
 from fedrel.runs.train import Watcher, run
 
 Settings = Mapping[str, Any]

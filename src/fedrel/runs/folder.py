@@ -16,12 +16,12 @@ from fedrel.evaluation.outcome import Classes, Curve, Record
 from fedrel.files import append_line, write_text
 from fedrel.runs.records import (
     Case,
+    ComparisonRow,
     ComparisonRows,
     LabelCounts,
     ReadDocument,
     Result,
     Round,
-    ComparisonRow,
     SiteScores,
     SiteTraffic,
 )

@@ -6,57 +6,52 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-from fedrel.runs.records import Result, ComparisonRow
-from fedrel.studio.summary import summarise
-from fedrel.studio.words import count, duration, label, share, size
-
-_RIGHT = ' style="text-align: right"'
+from fedrel.runs.records import ComparisonRow, Result
+from fedrel.studio.formatting import count, duration, label, share, size
+from fedrel.studio.tables import Column, summarise
 
 
 def run_view(folder: Path, result: Result) -> str:
     """A run: its metrics on test, and what they cost."""
-    facts = [
-        ("best round", f"{count(result.best_round)} of {count(result.rounds)}"),
-        ("sent by sites", size(result.bytes.up)),
-        ("sent to sites", size(result.bytes.down)),
-        ("time", duration(result.seconds)),
-    ]
+    rows = [[label(name), share(value)] for name, value in result.metrics.items()]
     if result.selection_precision is not None:
-        facts.insert(1, ("selection precision", share(result.selection_precision)))
-    rows = [(label(name), share(value)) for name, value in result.metrics.items()]
-    return _page(f"{result.method}, seed {result.seed}", [_table(None, [*rows, *facts])], folder)
+        rows.append(["Selection precision", share(result.selection_precision)])
+    rows += [
+        ["Best round", f"{count(result.best_round)} of {count(result.rounds)}"],
+        ["Sent by sites", size(result.bytes.up)],
+        ["Sent to sites", size(result.bytes.down)],
+        ["Time", duration(result.seconds)],
+    ]
+    title = f"<strong>{escape(result.method)}, seed {result.seed}</strong>"
+    cells = [[escape(cell) for cell in row] for row in rows]
+    return f"<div>{title}{_table([], cells)}{_where(folder)}</div>"
 
 
 def comparison_view(folder: Path, rows: Sequence[ComparisonRow]) -> str:
     """Methods side by side: means over seeds, the best of each quality in bold."""
     summary = summarise(rows)
-    body = [
-        (method, *((column.text(method), method in column.best) for column in summary.columns))
-        for method in summary.methods
+    head = ["method", *(column.label for column in summary.columns)]
+    cells = [
+        [escape(method), *(_cell(column, method) for column in summary.columns)] for method in summary.methods
     ]
-    table = _table(["method", *(column.label for column in summary.columns)], body)
-    return _page("", [table, f"<p>{escape(summary.note)}</p>"], folder)
+    return f"<div>{_table(head, cells)}<p>{escape(summary.note)}</p>{_where(folder)}</div>"
 
 
-def _page(title: str, parts: Iterable[str], folder: Path) -> str:
-    report = folder / "report.html"
-    where = f"report: {report}" if report.exists() else f"folder: {folder}"
-    heading = f"<strong>{escape(title)}</strong>" if title else ""
-    return f"<div>{heading}{''.join(parts)}<p><code>{escape(str(where))}</code></p></div>"
+def _cell(column: Column, method: str) -> str:
+    text = escape(column.text(method))
+    return f"<strong>{text}</strong>" if method in column.best else text
 
 
-def _table(head: Sequence[str] | None, rows: Iterable[Sequence[str | tuple[str, bool]]]) -> str:
-    """A table whose first column is text and whose others are numbers; a pair says whether its number is bold."""
-    lines = [] if head is None else [f"<tr>{''.join(f'<th>{escape(one)}</th>' for one in head)}</tr>"]
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of cells that are HTML; the first column is text, the others are numbers."""
+    lines = [f"<tr>{''.join(f'<th>{escape(name)}</th>' for name in head)}</tr>"] if head else []
     for first, *cells in rows:
-        shown = [(cell, False) if isinstance(cell, str) else cell for cell in cells]
-        numbers = (f"<td{_RIGHT}>{_bold(text) if best else escape(text)}</td>" for text, best in shown)
-        lines.append(f"<tr><th{_LEFT}>{escape(str(first))}</th>{''.join(numbers)}</tr>")
+        numbers = "".join(f'<td style="text-align: right">{cell}</td>' for cell in cells)
+        lines.append(f'<tr><th style="text-align: left">{first}</th>{numbers}</tr>')
     return f"<table>{''.join(lines)}</table>"
 
 
-_LEFT = ' style="text-align: left"'
-
-
-def _bold(text: str) -> str:
-    return f"<strong>{escape(text)}</strong>"
+def _where(folder: Path) -> str:
+    report = folder / "report.html"
+    text = f"report: {report}" if report.exists() else f"folder: {folder}"
+    return f"<p><code>{escape(text)}</code></p>"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedrel.errors import UserError
-from fedrel.runs.records import read_run
+from fedrel.runs.folder import read_run
 
 
 def test_reads_everything(make_run: Callable[..., Path]) -> None:
@@ -30,7 +30,7 @@ def test_a_loss_that_is_not_a_number_is_read(make_run: Callable[..., Path]) -> N
 def test_an_unfinished_run_says_what_to_do(make_run: Callable[..., Path]) -> None:
     folder = make_run()
     (folder / "result.json").unlink()
-    with pytest.raises(UserError, match=r"result\.json: no such file.*--resume"):
+    with pytest.raises(UserError, match=r"result\.json: no such file\nhint: .*--resume"):
         read_run(folder)
 
 
