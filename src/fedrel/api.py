@@ -197,7 +197,7 @@ def text_progress(say: Progress | None, *, every: float = 0.0) -> Watch:
 
         def prepared(ready: Preparation) -> None:
             unit = "documents" if config.data.corpus == "documents" else "sentences"
-            sites = ready.materials.partition.sites
+            sites = ready.site_data.partition.sites
             say(f"{name}: {len(ready.dataset.train):,} {unit} at {sites:,} sites")
 
         def round_done(one: Round) -> None:

@@ -121,9 +121,7 @@ def test_with_larger_bags_one_looks_up_the_sentences_it_has_read(tmp_path, monke
 
     monkeypatch.setattr(Anchors, "contrast", compared)
     line = fast(config, ready, 1, tmp_path).next_round()
-    assert (
-        sum(seen) < config.training.epochs * line["examples"]
-    )  # bags of several: some sentences are not read
+    assert sum(seen) < config.training.epochs * line.examples  # bags of several: some sentences are not read
 
 
 def test_a_head_that_mixes_sentences_is_refused():
@@ -152,7 +150,7 @@ def test_a_site_keeps_a_vector_for_each_of_its_sentences_in_at_most_two_files(tm
     config = tiny(method="moon", training__fraction=1.0)
     ready = prepare(config)
     fast(config, ready, 4, tmp_path)
-    sites = ready.materials.partition
+    sites = ready.site_data.partition
     assert len(list(tmp_path.iterdir())) == sites.sites
     for site in range(sites.sites):
         files = sorted((tmp_path / f"{site:06}").iterdir())

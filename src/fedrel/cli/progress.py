@@ -54,7 +54,7 @@ def watching() -> Iterator[Callable[[str, Config], Watcher]]:
                 progress.update(task, about=f"reading, {count:,} {what}")
 
             def prepared(ready: Preparation) -> None:
-                data, sites = ready.dataset, ready.materials.partition
+                data, sites = ready.dataset, ready.site_data.partition
                 progress.update(
                     task,
                     total=config.training.rounds,

@@ -39,7 +39,7 @@ def outcome(request: Path) -> Path:
 
 def _run(grid: Grid, request: Path) -> None:
     from fedrel.config.schema import Config
-    from fedrel.deployment.remote import Venue
+    from fedrel.deployment.remote import RemoteSites
     from fedrel.runs.records import Round
     from fedrel.runs.train import Watcher, run
     from fedrel.studio.formatting import about_round
@@ -47,8 +47,8 @@ def _run(grid: Grid, request: Path) -> None:
 
     asked = json.loads(request.read_text(encoding="utf-8"))
     config = Config.model_validate(asked["config"])
-    venue = Venue(grid, Path(asked["coordinator"]))
-    names = venue.ready.materials.partition.names
+    sites = RemoteSites(grid, Path(asked["coordinator"]))
+    names = sites.names
 
     def say(done: Round) -> None:
         """A line for whoever follows the log."""
@@ -62,5 +62,5 @@ def _run(grid: Grid, request: Path) -> None:
         resume=asked["resume"],
         watcher=Watcher(round_done=say),
         report=write_run_report,
-        venue=venue,
+        sites=sites,
     )

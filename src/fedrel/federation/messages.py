@@ -188,7 +188,7 @@ class Update(Message):
     loss: Annotated[float, Array("float64")]
 
 
-CENSUS = "census"  # the question's phase
+HOLDINGS = "census"  # the phase in which a site says what it holds; sites in use know it by this name
 
 
 @dataclass(frozen=True, slots=True)

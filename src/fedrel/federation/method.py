@@ -1,10 +1,10 @@
 """What a method is: its options, the coordinator's half and the site's half, in one class.
 
-The coordinator's half is ordinary code in `round`, which asks sites for things. What a site does when it is
-asked is a method marked `at_site`, beside it. The engine decides how the asking travels.
+The coordinator's half is `round`, ordinary code that asks sites for things (`fed.ask`). The site's half are the
+functions marked `at_site`. The engine decides how requests and answers travel.
 
-A method holds no state: the coordinator's is in `fed`, a site's in `site`. So one class composes with another
-by name: `att+fedprox` is a class that inherits from both, and neither file knows of the other.
+A method holds no state: the coordinator's is in `fed`, a site's in `site`. So classes compose by name:
+`att+fedprox` inherits from both, and neither file knows of the other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Answer = TypeVar("Answer", bound=Callable[..., Message])
 
 
 def at_site(*, takes: tuple[type[Message], ...], gives: type[Message]) -> Callable[[Answer], Answer]:
-    """Mark a method that runs at a site: the kinds of message it is asked with, and the kind it answers."""
+    """Mark a function that runs at a site: the kinds of message it needs, and the kind that it answers with."""
 
     def mark(answer: Answer) -> Answer:
         answer.takes, answer.gives = takes, gives  # type: ignore[attr-defined]
@@ -34,7 +34,7 @@ def at_site(*, takes: tuple[type[Message], ...], gives: type[Message]) -> Callab
 
 
 at_coordinator = at_site
-"""Mark a method that runs at the coordinator's own desk, with its own labelled sentences (`Federation.work`)."""
+"""Mark a function that runs at the coordinator, on its own labelled sentences (`Federation.work`)."""
 
 
 class Method(BaseModel):
@@ -44,20 +44,24 @@ class Method(BaseModel):
 
     name: ClassVar[str] = ""
     carries: ClassVar[tuple[type[Message], ...]] = ()
-    """Kinds of message that this class adds to the request for training."""
+    """Kinds of message that this class adds to the training request."""
     test_head: ClassVar[str] = "none"
     """The bag head that pools a pair's sentences at test time."""
     pools_data: ClassVar[bool] = False
-    """True for a method that puts all sites' text in one place: a yardstick, for simulation only."""
+    """True for a method that puts all sites' text in one place: a baseline, for simulation only."""
     differentially_private: ClassVar[bool] = False
-    """True for a method all of whose answers are differentially private; a site may demand it. None is, yet."""
+    """True if all of the method's answers are differentially private; a site may demand it. No method is, yet."""
+
+    def kernel_head(self) -> str | None:
+        """The bag head whose cross-entropy is all of a site's training, so that kernels may do it; else None."""
+        return None
 
     def round(self, fed: Federation) -> None:
-        """One communication round: ask the active sites, leave the new weights in `fed.weights`."""
+        """One communication round: ask the active sites, set `fed.weights`."""
         raise TypeError(f"{type(self).__name__} does not say what a round is")
 
     def check(self, fed: Federation, site: int, answer: Message) -> None:
-        """Refuse (`RefusedError`) an answer that fits its declaration but cannot be true; nothing by default."""
+        """Raise `RefusedError` for an answer that fits its declaration but cannot be true; nothing by default."""
 
     def simulation_only(self) -> str | None:
         """Why this method may not run between real sites, or None."""
@@ -65,5 +69,5 @@ class Method(BaseModel):
 
     @classmethod
     def carried(cls) -> tuple[type[Message], ...]:
-        """What all composed classes add to the request for training."""
+        """What all composed classes add to the training request."""
         return tuple(kind for part in cls.__mro__ for kind in part.__dict__.get("carries", ()))

@@ -95,6 +95,10 @@ class FedAvg(Method):
         """Whether training is a bag head's cross-entropy and nothing else, so that kernels may do it at once."""
         return (cls.loss, cls.logits, cls.correction) == (FedAvg.loss, FedAvg.logits, FedAvg.correction)
 
+    def kernel_head(self) -> str | None:
+        """Kernels may train this method's head where training is nothing but its cross-entropy."""
+        return self.train_head if self.is_plain() else None
+
     def examples(self, site: Site) -> Bags:
         """What the site trains on: all its bags."""
         return site.bags

@@ -25,22 +25,21 @@ from fedrel.errors import UserError
 from fedrel.evaluation.outcome import AtSites, Outcome
 from fedrel.evaluation.tasks import task
 from fedrel.extractors.registry import extractor
-from fedrel.federation.coordinator import RoundNotes, SturdyFederation
+from fedrel.federation.coordinator import Federation, RoundNotes
 from fedrel.files import ELSEWHERE, alone_in, write_text
 from fedrel.inference.document_model import pair_options
 from fedrel.methods.registry import method
 from fedrel.runs.case_study import case_study
 from fedrel.runs.checkpoint import Checkpoint, Checkpoints
-from fedrel.runs.engines import engine
+from fedrel.runs.engines import SimulatedSites, Sites
 from fedrel.runs.environment import environment
 from fedrel.runs.folder import MetricsFile, write_json
-from fedrel.runs.prepare import Ints, Preparation, prepare, with_words
+from fedrel.runs.prepare import Ints, Preparation, with_words
 from fedrel.runs.records import LabelCounts, Result, Round, Traffic, to_target
 from fedrel.tensors.weights import NoAnswerError, Weights
 
 if TYPE_CHECKING:
-    from fedrel.deployment.remote import Venue
-    from fedrel.runs.engines import AnyEngine
+    from fedrel.federation.coordinator import Engine
 
 ATTEMPTS = 2  # how often a round is tried with newly drawn sites before the run stops
 SHOWN = 10  # sites that are named when a round fails
@@ -63,23 +62,23 @@ def run(
     resume: bool = False,
     watcher: Watcher | None = None,
     report: Callable[[Path], object] | None = None,
-    venue: Venue | None = None,
+    sites: Sites | None = None,
 ) -> Result:
     """Train as the config says and leave everything in `out`; returns what `result.json` holds.
 
-    `report` is called with the folder when all else is written in it.
-    A venue brings the coordinator's own data and the sites behind Flower; without one, all is on this machine.
+    `report` is called with the folder when all else is written in it. `sites` says where the data and the engine
+    come from; by default all sites are simulated on this machine.
     """
     with alone_in(out):
         watcher = watcher or Watcher()
-        result = _run(config, out, resume, watcher, venue)
+        result = _run(config, out, resume, watcher, sites or SimulatedSites())
         if report is not None:
             report(out)
         watcher.finished(result)
         return result
 
 
-def _run(config: Config, out: Path, resume: bool, watcher: Watcher, venue: Venue | None) -> Result:
+def _run(config: Config, out: Path, resume: bool, watcher: Watcher, sites: Sites) -> Result:
     checkpoints = Checkpoints(out / "checkpoint", config.shapes_result())
     checkpoint = checkpoints.latest()
     if checkpoint is not None and not resume:
@@ -91,7 +90,7 @@ def _run(config: Config, out: Path, resume: bool, watcher: Watcher, venue: Venue
     if checkpoint is not None and checkpoint.round > config.training.rounds:
         problem = f"has {checkpoint.round} rounds already, but training.rounds is {config.training.rounds}"
         raise UserError(problem, file=out, hint=f"ask for at least as many rounds, or {ELSEWHERE}")
-    ready = venue.ready if venue else prepare(config, watcher.reading)
+    ready = sites.prepare(config, watcher.reading)
     if checkpoint is not None:
         same_data(out, ready.dataset.text.fingerprint)
     watcher.prepared(ready)
@@ -99,12 +98,10 @@ def _run(config: Config, out: Path, resume: bool, watcher: Watcher, venue: Venue
     write_text(out / "environment.json", json.dumps(environment(ready.dataset.text.fingerprint), indent=2))
     metrics = MetricsFile(out / "metrics.jsonl")
     rounds = metrics.keep(checkpoint.round if checkpoint else 0)
-    states = out / "sites"
     if checkpoint is None:
-        shutil.rmtree(states, ignore_errors=True)  # of a run that was killed in its first round
-    carried = venue.engine(config, out, fresh=checkpoint is None) if venue else engine(config, ready, states)
-    with carried as carrier:
-        session = Session(config, ready, carrier, checkpoint)
+        shutil.rmtree(out / "sites", ignore_errors=True)  # of a run that was killed in its first round
+    with sites.engine(config, ready, out, fresh=checkpoint is None) as engine:
+        session = Session(config, ready, engine, checkpoint)
         while not session.finished():
             rounds.append(session.next_round())
             metrics.append(rounds[-1])
@@ -132,26 +129,26 @@ class Session:
         self,
         config: Config,
         ready: Preparation,
-        carrier: AnyEngine,
+        engine: Engine,
         checkpoint: Checkpoint | None,
     ) -> None:
-        self._config, self._ready, self._engine = config, ready, carrier
+        self._config, self._ready, self._engine = config, ready, engine
         self._method = method(config.method, config.methods)
         self._task = task(config.evaluation, ready.dataset)
         text, relations = ready.dataset.text, len(ready.dataset.text.relations)
         if checkpoint is None:
-            size = ready.materials.vocabulary_size
+            size = ready.site_data.vocabulary_size
             first = None if ready.vectors is None else ready.vectors.table()
             model = extractor(config.extractor, size, relations, config.seed, first)
             checkpoint = Checkpoint(0, model.state(), {}, 0, -1.0, 0, 0.0)
-        self._fed = SturdyFederation(
-            carrier,
-            self._method,
+        self._fed = Federation(
+            engine,
+            self._method.check,
             checkpoint.weights,
-            sizes=ready.materials.partition.sizes,
+            sizes=ready.site_data.partition.sizes,
             triples=len(text.triples) if isinstance(text, Corpus) else 0,
             relations=relations,
-            validation=len(ready.materials.validation),
+            validation=len(ready.site_data.validation),
             state=checkpoint.state,
             fraction=config.training.fraction,
             seed=config.seed,
@@ -229,7 +226,7 @@ class Session:
                 self._method.round(self._fed)
                 return
             except NoAnswerError as error:
-                names = self._ready.materials.partition.names
+                names = self._ready.site_data.partition.names
                 reasons = {names[one["site"]]: one["reason"] for one in self._fed.notes.refused}
                 problem = str(error) or "no site's answer could be used"
         said = [f"{name}: {reason}" for name, reason in reasons.items()]
@@ -287,7 +284,7 @@ def described(config: Config, ready: Preparation) -> Partition | None:
     None where pooled data cannot be divided so: then nobody needs them to be.
     """
     if not method(config.method, config.methods).pools_data:
-        return ready.materials.partition
+        return ready.site_data.partition
     rows, _ = held_back(ready.dataset.train, config.partition.coordinator, config.seed)
     try:
         return partition(config.partition, replace(ready.dataset, train=rows), config.seed)
@@ -316,10 +313,10 @@ def finish(
     save_model(out / "model", config, whole, ready.vocabulary, list(text.relations), pairs)
     for name, record in outcome.files().items():
         write_json(out / name, record)
-    if len(ready.materials.partition.order):  # real sites do not tell
+    if len(ready.site_data.partition.order):  # real sites do not tell
         write_json(out / "label_counts.json", label_counts(ready), indent=None)
-    watched = ready.materials.watched
-    cases = case_study(text, ready.materials.partition, watched, rounds) if isinstance(text, Corpus) else []
+    watched = ready.site_data.watched
+    cases = case_study(text, ready.site_data.partition, watched, rounds) if isinstance(text, Corpus) else []
     write_json(out / "case_study.json", cases)
     write_json(out / "result.json", result)
 
@@ -332,12 +329,12 @@ def found_and_where(config: Config, ready: Preparation, weights: Weights) -> lis
 
     model = extractor(config.extractor, 0, len(ready.dataset.text.relations), config.seed)
     model.load(weights)
-    assert isinstance(model, DocumentTransformer) and isinstance(ready.materials.inputs, DocumentInputs)
-    return evidence(model, ready.materials.inputs, ready.dataset.test, config.case_study)
+    assert isinstance(model, DocumentTransformer) and isinstance(ready.site_data.inputs, DocumentInputs)
+    return evidence(model, ready.site_data.inputs, ready.dataset.test, config.case_study)
 
 
 def label_counts(ready: Preparation) -> LabelCounts:
     """n(k,c): how many training sentences, or pairs, of each relation each site holds."""
-    text, parts = ready.dataset.text, ready.materials.partition
+    text, parts = ready.dataset.text, ready.site_data.partition
     counts = counted(parts, text).tolist()
     return LabelCounts(sites=list(parts.names), relations=list(text.relations), counts=counts)
