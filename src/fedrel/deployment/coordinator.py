@@ -12,14 +12,14 @@ import numpy as np
 
 from fedrel.config.schema import Config, PCNNSection
 from fedrel.data.load import Dataset
-from fedrel.data.sentences import DEV, TEST
+from fedrel.data.store import DEV, TEST, Progress
 from fedrel.data.vectors import Vocabulary
 from fedrel.deployment.artefacts import Artefacts, agreed_part
 from fedrel.deployment.experiment import AWAY, Experiment
 from fedrel.deployment.folders import CONNECTION, CoordinatorFolder
 from fedrel.deployment.publishing import PUBLISHED, publish
 from fedrel.deployment.remote import Coordinator, save_coordinator, unseen
-from fedrel.deployment.site_columns import Part, Progress, prepare_site_data, published_triples, read_columns
+from fedrel.deployment.site_columns import Part, prepare_site_data, published_triples, read_columns
 from fedrel.errors import UserError
 from fedrel.files import wait_until_left, write_text
 from fedrel.runs.prepare import Preparation

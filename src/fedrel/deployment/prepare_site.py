@@ -12,22 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedrel.config.schema import Config, PCNNSection
-from fedrel.data.documents import DocumentCorpus
-from fedrel.data.sentences import TRAIN, Corpus
-from fedrel.data.splits import without_duplicates
+from fedrel.data.sentences import SentenceCorpus
+from fedrel.data.store import TRAIN, Corpus, Progress
 from fedrel.deployment.artefacts import Artefacts
 from fedrel.deployment.experiment import sends_triple_numbers
 from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.policy import NAME, DataTable, check_names, objections, read_policy
 from fedrel.deployment.remote import alone
-from fedrel.deployment.site_columns import (
-    Ints,
-    Part,
-    Progress,
-    prepare_site_data,
-    published_triples,
-    read_columns,
-)
+from fedrel.deployment.site_columns import Ints, Part, prepare_site_data, published_triples, read_columns
 from fedrel.errors import UserError
 from fedrel.files import write_text
 
@@ -64,18 +56,17 @@ def prepare_site(folder: SiteFolder, progress: Progress | None = None) -> Prepar
     return Prepared(len(rows), left_out, objections(policy.allow, config))
 
 
-def trainable(text: Corpus | DocumentCorpus, artefacts: Artefacts) -> tuple[Ints, int]:
+def trainable(text: Corpus, artefacts: Artefacts) -> tuple[Ints, int]:
     """The rows to train on, once each, and how many are left out.
 
     Where facts go by number, those are left out that the published knowledge base does not have.
     """
-    rows = text.rows(TRAIN)
-    if isinstance(text, DocumentCorpus):
-        return rows, 0
-    found = without_duplicates(text, rows)
+    found = text.without_duplicates(text.rows(TRAIN))
     if not sends_triple_numbers(artefacts.config):
         return found, 0
-    kept = found[text.triple[found] < len(published_triples(artefacts.knowledge_base))]
+    kept = found[
+        text.require(SentenceCorpus).triple[found] < len(published_triples(artefacts.knowledge_base))
+    ]
     return kept, len(found) - len(kept)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from fedrel.config.schema import DocumentSection, PCNNSection, TransformerSection
 from fedrel.data.align import write_jsonl
 from fedrel.data.kb import KnowledgeBase, read_kb
-from fedrel.data.readers import RELATIONS, reader
+from fedrel.data.readers import reader
 from fedrel.data.relations import RelationMap, read_relations
 from fedrel.data.vectors import Vectors, packaged_glove, read_vectors
 from fedrel.deployment.artefacts import FILES, FORMAT, MANIFEST, Artefacts, agreed_part, digest, over
@@ -49,7 +49,7 @@ def _write(experiment: Experiment, folder: Path) -> None:
     relations = _relations(shared, kb)
     _json(folder / "relations.json", {relation: number for number, relation in enumerate(relations)})
     if shared.validation:
-        read = reader(shared.format)
+        read = reader(shared.format).read
         found = (one for path in shared.validation for one in read(path, relations=relations))
         write_jsonl(found, folder / "validation.jsonl")
     config = agreed_part(experiment.config)
@@ -67,7 +67,7 @@ def _write(experiment: Experiment, folder: Path) -> None:
 def _relations(shared: Shared, kb: KnowledgeBase | None) -> RelationMap:
     known = kb.relations if kb else RelationMap(())
     if shared.relations is None:
-        return known if kb else RELATIONS[shared.format]
+        return known if kb else reader(shared.format).relations or known
     relations = read_relations(shared.relations)
     if strange := sorted(set(known) - set(relations)):
         problem = f"has the relation {strange[0]!r}, which is not in the relation map"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
     from fedrel.config.schema import Config
-    from fedrel.data.load import Progress
+    from fedrel.data.store import Progress
     from fedrel.federation.flower.members import RemoteEngine
 
 

@@ -15,7 +15,7 @@ from fedrel.runs.records import Case, Round, Sentence
 if TYPE_CHECKING:
     from fedrel.data.documents import DocumentView
     from fedrel.data.partition import Partition
-    from fedrel.data.sentences import Corpus
+    from fedrel.data.sentences import SentenceCorpus
     from fedrel.extractors.document.marked_pieces import DocumentInputs
     from fedrel.extractors.document.network import DocumentTransformer
 
@@ -24,7 +24,7 @@ Ints = npt.NDArray[np.int64]
 TELLING = (3, 8)  # sentences a triple should have: enough to choose from, few enough to read
 
 
-def watched_rows(corpus: Corpus, train: Ints, truth_known: bool, triples: int) -> Ints:
+def watched_rows(corpus: SentenceCorpus, train: Ints, truth_known: bool, triples: int) -> Ints:
     """The rows of the most telling triples: related pairs with several sentences, of various relations.
 
     Where the truth is known, triples of which some sentences express the relation and some do not.
@@ -47,7 +47,9 @@ def watched_rows(corpus: Corpus, train: Ints, truth_known: bool, triples: int) -
     return np.sort(facts[np.isin(corpus.triple[facts], chosen)])
 
 
-def case_study(corpus: Corpus, partition: Partition, watched: Ints, rounds: Iterable[Round]) -> list[Case]:
+def case_study(
+    corpus: SentenceCorpus, partition: Partition, watched: Ints, rounds: Iterable[Round]
+) -> list[Case]:
     """For each watched triple its sentences, where they are, and how much was trained on each when it could be.
 
     `rounds` say which sites were active, and how much each watched row was trained on.
@@ -79,7 +81,7 @@ def case_study(corpus: Corpus, partition: Partition, watched: Ints, rounds: Iter
     return [_case(corpus, sentences) for sentences in triples.values()]
 
 
-def _case(corpus: Corpus, sentences: list[Sentence]) -> Case:
+def _case(corpus: SentenceCorpus, sentences: list[Sentence]) -> Case:
     first = sentences[0].row
     return Case(
         head=corpus.head_name(first),

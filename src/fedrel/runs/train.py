@@ -7,20 +7,18 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedrel.config.schema import Config, DocumentData
-from fedrel.data.divide import held_back, partition
-from fedrel.data.divide import label_counts as counted
+from fedrel.config.schema import Config
 from fedrel.data.documents import DocumentCorpus
-from fedrel.data.mirror import mirrored, mirrored_documents
-from fedrel.data.partition import Partition
-from fedrel.data.sentences import Corpus
+from fedrel.data.partition import Partition, divide, held_back
+from fedrel.data.partition.mirror import mirrored
+from fedrel.data.sentences import SentenceCorpus
 from fedrel.errors import UserError
 from fedrel.evaluation.outcome import AtSites, Outcome
 from fedrel.evaluation.tasks import task
@@ -35,7 +33,7 @@ from fedrel.runs.engines import SimulatedSites, Sites
 from fedrel.runs.environment import environment
 from fedrel.runs.folder import MetricsFile, write_json
 from fedrel.runs.prepare import Ints, Preparation, with_words
-from fedrel.runs.records import LabelCounts, Result, Round, Traffic, to_target
+from fedrel.runs.records import Case, LabelCounts, Result, Round, Traffic, to_target
 from fedrel.tensors.weights import NoAnswerError, Weights
 
 if TYPE_CHECKING:
@@ -92,10 +90,10 @@ def _run(config: Config, out: Path, resume: bool, watcher: Watcher, sites: Sites
         raise UserError(problem, file=out, hint=f"ask for at least as many rounds, or {ELSEWHERE}")
     ready = sites.prepare(config, watcher.reading)
     if checkpoint is not None:
-        same_data(out, ready.dataset.text.fingerprint)
+        same_data(out, ready.dataset.corpus.fingerprint)
     watcher.prepared(ready)
     write_text(out / "config.toml", config.to_toml())
-    write_text(out / "environment.json", json.dumps(environment(ready.dataset.text.fingerprint), indent=2))
+    write_text(out / "environment.json", json.dumps(environment(ready.dataset.corpus.fingerprint), indent=2))
     metrics = MetricsFile(out / "metrics.jsonl")
     rounds = metrics.keep(checkpoint.round if checkpoint else 0)
     if checkpoint is None:
@@ -135,7 +133,7 @@ class Session:
         self._config, self._ready, self._engine = config, ready, engine
         self._method = method(config.method, config.methods)
         self._task = task(config.evaluation, ready.dataset)
-        text, relations = ready.dataset.text, len(ready.dataset.text.relations)
+        text, relations = ready.dataset.corpus, len(ready.dataset.corpus.relations)
         if checkpoint is None:
             size = ready.site_data.vocabulary_size
             first = None if ready.vectors is None else ready.vectors.table()
@@ -146,7 +144,7 @@ class Session:
             self._method.check,
             checkpoint.weights,
             sizes=ready.site_data.partition.sizes,
-            triples=len(text.triples) if isinstance(text, Corpus) else 0,
+            triples=text.triple_count,
             relations=relations,
             validation=len(ready.site_data.validation),
             state=checkpoint.state,
@@ -270,10 +268,7 @@ def by_site(config: Config, ready: Preparation, outcome: Outcome) -> AtSites | N
     if parts is None or parts.sites == 1 or not len(parts.order):
         return None
     rows = ready.dataset.test
-    if isinstance(ready.dataset.text, DocumentCorpus):
-        held = mirrored_documents(config.partition, parts, ready.dataset.text, rows, config.seed)
-    else:
-        held = mirrored(parts, ready.dataset.corpus, rows, config.seed)
+    held = mirrored(config.partition, parts, ready.dataset.corpus, rows, config.seed)
     shares = {name: held.rows(site) for site, name in enumerate(held.names)}
     return outcome.at_sites(shares, config.evaluation.measure)
 
@@ -287,7 +282,7 @@ def described(config: Config, ready: Preparation) -> Partition | None:
         return ready.site_data.partition
     rows, _ = held_back(ready.dataset.train, config.partition.coordinator, config.seed)
     try:
-        return partition(config.partition, replace(ready.dataset, train=rows), config.seed)
+        return divide(config.partition, ready.dataset.corpus, rows, config.seed)
     except UserError:
         return None
 
@@ -304,9 +299,9 @@ def finish(
     """Write what a finished run leaves behind, `result.json` last."""
     from fedrel.extractors.saved import save_model
 
-    text, pairs = ready.dataset.text, None
-    if isinstance(config.data, DocumentData) and isinstance(text, DocumentCorpus):
-        pairs = pair_options(config.data, text)
+    text, pairs = ready.dataset.corpus, None
+    if config.data.corpus == "documents":
+        pairs = pair_options(config.data, text.require(DocumentCorpus))
         shown = json.dumps(found_and_where(config, ready, best), ensure_ascii=False, indent=1)
         write_text(out / "evidence.json", shown)
     whole = with_words(config, ready, best)
@@ -316,7 +311,9 @@ def finish(
     if len(ready.site_data.partition.order):  # real sites do not tell
         write_json(out / "label_counts.json", label_counts(ready), indent=None)
     watched = ready.site_data.watched
-    cases = case_study(text, ready.site_data.partition, watched, rounds) if isinstance(text, Corpus) else []
+    cases: list[Case] = []
+    if text.unit == "sentences":
+        cases = case_study(text.require(SentenceCorpus), ready.site_data.partition, watched, rounds)
     write_json(out / "case_study.json", cases)
     write_json(out / "result.json", result)
 
@@ -327,7 +324,7 @@ def found_and_where(config: Config, ready: Preparation, weights: Weights) -> lis
     from fedrel.extractors.document.network import DocumentTransformer
     from fedrel.runs.case_study import evidence
 
-    model = extractor(config.extractor, 0, len(ready.dataset.text.relations), config.seed)
+    model = extractor(config.extractor, 0, len(ready.dataset.corpus.relations), config.seed)
     model.load(weights)
     assert isinstance(model, DocumentTransformer) and isinstance(ready.site_data.inputs, DocumentInputs)
     return evidence(model, ready.site_data.inputs, ready.dataset.test, config.case_study)
@@ -335,6 +332,6 @@ def found_and_where(config: Config, ready: Preparation, weights: Weights) -> lis
 
 def label_counts(ready: Preparation) -> LabelCounts:
     """n(k,c): how many training sentences, or pairs, of each relation each site holds."""
-    text, parts = ready.dataset.text, ready.site_data.partition
-    counts = counted(parts, text).tolist()
+    text, parts = ready.dataset.corpus, ready.site_data.partition
+    counts = parts.label_counts(text).tolist()
     return LabelCounts(sites=list(parts.names), relations=list(text.relations), counts=counts)
