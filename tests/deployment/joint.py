@@ -13,7 +13,7 @@ from fedrel.data.partition import Partition
 from fedrel.data.sentences import TRAIN, Corpus
 from fedrel.data.splits import without_duplicates
 from fedrel.deployment.artefacts import Artefacts
-from fedrel.deployment.site_columns import Part, prepare_site_data, read_columns
+from fedrel.deployment.site_preparation import Part, prepare_site_data, read_columns
 from fedrel.federation.site_data import SiteData
 
 

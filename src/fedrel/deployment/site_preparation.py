@@ -1,0 +1,240 @@
+"""Preparing a site: read its own files, label and number them by what was published, save them as columns.
+
+The result is what a simulation's worker has, for one site: the same numbers for relations, words and triples,
+the same order of sentences and bags. Nothing leaves the site here. The coordinator prepares its own text with
+the same code.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrel.config.schema import Config, DocumentSection, PCNNSection
+from fedrel.data.align import align
+from fedrel.data.document_writing import build_documents
+from fedrel.data.documents import Document, DocumentCorpus
+from fedrel.data.partition import Partition
+from fedrel.data.readers import SOURCED, reader
+from fedrel.data.readers.documents import reader as document_reader
+from fedrel.data.sentences import TRAIN, Corpus, Instance
+from fedrel.data.splits import without_duplicates
+from fedrel.data.vectors import Vocabulary
+from fedrel.data.writing import build
+from fedrel.deployment.artefacts import Artefacts
+from fedrel.deployment.experiment import sends_triple_numbers
+from fedrel.deployment.folders import SiteFolder
+from fedrel.deployment.numbering import published_triples, renumbered
+from fedrel.deployment.policy import SITE_TOML, TEXT, OwnFiles, check_names, objections, read_policy
+from fedrel.errors import UserError
+from fedrel.extractors.inputs import Inputs
+from fedrel.extractors.pcnn.words import WordInputs
+from fedrel.federation.site_data import SiteData
+from fedrel.files import write_text
+from fedrel.runs.prepare import fixed_words
+
+Ints = npt.NDArray[np.int64]
+Progress = Callable[[int], None]
+
+VALIDATION = 3  # the split of the published sentences (D_v), beside TRAIN, DEV and TEST
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What `fedrel site prepare` reports."""
+
+    held: int  # sentences, or documents, to train on
+    left_out: int  # because their triple has no number that all sites agree on
+    objections: list[str]  # the rules of site.toml for which the site would refuse the experiment
+
+
+def prepare_site(folder: SiteFolder, progress: Progress | None = None) -> Prepared:
+    """Read the site's own files with the published artefacts, and save them as columns in the site's folder."""
+    folder.check()
+    policy = read_policy(folder.path)
+    check_names(policy, folder.path)
+    artefacts = Artefacts(folder.artefacts)
+    artefacts.check()
+    config = _with_own_encoder(artefacts, policy.data)
+    own = Part(TRAIN, own_files(folder.path, policy.data), policy.data.format, policy.data.source_field)
+    folder.seal.unlink(missing_ok=True)
+    shutil.rmtree(folder.site_data, ignore_errors=True)
+    text = read_columns([own], artefacts, folder.site_data / "corpus", progress)
+    rows, left_out = trainable(text, artefacts)
+    if not len(rows):
+        problem = "nothing to train on was found in the site's files"
+        raise UserError(problem, file=folder.path / SITE_TOML, hint="check data.files and data.format")
+    held = only_own_rows(rows, folder.number, folder.sites)
+    prepare_site_data(text, held, artefacts, config, folder.site_data, progress).save(folder.site_data)
+    write_text(folder.path / "config.json", config.model_dump_json())
+    write_text(folder.seal, json.dumps(artefacts.fingerprints, indent=1))
+    return Prepared(len(rows), left_out, objections(policy.allow, config))
+
+
+def trainable(text: Corpus | DocumentCorpus, artefacts: Artefacts) -> tuple[Ints, int]:
+    """The rows to train on, once each, and how many are left out.
+
+    Where triples are sent as numbers, those that the published knowledge base does not have are left out.
+    """
+    rows = text.rows(TRAIN)
+    if isinstance(text, DocumentCorpus):
+        return rows, 0
+    found = without_duplicates(text, rows)
+    if not sends_triple_numbers(artefacts.config):
+        return found, 0
+    kept = found[text.triple[found] < len(published_triples(artefacts.knowledge_base))]
+    return kept, len(found) - len(kept)
+
+
+def only_own_rows(rows: Ints, number: int, names: Sequence[str]) -> Partition:
+    """A partition as one site knows it: its own rows, and none of the others."""
+    bounds = np.zeros(len(names) + 1, np.int64)
+    bounds[number + 1 :] = len(rows)
+    return Partition(np.asarray(rows, np.int64), bounds, tuple(names))
+
+
+def own_files(folder: Path, data: OwnFiles) -> list[Path]:
+    """The files that site.toml names, each once, in order."""
+    found: dict[Path, None] = {}
+    for pattern in data.files:
+        path = folder / pattern
+        try:
+            patterned = [] if Path(pattern).is_absolute() else sorted(folder.glob(pattern))
+        except ValueError as error:
+            problem = f"data.files: {pattern!r} is not a pattern: {error}"
+            raise UserError(
+                problem, file=folder / SITE_TOML, hint="as in text/*.txt or text/**/*.txt"
+            ) from error
+        matches = [path] if path.exists() else patterned
+        if not matches:
+            problem = f"data.files: nothing is called {pattern!r}"
+            raise UserError(problem, file=folder / SITE_TOML, hint="paths are relative to the site's folder")
+        found |= dict.fromkeys(matches)
+    if not found:
+        hint = 'name the site\'s text, as files = ["text/*.txt"]'
+        raise UserError("data.files is empty", file=folder / SITE_TOML, hint=hint)
+    return list(found)
+
+
+def _with_own_encoder(artefacts: Artefacts, data: OwnFiles) -> Config:
+    """The published experiment with the site's own copy of the encoder, which must be the same one."""
+    config, section = artefacts.config, artefacts.config.extractor
+    if isinstance(section, PCNNSection) or artefacts.encoder is None:
+        return config
+    from fedrel.extractors.transformer.encoders import fingerprint
+
+    name = data.encoder or section.encoder
+    if fingerprint(name) != artefacts.encoder["sha256"]:
+        problem = f"encoder: {name!r} is not the encoder that was published (its fingerprint differs)"
+        hint = f"name a copy of {artefacts.encoder['name']!r} in data.encoder of {SITE_TOML}"
+        raise UserError(problem, hint=hint)
+    return config.model_copy(update={"extractor": section.model_copy(update={"encoder": name})})
+
+
+@dataclass(frozen=True)
+class Part:
+    """Files of one format, for one split."""
+
+    split: int
+    files: Sequence[Path]
+    format: str
+    source_field: str = "source"
+
+
+def read_columns(
+    parts: Sequence[Part], artefacts: Artefacts, folder: Path, progress: Progress | None = None
+) -> Corpus | DocumentCorpus:
+    """Write these files, then the published sentences of D_v, as columns to `folder`."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(artefacts.config.extractor, DocumentSection):
+        return build_documents(_documents(parts, artefacts), folder, artefacts.relations, progress)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as first:
+        corpus = build(_instances(parts, artefacts), Path(first) / "x", artefacts.relations, progress)
+        return renumbered(corpus, artefacts.knowledge_base, folder)
+
+
+def prepare_site_data(
+    text: Corpus | DocumentCorpus,
+    held: Partition,
+    artefacts: Artefacts,
+    config: Config,
+    folder: Path,
+    progress: Progress | None = None,
+) -> SiteData:
+    """The columns as the experiment's model reads them; a transformer's pieces are saved in `folder`."""
+    section, size = config.extractor, 0
+    inputs: Inputs
+    if isinstance(section, PCNNSection):
+        assert isinstance(text, Corpus) and artefacts.words is not None
+        words = Vocabulary(tuple(artefacts.words))
+        inputs, size = WordInputs(text, words.lookup(text.words)), len(words)
+    elif isinstance(section, DocumentSection):
+        from fedrel.extractors.document.marked_pieces import tokenise as tokenise_documents
+
+        assert isinstance(text, DocumentCorpus)
+        inputs = tokenise_documents(text, section, progress, folder / "pieces")
+    else:
+        from fedrel.extractors.transformer.pieces import tokenise
+
+        assert isinstance(text, Corpus)
+        inputs = tokenise(text, section, progress, folder / "pieces")
+    return SiteData(
+        text=text,
+        inputs=inputs,
+        vocabulary_size=size,
+        partition=held,
+        validation=text.rows(VALIDATION),
+        watched=np.zeros(0, np.int64),
+        truth_known=False,
+        words=fixed_words(section, artefacts.vectors),
+    )
+
+
+def _instances(parts: Sequence[Part], artefacts: Artefacts) -> Iterator[tuple[int, Instance]]:
+    for part in parts:
+        if part.format == TEXT:
+            found = _aligned(part.files, artefacts)
+        else:
+            options = {"source": part.source_field} if part.format in SOURCED else {}
+            read = reader(part.format)
+            found = (
+                one for file in part.files for one in read(file, relations=artefacts.relations, **options)
+            )
+        for instance in found:
+            yield part.split, instance
+    for instance in artefacts.validation():
+        yield VALIDATION, instance
+
+
+def _aligned(files: Sequence[Path], artefacts: Artefacts) -> Iterator[Instance]:
+    if artefacts.knowledge_base is None:
+        problem = "raw text needs a knowledge base to be labelled with, and none was published"
+        raise UserError(problem, hint="label the text yourself and name its format")
+    reading = artefacts.reading
+    return align(files, artefacts.knowledge_base, na_rate=reading.na_rate, seed=reading.na_seed)
+
+
+def _documents(parts: Sequence[Part], artefacts: Artefacts) -> Iterator[tuple[int, Document]]:
+    for part in parts:
+        read, options = document_reader(part.format), _options(part.format, artefacts)
+        for file in part.files:
+            for document in read(file, relations=artefacts.relations, **options):
+                yield part.split, document
+
+
+def _options(format: str, artefacts: Artefacts) -> dict[str, Any]:
+    """The options of a format's reader."""
+    reading = artefacts.reading
+    offered: dict[str, dict[str, Any]] = {
+        "pubtator": {"pair_types": reading.pair_types, "directions": reading.directions},
+        "docred": {"pair_types": reading.pair_types},
+    }
+    return offered.get(format, {})
