@@ -116,7 +116,7 @@ class PublishedLoop:
 
     def __init__(self, config: Config, ready: Preparation) -> None:
         self._site_data, self._training = ready.site_data, config.training
-        relations = len(ready.dataset.text.relations)
+        relations = len(ready.dataset.corpus.relations)
         ours = extractor(config.extractor, ready.site_data.vocabulary_size, relations, config.seed)
         assert isinstance(ours, PCNN)
         self._net = Published(ours, ours.dropout)

@@ -13,10 +13,10 @@ from fedrel import load_document_model, load_model
 from fedrel.cli.main import app
 from fedrel.config.load import load_config
 from fedrel.config.schema import Config
-from fedrel.data.divide import partition
 from fedrel.data.documents import DocumentCorpus
-from fedrel.data.entropy import by_entropy, structural_entropy
 from fedrel.data.load import dataset
+from fedrel.data.partition import divide
+from fedrel.data.partition.entropy import by_entropy, structural_entropy
 from fedrel.errors import UserError
 from fedrel.runs.case_study import EACH
 from fedrel.runs.train import run
@@ -146,10 +146,10 @@ def test_the_authors_entropy_can_be_asked_for(folder: Path) -> None:
     settings = ["partition.entropy=released", "partition.sentence_edges=adjacent"]
     config = load_config(folder / "config.toml", settings)
     data = dataset(config.data)
-    assert isinstance(data.text, DocumentCorpus)
-    released = structural_entropy(data.text, sentence_edges="adjacent", measure="released")
+    assert isinstance(data.corpus, DocumentCorpus)
+    released = structural_entropy(data.corpus, sentence_edges="adjacent", measure="released")
     expected = by_entropy(data.train, released[data.train], 3)
-    found = partition(config.partition, data, config.seed)
+    found = divide(config.partition, data.corpus, data.train, config.seed)
     assert [found.rows(site).tolist() for site in range(3)] == [
         expected.rows(site).tolist() for site in range(3)
     ]
@@ -172,7 +172,7 @@ def test_a_knowledge_base_is_of_no_use_to_documents(folder: Path, tmp_path: Path
     [
         ("evaluation.task=classification", 'set evaluation.task = "documents"'),
         ("evaluation.metric=auc", "choose f1, ign_f1, intra_f1, inter_f1"),
-        ("partition.kind=dirichlet", "choose 'iid', 'quantity' or 'entropy'"),
+        ("partition.kind=dirichlet", "choose 'entropy', 'iid' or 'quantity'"),
         ("data.directions=once", "`directions` is for pubtator, not for 'docred'"),
         ("extractor.windows=32", "unknown key 'extractor.windows'"),
         ("data.pol=[]", "unknown key 'data.pol'"),

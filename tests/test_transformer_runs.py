@@ -10,7 +10,7 @@ import pytest
 import fedrel
 from fedrel.config.check import check
 from fedrel.config.schema import Config
-from fedrel.data.readers.gad import read
+from fedrel.data.readers.gad import GAD
 from fedrel.errors import UserError
 from fedrel.runs.train import run
 from tests.extractors.conftest import write_encoder
@@ -83,7 +83,7 @@ def test_the_model_predicts_and_transformers_loads_it(files: Path, out: Path) ->
 
     run(config(files, "method=fedavg", "training.rounds=4"), out)
     model = fedrel.load_model(out / "model")
-    instances = list(read(files / "test.tsv"))
+    instances = list(GAD().read(files / "test.tsv"))
     found = model.predict(instances)
     right = {one.head.id for one in instances if one.relation != "NA"}
     assert {one.head for one in found} == right
@@ -111,7 +111,7 @@ def test_what_is_frozen_does_not_travel(files: Path, out: Path, settings: list[s
     whole = run(config(files, "method=fedavg", "training.rounds=1"), out / "whole")
     assert small["bytes"]["up"] < 0.8 * whole["bytes"]["up"]
     assert small["bytes"]["down"] < 0.8 * whole["bytes"]["down"]
-    fedrel.load_model(out / "small" / "model").predict(read(files / "test.tsv"))
+    fedrel.load_model(out / "small" / "model").predict(GAD().read(files / "test.tsv"))
 
 
 def test_bag_heads_and_lazy_mil_run_on_it(files: Path, out: Path) -> None:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from fedrel.config.schema import TransformerSection
 from fedrel.data.bags import Bags
-from fedrel.data.sentences import Corpus, Instance, Mention
-from fedrel.data.writing import build
+from fedrel.data.sentences import Instance, Mention, SentenceCorpus
 from fedrel.errors import UserError
 from fedrel.extractors.registry import open_inputs
 from fedrel.extractors.transformer import pieces as pieces_module
@@ -218,10 +217,10 @@ def test_what_is_cut_is_farthest_from_the_entities() -> None:
     assert window(9, [(1, 8), (5, 6)], [0, 4, 6, 8], 6).tolist() == [0, 1, 4, 5, 6, 8]
 
 
-def corpus_of(folder: Path, count: int = 5) -> Corpus:
+def corpus_of(folder: Path, count: int = 5) -> SentenceCorpus:
     head, tail = Mention("G", "GENE", 0, 4, "gene"), Mention("D", "DISEASE", 24, 31, "disease")
     given_ = [Instance(TEXT + " the" * number, head, tail, "NA") for number in range(count)]
-    return build([(0, instance) for instance in given_], folder, ["NA"])
+    return SentenceCorpus.build([(0, instance) for instance in given_], folder, ["NA"])
 
 
 def test_a_corpus_is_tokenised_once(tiny_bert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedrel.config.schema import Config
 from fedrel.data.load import Dataset
-from fedrel.data.sentences import Corpus, open_corpus
-from fedrel.data.store import COLUMNS, TABLES, column_path, write_index
+from fedrel.data.sentences import SentenceCorpus
+from fedrel.data.store import layout_of
 from fedrel.deployment.artefacts import agreed_part
 from fedrel.deployment.publishing import CoordinatorData, save_coordinator
 from fedrel.deployment.site_preparation import only_own_rows
@@ -72,27 +73,17 @@ def _site_data(whole: SiteData, rows: np.ndarray, folder: Path) -> SiteData:
     )
 
 
-def subset(corpus: Corpus, rows: np.ndarray, folder: Path) -> tuple[Corpus, np.ndarray]:
+def subset(corpus: SentenceCorpus, rows: np.ndarray, folder: Path) -> tuple[SentenceCorpus, np.ndarray]:
     """Some rows of a corpus as one of their own, and which of its words they have."""
-    folder.mkdir(parents=True)
-    columns: dict[str, np.ndarray] = {}
+    columns: dict[str, Any] = {"pairs": corpus.pairs, "triples": corpus.triples}
     for name, starts in _RAGGED.items():
         bounds = getattr(corpus, starts)
         parts = [getattr(corpus, name)[bounds[row] : bounds[row + 1]] for row in rows]
         columns[name] = np.concatenate(parts)
         columns[starts] = np.cumsum([0, *map(len, parts)])
     words, columns["tokens"] = np.unique(columns["tokens"], return_inverse=True)
-    for table in TABLES:
-        strings = getattr(corpus, table)
-        kept = [strings[int(word)] for word in words] if table == "words" else list(strings)
-        encoded = [string.encode() for string in kept]
-        columns[f"{table}_text"] = np.frombuffer(b"".join(encoded), np.uint8)
-        columns[f"{table}_starts"] = np.cumsum([0, *map(len, encoded)])
-    columns |= {"pairs": corpus.pairs, "triples": corpus.triples}
-    for name, column in COLUMNS.items():
-        values = columns.get(name)
-        if values is None:
-            values = getattr(corpus, name)[rows]
-        column_path(folder, name).write_bytes(np.ascontiguousarray(values, column.code).tobytes())
-    write_index(folder)
-    return open_corpus(folder), words
+    columns["words"] = [corpus.words[int(word)] for word in words]
+    for name in layout_of(SentenceCorpus).columns:
+        if hasattr(corpus, name) and name not in columns:
+            columns[name] = getattr(corpus, name)[rows]
+    return corpus.copy(folder, columns), words

@@ -62,7 +62,7 @@ class Slow:
 
     def __init__(self, config: Config, ready: Preparation) -> None:
         self.config, self.ready = config, ready
-        relations = len(ready.dataset.text.relations)
+        relations = len(ready.dataset.corpus.relations)
         self.models = [extractor(config.extractor, 0, relations, config.seed) for _ in range(3)]
         self.weights = self.models[0].state()
         self.previous: dict[int, dict[str, np.ndarray]] = {}
@@ -175,7 +175,7 @@ def test_workers_and_a_resumed_run_come_to_the_same_weights(tmp_path: Path, conf
 def test_a_site_keeps_the_contexts_of_its_pairs(tmp_path: Path, config: Config) -> None:
     ready = prepare(config)
     rounds(config, ready, 2, tmp_path)
-    corpus, parts = ready.dataset.text, ready.site_data.partition
+    corpus, parts = ready.dataset.corpus, ready.site_data.partition
     for folder in tmp_path.glob("0*"):
         kept = load_file(sorted(folder.glob("*.safetensors"))[-1])
         assert kept["fedlcc.contexts"].shape == (len(corpus.pairs_of(parts.rows(int(folder.name)))), 32)
@@ -214,8 +214,8 @@ def test_sentences_have_no_contexts(tmp_path: Path) -> None:
     [
         ("one", "chooses among the sentences of a bag"),
         ("lazy-mil", "chooses among the sentences of a bag"),
-        ("moon", "reads sentences, but the data are documents"),
-        ("fedrs", "reads sentences, but the data are documents"),
+        ("moon", "needs sentences, but the data are documents"),
+        ("fedrs", "needs sentences, but the data are documents"),
         ("fedcmc", "bias"),
     ],
 )

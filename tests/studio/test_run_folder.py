@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedrel.config.schema import Config
-from fedrel.data.mirror import mirrored
+from fedrel.data.partition.mirror import mirrored_by_label
 from fedrel.runs.compare import compare
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import described, run
@@ -75,7 +75,7 @@ def test_label_counts_are_those_of_the_partition(compared: Path) -> None:
 def test_sites_make_up_the_whole(compared: Path) -> None:
     """Accuracies, weighted by the sizes of the shares, are the accuracy on the whole test set; also when pooled."""
     ready = prepare(config())
-    shares = mirrored(ready.site_data.partition, ready.dataset.corpus, ready.dataset.test, 1)
+    shares = mirrored_by_label(ready.site_data.partition, ready.dataset.corpus, ready.dataset.test, 1)
     for method in ("fedavg", "centralised"):
         result = read(compared / method / "seed-1" / "result.json")
         values = result["sites"]["values"]

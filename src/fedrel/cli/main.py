@@ -178,22 +178,19 @@ def partition(
 ) -> None:
     """Show what each site would hold: a table, and a plot of relations, or of documents' entropies, by site."""
     from fedrel.cli.progress import about_empty, console, partition_table
-    from fedrel.data.divide import label_counts
-    from fedrel.data.divide import partition as divide
-    from fedrel.data.documents import DocumentCorpus
     from fedrel.data.load import dataset
+    from fedrel.data.partition import divide
     from fedrel.studio.partition_plots import partition_plot, plot_entropy
 
     chosen = _config(config, settings)
     data = dataset(chosen.data)
-    parts = divide(chosen.partition, data, chosen.seed)
-    counts, relations = label_counts(parts, data.text), list(data.text.relations)
-    what = "documents" if isinstance(data.text, DocumentCorpus) else "sentences"
-    console.print(partition_table(parts, counts, relations, what))
+    parts = divide(chosen.partition, data.corpus, data.train, chosen.seed)
+    counts, relations = parts.label_counts(data.corpus), list(data.corpus.relations)
+    console.print(partition_table(parts, counts, relations, data.corpus.unit))
     if empty := about_empty(parts):
         console.print(empty, style="yellow", markup=False)
-    if isinstance(data.text, DocumentCorpus) and chosen.partition.kind == "entropy":
-        plot_entropy(chosen.partition, parts, data.text, plot)
+    if chosen.partition.kind == "entropy":
+        plot_entropy(chosen.partition, parts, data.corpus, plot)
     else:
         partition_plot(counts, relations, parts.names, plot)
     console.print(f"plot: {plot}", soft_wrap=True)

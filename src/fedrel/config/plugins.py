@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from fedrel.errors import UserError, nearest
 
@@ -79,6 +79,19 @@ class Registry(Generic[Kind]):
             problem = f"{reference!r} is not a {self._what}: expected a subclass of {self._base.__name__}"
             raise UserError(problem)
         return found
+
+
+_REGISTRIES = {
+    "fedrel.readers": "fedrel.data.readers:READERS",
+    "fedrel.partitions": "fedrel.data.partition:PARTITIONS",
+}
+
+
+def registry(group: str) -> Registry[Any]:
+    """The registry of a group, found by name: a config checks the names in it against what is there."""
+    module, _, name = _REGISTRIES[group].partition(":")
+    found: Registry[Any] = getattr(importlib.import_module(module), name)
+    return found
 
 
 def load_files(files: Sequence[Path]) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from fedrel.config.schema import Config
 from fedrel.data.kb import KnowledgeBase, read_kb
-from fedrel.data.readers import opennre
+from fedrel.data.readers.opennre import JSONLines
 from fedrel.data.relations import RelationMap, read_relations
 from fedrel.data.sentences import Instance
 from fedrel.data.vectors import Vectors
@@ -123,7 +123,7 @@ class Artefacts:
     def validation(self) -> Iterator[Instance]:
         """The coordinator's labelled sentences for all."""
         path = self._listed("validation.jsonl")
-        return opennre.read(path, relations=self.relations) if path else iter(())
+        return JSONLines().read(path, relations=self.relations) if path else iter(())
 
     def _listed(self, file: str) -> Path | None:
         """Where a file of the manifest lies; what is not in there is not read."""

@@ -13,9 +13,8 @@ from pydantic import Field
 
 from fedrel.config.check import Section, Settings, apply_settings, check, read_toml
 from fedrel.config.load import data_folder
-from fedrel.config.schema import Config, DocumentSection, PCNNSection
-from fedrel.data.readers import READERS, RELATIONS
-from fedrel.data.readers.documents import READERS as DOCUMENTS
+from fedrel.config.schema import Config, PCNNSection
+from fedrel.data.readers import READERS
 from fedrel.errors import UserError, nearest
 from fedrel.methods.registry import method, methods
 
@@ -129,13 +128,14 @@ def _check(experiment: Experiment, path: Path) -> None:
         problem = 'extractor.vectors = "corpus" would take the vocabulary from the sites\' text'
         hint = 'name public vectors: a file in GloVe\'s form, or "glove"'
         raise UserError(problem, file=path, hint=hint)
-    if shared.knowledge_base is None and shared.relations is None and shared.format not in RELATIONS:
+    known = {name: reader for name, reader in READERS.all().items() if reader.unit == config.data.unit}
+    if shared.format not in known:
+        problem = f"shared.format: no reader of {config.data.unit} is called {shared.format!r}"
+        raise UserError(problem, file=path, hint=nearest(shared.format, known))
+    own_relations = known[shared.format].relations
+    if shared.knowledge_base is None and shared.relations is None and own_relations is None:
         problem = "nobody could say which relations there are"
         raise UserError(problem, file=path, hint="name shared.relations or shared.knowledge_base")
-    known = DOCUMENTS if isinstance(config.extractor, DocumentSection) else READERS
-    if shared.format not in known:
-        problem = f"shared.format: no reader is called {shared.format!r}"
-        raise UserError(problem, file=path, hint=nearest(shared.format, known))
     if sends_triple_numbers(config):
         if shared.knowledge_base is None:
             problem = f"{config.method!r} names facts by their number in a knowledge base, and there is none"

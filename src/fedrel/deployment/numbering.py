@@ -9,9 +9,7 @@ same batches.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.data.kb import KnowledgeBase
-from fedrel.data.sentences import Corpus, open_corpus
-from fedrel.data.store import COLUMNS, column_path, write_index
-from fedrel.files import atomic_folder
+from fedrel.data.sentences import SentenceCorpus
 
 Triple = tuple[str, str, str]  # head, relation, tail
 
@@ -32,7 +28,7 @@ def published_triples(kb: KnowledgeBase | None) -> list[Triple]:
     return [(head, relation, tail) for (head, tail), found in facts.items() for relation in found]
 
 
-def renumbered(corpus: Corpus, kb: KnowledgeBase | None, folder: Path) -> Corpus:
+def renumbered(corpus: SentenceCorpus, kb: KnowledgeBase | None, folder: Path) -> SentenceCorpus:
     """The same corpus in another folder, numbered by the knowledge base."""
     triples = published_triples(kb)
     known_entities = (entity for head, _, tail in triples for entity in (head, tail))
@@ -53,22 +49,15 @@ def renumbered(corpus: Corpus, kb: KnowledgeBase | None, folder: Path) -> Corpus
     own_triple = _looked_up(numbers, own_triples)
 
     names = dict(zip(corpus.entities, corpus.names, strict=True))
-    changed = {
-        **_table("entities", list(entities)),
-        **_table("names", [kb.name(e) if kb and e in kb.names else names[e] for e in entities]),
+    changes: dict[str, Any] = {
+        "entities": list(entities),
+        "names": [kb.name(e) if kb and e in kb.names else names[e] for e in entities],
         "pairs": np.array(list(pairs)).reshape(-1, 2),
         "pair": own_pair[corpus.pair],
         "triples": np.array(list(numbers)).reshape(-1, 2),
         "triple": own_triple[corpus.triple],
     }
-    with atomic_folder(folder) as part:
-        for name, column in COLUMNS.items():
-            if name in changed:
-                changed[name].astype(column.code).tofile(column_path(part, name))
-            else:
-                shutil.copyfile(column_path(corpus.folder, name), column_path(part, name))
-        write_index(part)
-    return open_corpus(folder)
+    return corpus.copy(folder, changes)
 
 
 def _numbers(known: Iterable[Any], found: Iterable[Any]) -> dict[Any, int]:
@@ -80,12 +69,3 @@ def _numbers(known: Iterable[Any], found: Iterable[Any]) -> dict[Any, int]:
 
 def _looked_up(numbers: Mapping[Any, int], keys: Sequence[Any]) -> npt.NDArray[np.int64]:
     return np.fromiter((numbers[key] for key in keys), np.int64, len(keys))
-
-
-def _table(name: str, strings: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-    encoded = [string.encode() for string in strings]
-    starts = list(accumulate(map(len, encoded), initial=0))
-    return {
-        f"{name}_text": np.frombuffer(b"".join(encoded), np.uint8),
-        f"{name}_starts": np.array(starts, np.int64),
-    }

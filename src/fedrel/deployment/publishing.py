@@ -17,15 +17,15 @@ from fedrel.data.align import write_jsonl
 from fedrel.data.kb import KnowledgeBase, read_kb
 from fedrel.data.load import Dataset
 from fedrel.data.partition import Partition
-from fedrel.data.readers import RELATIONS, reader
+from fedrel.data.readers import reader
 from fedrel.data.relations import RelationMap, read_relations
-from fedrel.data.sentences import DEV, TEST
+from fedrel.data.store import DEV, TEST, Progress
 from fedrel.data.vectors import Vectors, Vocabulary, packaged_glove, read_vectors
 from fedrel.deployment.artefacts import FILES, FORMAT, MANIFEST, Artefacts, agreed_part, digest, over
 from fedrel.deployment.experiment import Experiment, Shared
 from fedrel.deployment.folders import CoordinatorFolder
 from fedrel.deployment.numbering import published_triples
-from fedrel.deployment.site_preparation import Part, Progress, prepare_site_data, read_columns
+from fedrel.deployment.site_preparation import Part, prepare_site_data, read_columns
 from fedrel.errors import UserError
 from fedrel.federation.site_data import SiteData
 from fedrel.runs.prepare import Preparation
@@ -135,7 +135,7 @@ def _write(experiment: Experiment, folder: Path) -> None:
     relations = _relations(shared, kb)
     _write_json(folder / "relations.json", {relation: number for number, relation in enumerate(relations)})
     if shared.validation:
-        read = reader(shared.format)
+        read = reader(shared.format).read
         found = (one for path in shared.validation for one in read(path, relations=relations))
         write_jsonl(found, folder / "validation.jsonl")
     config = agreed_part(experiment.config)
@@ -153,7 +153,7 @@ def _write(experiment: Experiment, folder: Path) -> None:
 def _relations(shared: Shared, kb: KnowledgeBase | None) -> RelationMap:
     known = kb.relations if kb else RelationMap(())
     if shared.relations is None:
-        return known if kb else RELATIONS[shared.format]
+        return known if kb else reader(shared.format).relations or known
     relations = read_relations(shared.relations)
     if unknown := sorted(set(known) - set(relations)):
         problem = f"has the relation {unknown[0]!r}, which is not in the relation map"

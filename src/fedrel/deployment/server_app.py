@@ -13,7 +13,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedrel.config.schema import Config
-from fedrel.data.load import Progress
+from fedrel.data.store import Progress
 from fedrel.deployment.publishing import open_coordinator
 from fedrel.errors import UserError
 from fedrel.federation.flower.members import Members, RemoteEngine, run_of

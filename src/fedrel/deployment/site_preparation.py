@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,13 @@ import numpy.typing as npt
 
 from fedrel.config.schema import Config, DocumentSection, PCNNSection
 from fedrel.data.align import align
-from fedrel.data.document_writing import build_documents
-from fedrel.data.documents import Document, DocumentCorpus
+from fedrel.data.annotations import Document
+from fedrel.data.documents import DocumentCorpus
 from fedrel.data.partition import Partition
-from fedrel.data.readers import SOURCED, reader
-from fedrel.data.readers.documents import reader as document_reader
-from fedrel.data.sentences import TRAIN, Corpus, Instance
-from fedrel.data.splits import without_duplicates
+from fedrel.data.readers import reader
+from fedrel.data.sentences import Instance, SentenceCorpus
+from fedrel.data.store import TRAIN, Corpus, Progress
 from fedrel.data.vectors import Vocabulary
-from fedrel.data.writing import build
 from fedrel.deployment.artefacts import Artefacts
 from fedrel.deployment.experiment import sends_triple_numbers
 from fedrel.deployment.folders import SiteFolder
@@ -42,7 +40,6 @@ from fedrel.files import write_text
 from fedrel.runs.prepare import fixed_words
 
 Ints = npt.NDArray[np.int64]
-Progress = Callable[[int], None]
 
 VALIDATION = 3  # the split of the published sentences (D_v), beside TRAIN, DEV and TEST
 
@@ -79,18 +76,16 @@ def prepare_site(folder: SiteFolder, progress: Progress | None = None) -> Prepar
     return Prepared(len(rows), left_out, objections(policy.allow, config))
 
 
-def trainable(text: Corpus | DocumentCorpus, artefacts: Artefacts) -> tuple[Ints, int]:
+def trainable(text: Corpus, artefacts: Artefacts) -> tuple[Ints, int]:
     """The rows to train on, once each, and how many are left out.
 
     Where triples are sent as numbers, those that the published knowledge base does not have are left out.
     """
-    rows = text.rows(TRAIN)
-    if isinstance(text, DocumentCorpus):
-        return rows, 0
-    found = without_duplicates(text, rows)
+    found = text.without_duplicates(text.rows(TRAIN))
     if not sends_triple_numbers(artefacts.config):
         return found, 0
-    kept = found[text.triple[found] < len(published_triples(artefacts.knowledge_base))]
+    published = len(published_triples(artefacts.knowledge_base))
+    kept = found[text.require(SentenceCorpus).triple[found] < published]
     return kept, len(found) - len(kept)
 
 
@@ -151,18 +146,19 @@ class Part:
 
 def read_columns(
     parts: Sequence[Part], artefacts: Artefacts, folder: Path, progress: Progress | None = None
-) -> Corpus | DocumentCorpus:
+) -> Corpus:
     """Write these files, then the published sentences of D_v, as columns to `folder`."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(artefacts.config.extractor, DocumentSection):
-        return build_documents(_documents(parts, artefacts), folder, artefacts.relations, progress)
+        return DocumentCorpus.build(_documents(parts, artefacts), folder, artefacts.relations, progress)
     with tempfile.TemporaryDirectory(dir=folder.parent) as first:
-        corpus = build(_instances(parts, artefacts), Path(first) / "x", artefacts.relations, progress)
+        instances = _instances(parts, artefacts)
+        corpus = SentenceCorpus.build(instances, Path(first) / "x", artefacts.relations, progress)
         return renumbered(corpus, artefacts.knowledge_base, folder)
 
 
 def prepare_site_data(
-    text: Corpus | DocumentCorpus,
+    text: Corpus,
     held: Partition,
     artefacts: Artefacts,
     config: Config,
@@ -173,19 +169,17 @@ def prepare_site_data(
     section, size = config.extractor, 0
     inputs: Inputs
     if isinstance(section, PCNNSection):
-        assert isinstance(text, Corpus) and artefacts.words is not None
-        words = Vocabulary(tuple(artefacts.words))
-        inputs, size = WordInputs(text, words.lookup(text.words)), len(words)
+        assert artefacts.words is not None
+        words, sentences = Vocabulary(tuple(artefacts.words)), text.require(SentenceCorpus)
+        inputs, size = WordInputs(sentences, words.lookup(sentences.words)), len(words)
     elif isinstance(section, DocumentSection):
         from fedrel.extractors.document.marked_pieces import tokenise as tokenise_documents
 
-        assert isinstance(text, DocumentCorpus)
-        inputs = tokenise_documents(text, section, progress, folder / "pieces")
+        inputs = tokenise_documents(text.require(DocumentCorpus), section, progress, folder / "pieces")
     else:
         from fedrel.extractors.transformer.pieces import tokenise
 
-        assert isinstance(text, Corpus)
-        inputs = tokenise(text, section, progress, folder / "pieces")
+        inputs = tokenise(text.require(SentenceCorpus), section, progress, folder / "pieces")
     return SiteData(
         text=text,
         inputs=inputs,
@@ -203,11 +197,7 @@ def _instances(parts: Sequence[Part], artefacts: Artefacts) -> Iterator[tuple[in
         if part.format == TEXT:
             found = _aligned(part.files, artefacts)
         else:
-            options = {"source": part.source_field} if part.format in SOURCED else {}
-            read = reader(part.format)
-            found = (
-                one for file in part.files for one in read(file, relations=artefacts.relations, **options)
-            )
+            found = _read(part, {"source": part.source_field}, artefacts)
         for instance in found:
             yield part.split, instance
     for instance in artefacts.validation():
@@ -224,17 +214,15 @@ def _aligned(files: Sequence[Path], artefacts: Artefacts) -> Iterator[Instance]:
 
 def _documents(parts: Sequence[Part], artefacts: Artefacts) -> Iterator[tuple[int, Document]]:
     for part in parts:
-        read, options = document_reader(part.format), _options(part.format, artefacts)
-        for file in part.files:
-            for document in read(file, relations=artefacts.relations, **options):
-                yield part.split, document
+        reading = artefacts.reading
+        options = {"pair_types": reading.pair_types, "directions": reading.directions}
+        for document in _read(part, options, artefacts):
+            yield part.split, document
 
 
-def _options(format: str, artefacts: Artefacts) -> dict[str, Any]:
-    """The options of a format's reader."""
-    reading = artefacts.reading
-    offered: dict[str, dict[str, Any]] = {
-        "pubtator": {"pair_types": reading.pair_types, "directions": reading.directions},
-        "docred": {"pair_types": reading.pair_types},
-    }
-    return offered.get(format, {})
+def _read(part: Part, options: Mapping[str, Any], artefacts: Artefacts) -> Iterator[Any]:
+    """The rows of a part's files; the format's reader gets those of the options that it has."""
+    chosen = reader(part.format)
+    taken = {name: value for name, value in options.items() if name in chosen.options()}
+    for file in part.files:
+        yield from chosen.read(file, relations=artefacts.relations, **taken)

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
-from fedrel.data.bags import Bags, by_pair, singles
+from fedrel.data.bags import Bags, singles
 from fedrel.data.documents import DocumentCorpus
-from fedrel.data.sentences import Corpus
+from fedrel.data.sentences import SentenceCorpus
 from fedrel.evaluation.classification import Classification
 from fedrel.evaluation.document_metrics import Findings, Gold
 from fedrel.evaluation.ranking import Ranking, rank
@@ -38,20 +38,21 @@ class Task(Protocol):
 
 def task(section: Evaluation, data: Dataset) -> Task:
     """The task that a config names."""
-    if isinstance(data.text, DocumentCorpus):
-        return Documents(data.text, data.train)
-    return Sentences(data.text) if section.task == "classification" else Facts(data.text)
+    if section.task == "documents":
+        return Documents(data.corpus.require(DocumentCorpus), data.train)
+    sentences = data.corpus.require(SentenceCorpus)
+    return Sentences(sentences) if section.task == "classification" else Facts(sentences)
 
 
 class Facts:
     """Facts about entity pairs, by probability."""
 
-    def __init__(self, corpus: Corpus) -> None:
+    def __init__(self, corpus: SentenceCorpus) -> None:
         self._corpus = corpus
 
     def evaluate(self, rows: Ints, head: str, score: Score) -> Ranking:
         """A bag for each pair, and all facts but `NA`, surest first."""
-        bags = by_pair(self._corpus, rows)
+        bags = self._corpus.bags_by_pair(rows)
         pair = np.searchsorted(bags.keys, self._corpus.pair[rows])
         return rank(score(head, bags), np.stack([pair, self._corpus.relation[rows]], axis=1))
 
@@ -59,7 +60,7 @@ class Facts:
 class Sentences:
     """Each sentence's likeliest relation."""
 
-    def __init__(self, corpus: Corpus) -> None:
+    def __init__(self, corpus: SentenceCorpus) -> None:
         self._corpus = corpus
 
     def evaluate(self, rows: Ints, head: str, score: Score) -> Classification:

@@ -14,7 +14,8 @@ from fedrel.config.schema import (
     TransformerSection,
 )
 from fedrel.data.documents import DocumentCorpus
-from fedrel.data.sentences import Corpus
+from fedrel.data.sentences import SentenceCorpus
+from fedrel.data.store import Corpus
 from fedrel.extractors.inputs import Inputs
 from fedrel.extractors.pcnn.words import WordInputs
 from fedrel.seeding import torch_generator
@@ -23,14 +24,16 @@ if TYPE_CHECKING:
     from fedrel.extractors.base import Extractor
 
 
-def open_inputs(folder: Path, corpus: Corpus | DocumentCorpus) -> Inputs:
+def open_inputs(folder: Path, corpus: Corpus) -> Inputs:
     """What an `Inputs` saved in this folder."""
-    if isinstance(corpus, DocumentCorpus):
+    if corpus.unit == "documents":
         from fedrel.extractors.document.marked_pieces import DocumentInputs
 
-        return DocumentInputs.open(folder, corpus)
+        return DocumentInputs.open(folder, corpus.require(DocumentCorpus))
     if (folder / "lookup.npy").exists():
-        return WordInputs(corpus, np.asarray(np.load(folder / "lookup.npy", mmap_mode="r")))
+        return WordInputs(
+            corpus.require(SentenceCorpus), np.asarray(np.load(folder / "lookup.npy", mmap_mode="r"))
+        )
     from fedrel.extractors.transformer.pieces import PieceInputs
 
     return PieceInputs.open(folder)

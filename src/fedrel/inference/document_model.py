@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedrel.data.document_writing import build_documents as build
-from fedrel.data.documents import Document
-from fedrel.data.readers.documents import reader
-from fedrel.data.sentences import TEST
+from fedrel.data.annotations import Document
+from fedrel.data.documents import DocumentCorpus
+from fedrel.data.readers.docred import DocRED
+from fedrel.data.readers.pubtator import PubTator
+from fedrel.data.store import TEST
 from fedrel.data.text_files import lines
 from fedrel.evaluation.document_metrics import THRESHOLD
 from fedrel.extractors.document.find import Finding, find
 
 if TYPE_CHECKING:
     from fedrel.config.schema import DocumentData, DocumentSection
-    from fedrel.data.documents import DocumentCorpus
     from fedrel.extractors.document.network import DocumentTransformer
 
 
@@ -41,8 +41,8 @@ class DocumentModel:
         """The documents of a PubTator or DocRED file, with the pairs that this model is for."""
         first = next((line.strip() for _, line in lines(path) if line.strip()), "")
         if first[:1] in ("[", "{"):
-            return reader("docred")(path, pair_types=self._pairs["pair_types"])
-        return reader("pubtator")(path, **self._pairs)
+            return DocRED().read(path, pair_types=self._pairs["pair_types"])
+        return PubTator().read(path, **self._pairs)
 
     def predict(self, documents: Iterable[Document], *, threshold: float = THRESHOLD) -> list[Finding]:
         """The relations with a probability of at least `threshold`, surest first.
@@ -54,7 +54,7 @@ class DocumentModel:
         with tempfile.TemporaryDirectory(prefix="fedrel-") as scratch:
             # Columns on disk: the input may be larger than memory.
             asked = ((TEST, replace(one, facts=())) for one in documents)
-            corpus = build(asked, Path(scratch) / "input", ["NA"])
+            corpus = DocumentCorpus.build(asked, Path(scratch) / "input", ["NA"])
             if not len(corpus):
                 return []
             inputs = tokenise(corpus, self._section, folder=Path(scratch) / "pieces")

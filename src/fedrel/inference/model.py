@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from fedrel.config.schema import DocumentSection, PCNNSection, TransformerSection
-from fedrel.data.sentences import Corpus, Instance
+from fedrel.data.sentences import Instance, SentenceCorpus
 from fedrel.data.vectors import Vocabulary
 from fedrel.errors import UserError
 from fedrel.extractors.inputs import Inputs
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fedrel.tensors.weights import Weights
 
 
-ReadCorpus = Callable[[Corpus], Inputs]
+ReadCorpus = Callable[[SentenceCorpus], Inputs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,16 +155,17 @@ class Model:
         """
         import torch
 
-        from fedrel.data.bags import SCORED_AT_ONCE, by_pair, slices
-        from fedrel.data.writing import build
+        from fedrel.data.bags import SCORED_AT_ONCE, slices
         from fedrel.extractors.heads import HEADS, sentence_probabilities
 
         found: list[Prediction] = []
         with tempfile.TemporaryDirectory(prefix="fedrel-") as scratch, torch.inference_mode():
             # Columns on disk: the input may be larger than memory.
-            corpus = build(((0, _unlabelled(one)) for one in instances), Path(scratch) / "input", ["NA"])
+            corpus = SentenceCorpus.build(
+                ((0, _unlabelled(one)) for one in instances), Path(scratch) / "input", ["NA"]
+            )
             inputs = self._read(corpus)
-            for part in slices(by_pair(corpus, corpus.rows(0)), SCORED_AT_ONCE):
+            for part in slices(corpus.bags_by_pair(corpus.rows(0)), SCORED_AT_ONCE):
                 batch = inputs.batch(part)
                 pooled = HEADS[self.head].probabilities(self.extractor, batch).numpy()
                 single = sentence_probabilities(self.extractor, batch).numpy()

@@ -114,7 +114,7 @@ def _instances(texts: Sequence[Path], kb: Any) -> Iterator[Instance]:
 
         yield from align(texts, kb, na_rate=1.0, seed=0)
     else:
-        from fedrel.data.readers import reader
+        from fedrel.data.readers.opennre import JSONLines
 
         for path in texts:
-            yield from reader("jsonl")(path, labelled=False)
+            yield from JSONLines().read(path, labelled=False)

@@ -14,7 +14,7 @@ from fedrel.extractors.document.find import Finding, Found, find
 if TYPE_CHECKING:
     from fedrel.data.documents import DocumentView
     from fedrel.data.partition import Partition
-    from fedrel.data.sentences import Corpus
+    from fedrel.data.sentences import SentenceCorpus
     from fedrel.extractors.document.marked_pieces import DocumentInputs
     from fedrel.extractors.document.network import DocumentTransformer
 
@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 TELLING = (3, 8)  # sentences a triple should have: enough to choose from, few enough to read
 
 
-def watched_rows(corpus: Corpus, train: Ints, truth_known: bool, triples: int) -> Ints:
+def watched_rows(corpus: SentenceCorpus, train: Ints, truth_known: bool, triples: int) -> Ints:
     """The rows of the most telling triples: related pairs with several sentences, of various relations.
 
     Where the truth is known, triples of which some sentences express the relation and some do not.
@@ -47,7 +47,7 @@ def watched_rows(corpus: Corpus, train: Ints, truth_known: bool, triples: int) -
 
 
 def case_study(
-    corpus: Corpus, partition: Partition, watched: Ints, rounds: Iterable[Mapping[str, Any]]
+    corpus: SentenceCorpus, partition: Partition, watched: Ints, rounds: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """For each watched triple its sentences, where they are, and how much was trained on each when it could be.
 

@@ -24,7 +24,7 @@ from fedrel.runs.prepare import Preparation, prepare
 from fedrel.tensors import kernels
 
 if TYPE_CHECKING:
-    from fedrel.data.load import Progress
+    from fedrel.data.store import Progress
     from fedrel.extractors.base import Extractor
 
 WORKER = "fedrel.runs.worker"  # the module that a worker process runs

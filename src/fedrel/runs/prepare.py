@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,11 @@ from fedrel.config.schema import (
     PCNNSection,
     TransformerSection,
 )
-from fedrel.data import partition as partitions
-from fedrel.data.divide import held_back, partition
 from fedrel.data.documents import DocumentCorpus
-from fedrel.data.load import Dataset, Progress, dataset
-from fedrel.data.sentences import Corpus
+from fedrel.data.load import Dataset, dataset
+from fedrel.data.partition import divide, held_back, single
+from fedrel.data.sentences import SentenceCorpus
+from fedrel.data.store import Progress
 from fedrel.data.vectors import Vectors, Vocabulary, packaged_glove, read_vectors, vocabulary_from_corpus
 from fedrel.errors import UserError
 from fedrel.extractors.inputs import Inputs
@@ -52,38 +52,39 @@ def prepare(config: Config, progress: Progress | None = None) -> Preparation:
     data = dataset(config.data, progress)
     for name, rows in (("training", data.train), ("dev", data.dev), ("test", data.test)):
         if not len(rows):
-            what = "documents" if isinstance(data.text, DocumentCorpus) else "sentences"
-            raise UserError(f"the {name} part has no {what}", hint="check the files and fractions in [data]")
+            problem = f"the {name} part has no {data.corpus.unit}"
+            raise UserError(problem, hint="check the files and fractions in [data]")
     chosen = method(config.method, config.methods)
-    if isinstance(data.text, DocumentCorpus) and chosen.test_head != "none":
+    if data.corpus.unit == "documents" and chosen.test_head != "none":
         problem = f"{config.method} chooses among the sentences of a bag, but the data are documents"
         raise UserError(problem, hint="choose fedavg, fedatt, fedlcc or another method without bags")
     sites, validation = held_back(data.train, config.partition.coordinator, config.seed)
     if chosen.pools_data:
-        parts = partitions.single(data.train)
+        parts = single(data.train)
     else:
-        parts = partition(config.partition, replace(data, train=sites), config.seed)
+        parts = divide(config.partition, data.corpus, sites, config.seed)
     words, vectors = None, None
     inputs: Inputs
-    if isinstance(data.text, DocumentCorpus):
+    if data.corpus.unit == "documents":
         from fedrel.extractors.document.marked_pieces import tokenise as tokenise_documents
 
         assert isinstance(config.extractor, DocumentSection)
-        inputs = tokenise_documents(data.text, config.extractor, progress)
+        inputs = tokenise_documents(data.corpus.require(DocumentCorpus), config.extractor, progress)
     elif isinstance(config.extractor, TransformerSection):
         from fedrel.extractors.transformer.pieces import tokenise
 
-        inputs = tokenise(data.corpus, config.extractor, progress)
+        inputs = tokenise(data.corpus.require(SentenceCorpus), config.extractor, progress)
     else:
         assert isinstance(config.extractor, PCNNSection)
         words, vectors = vocabulary(config.extractor, data)
-        inputs = WordInputs(data.corpus, words.lookup(data.corpus.words))
-    truth_known, watched = False, np.zeros(0, dtype=np.int64)
-    if isinstance(data.text, Corpus):
-        truth_known = bool((data.text.expresses[data.train[:1]] >= 0).all())
-        watched = watched_rows(data.text, data.train, truth_known, config.case_study)
+        sentences = data.corpus.require(SentenceCorpus)
+        inputs = WordInputs(sentences, words.lookup(sentences.words))
+    truth_known, watched = data.corpus.truth_known(data.train), np.zeros(0, dtype=np.int64)
+    if data.corpus.unit == "sentences":
+        sentences = data.corpus.require(SentenceCorpus)
+        watched = watched_rows(sentences, data.train, truth_known, config.case_study)
     site_data = SiteData(
-        text=data.text,
+        text=data.corpus,
         inputs=inputs,
         vocabulary_size=len(words) if words else 0,
         partition=parts,
@@ -98,7 +99,9 @@ def prepare(config: Config, progress: Progress | None = None) -> Preparation:
 def vocabulary(section: PCNNSection, data: Dataset) -> tuple[Vocabulary, Vectors | None]:
     """The model's words, and their vectors where they come with some."""
     if section.vectors == "corpus":
-        return vocabulary_from_corpus(data.corpus, data.train, section.min_count), None
+        return vocabulary_from_corpus(
+            data.corpus.require(SentenceCorpus), data.train, section.min_count
+        ), None
     vectors = packaged_glove() if section.vectors == "glove" else read_vectors(Path(section.vectors))
     found = vectors.matrix.shape[1]
     if found != section.word_dimension:
@@ -122,7 +125,7 @@ def with_words(config: Config, ready: Preparation, weights: Weights) -> Weights:
         return weights
     from fedrel.extractors.pcnn.network import PCNN
 
-    held, relations = ready.site_data, len(ready.dataset.text.relations)
+    held, relations = ready.site_data, len(ready.dataset.corpus.relations)
     model = extractor(config.extractor, held.vocabulary_size, relations, config.seed, held.words)
     assert isinstance(model, PCNN)
     return {**weights, "words.weight": model.words.dense().numpy()}

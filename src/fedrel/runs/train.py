@@ -7,20 +7,18 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedrel.config.schema import Config, DocumentData
-from fedrel.data.divide import held_back, partition
-from fedrel.data.divide import label_counts as counted
+from fedrel.config.schema import Config
 from fedrel.data.documents import DocumentCorpus
-from fedrel.data.mirror import mirrored, mirrored_documents
-from fedrel.data.partition import Partition
-from fedrel.data.sentences import Corpus
+from fedrel.data.partition import Partition, divide, held_back
+from fedrel.data.partition.mirror import mirrored
+from fedrel.data.sentences import SentenceCorpus
 from fedrel.errors import UserError
 from fedrel.evaluation.classification import Classification
 from fedrel.evaluation.document_metrics import Findings
@@ -86,10 +84,10 @@ def _run(config: Config, out: Path, resume: bool, watcher: Watcher, sites: Sites
         raise UserError(problem, file=out, hint=f"ask for at least as many rounds, or {ELSEWHERE}")
     ready = sites.prepare(config, watcher.reading)
     if checkpoint is not None:
-        same_data(out, ready.dataset.text.fingerprint)
+        same_data(out, ready.dataset.corpus.fingerprint)
     watcher.prepared(ready)
     write_text(out / "config.toml", config.to_toml())
-    write_text(out / "environment.json", json.dumps(environment(ready.dataset.text.fingerprint), indent=2))
+    write_text(out / "environment.json", json.dumps(environment(ready.dataset.corpus.fingerprint), indent=2))
     metrics = MetricsFile(out / "metrics.jsonl")
     metrics.keep(checkpoint.round if checkpoint else 0)
     if checkpoint is None:
@@ -132,7 +130,7 @@ class Session:
         self._config, self._ready, self._engine = config, ready, engine
         self._method = method(config.method, config.methods)
         self._task = task(config.evaluation, ready.dataset)
-        text, relations = ready.dataset.text, len(ready.dataset.text.relations)
+        text, relations = ready.dataset.corpus, len(ready.dataset.corpus.relations)
         if checkpoint is None:
             size = ready.site_data.vocabulary_size
             first = None if ready.vectors is None else ready.vectors.table()
@@ -143,7 +141,7 @@ class Session:
             self._method.check,
             checkpoint.weights,
             sizes=ready.site_data.partition.sizes,
-            triples=len(text.triples) if isinstance(text, Corpus) else 0,
+            triples=text.triple_count,
             relations=relations,
             validation=len(ready.site_data.validation),
             state=checkpoint.state,
@@ -264,13 +262,11 @@ def by_site(config: Config, ready: Preparation, outcome: Outcome) -> AtSites | N
     if isinstance(outcome, Ranking) or parts is None or parts.sites == 1 or not len(parts.order):
         return None
     rows = ready.dataset.test
-    if isinstance(ready.dataset.text, DocumentCorpus):
-        assert isinstance(outcome, Findings)
-        held = mirrored_documents(config.partition, parts, ready.dataset.text, rows, config.seed)
-        documents = {name: held.rows(site) for site, name in enumerate(held.names)}
+    shares = mirrored(config.partition, parts, ready.dataset.corpus, rows, config.seed)
+    if isinstance(outcome, Findings):
+        documents = {name: shares.rows(site) for site, name in enumerate(shares.names)}
         return outcome.at_sites(documents, config.evaluation.measure)
     assert isinstance(outcome, Classification)
-    shares = mirrored(parts, ready.dataset.corpus, rows, config.seed)
     order = np.argsort(rows)
     places = {
         name: order[np.searchsorted(rows, shares.rows(site), sorter=order)]
@@ -288,7 +284,7 @@ def described(config: Config, ready: Preparation) -> Partition | None:
         return ready.site_data.partition
     rows, _ = held_back(ready.dataset.train, config.partition.coordinator, config.seed)
     try:
-        return partition(config.partition, replace(ready.dataset, train=rows), config.seed)
+        return divide(config.partition, ready.dataset.corpus, rows, config.seed)
     except UserError:
         return None
 
@@ -306,9 +302,9 @@ def finish(
     from fedrel.extractors.saved import save_model
     from fedrel.studio.report import write_run_report
 
-    text, pairs = ready.dataset.text, None
-    if isinstance(config.data, DocumentData) and isinstance(text, DocumentCorpus):
-        pairs = pair_options(config.data, text)
+    text, pairs = ready.dataset.corpus, None
+    if config.data.corpus == "documents":
+        pairs = pair_options(config.data, text.require(DocumentCorpus))
         shown = json.dumps(found_and_where(config, ready, best), ensure_ascii=False, indent=1)
         write_text(out / "evidence.json", shown)
     whole = with_words(config, ready, best)
@@ -321,7 +317,9 @@ def finish(
     if len(ready.site_data.partition.order):  # real sites do not tell
         write_text(out / "label_counts.json", json.dumps(label_counts(ready), ensure_ascii=False))
     watched = ready.site_data.watched
-    cases = case_study(text, ready.site_data.partition, watched, lines) if isinstance(text, Corpus) else []
+    cases: list[dict[str, Any]] = []
+    if text.unit == "sentences":
+        cases = case_study(text.require(SentenceCorpus), ready.site_data.partition, watched, lines)
     write_text(out / "case_study.json", json.dumps(cases, ensure_ascii=False, indent=1))
     write_text(out / "result.json", json.dumps(result, indent=2))
     write_run_report(out)
@@ -333,7 +331,7 @@ def found_and_where(config: Config, ready: Preparation, weights: Weights) -> lis
     from fedrel.extractors.document.network import DocumentTransformer
     from fedrel.runs.case_study import evidence
 
-    model = extractor(config.extractor, 0, len(ready.dataset.text.relations), config.seed)
+    model = extractor(config.extractor, 0, len(ready.dataset.corpus.relations), config.seed)
     model.load(weights)
     assert isinstance(model, DocumentTransformer) and isinstance(ready.site_data.inputs, DocumentInputs)
     return evidence(model, ready.site_data.inputs, ready.dataset.test, config.case_study)
@@ -341,9 +339,9 @@ def found_and_where(config: Config, ready: Preparation, weights: Weights) -> lis
 
 def label_counts(ready: Preparation) -> dict[str, Any]:
     """n(k,c): how many training sentences, or pairs, of each relation each site holds."""
-    text, parts = ready.dataset.text, ready.site_data.partition
+    text, parts = ready.dataset.corpus, ready.site_data.partition
     return {
         "sites": list(parts.names),
         "relations": list(text.relations),
-        "counts": counted(parts, text).tolist(),
+        "counts": parts.label_counts(text).tolist(),
     }

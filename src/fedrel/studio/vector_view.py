@@ -1,4 +1,4 @@
-"""The class-vector view: d(k,c) beside n(k,c), as in FedCMC's Fig. 1, and its three observations checked."""
+"""The part of a run's page about class vectors: d(k,c) beside n(k,c) (FedCMC, Fig. 1), and its observations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class VectorView:
-    """What each site has, how far its class vectors stand apart, and whether one follows from the other."""
+    """How many examples each site has, how far its class vectors stand apart, and whether the two agree."""
 
     plots: list[Plot]
     checks: list[Check]
@@ -83,7 +83,7 @@ def _by_round(rounds: Sequence[Round], shape: tuple[int, ...]) -> Floats:
 
 
 def _latest(distances: Floats) -> Floats:
-    """Of each site, what it had when it was last active, [sites, relations]; NaN if it never was."""
+    """Each site's distances when it was last active, [sites, relations]; NaN if it never was."""
     latest = np.full(distances.shape[1:], np.nan)
     for one in distances:
         active = ~np.isnan(one).any(axis=1)
@@ -189,7 +189,7 @@ def _correlations(seen: Observations, rounds: list[int]) -> Plot:
 
 
 def _two_digits(value: float) -> str:
-    """Without the sign that rounding leaves to a zero."""
+    """Two digits, and 0.00 instead of -0.00."""
     return f"{round(value, 2) + 0.0:.2f}"
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrel.data.bags import Bags, ragged
-from fedrel.data.sentences import Corpus
+from fedrel.data.sentences import SentenceCorpus
 from fedrel.extractors.inputs import Inputs, Ints, tensor
 from fedrel.tensors import kernels
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class WordInputs(Inputs):
     """Words by their ids in the model's vocabulary."""
 
-    corpus: Corpus
+    corpus: SentenceCorpus
     lookup: Ints  # [words of the corpus], their ids in the model's vocabulary
 
     def lengths(self, rows: Ints) -> Ints:

@@ -34,7 +34,7 @@ from fedrel.extractors.transformer.encoders import (
 from fedrel.files import atomic_folder, cache_folder, write_text
 
 if TYPE_CHECKING:
-    from fedrel.data.sentences import Corpus
+    from fedrel.data.sentences import SentenceCorpus
     from fedrel.extractors.base import PieceBatch
 
 
@@ -277,7 +277,7 @@ class PieceInputs(Inputs):
 
 
 def tokenise(
-    corpus: Corpus,
+    corpus: SentenceCorpus,
     section: TransformerSection,
     progress: Callable[[int], None] | None = None,
     folder: Path | None = None,
@@ -302,7 +302,7 @@ def tokenise(
 
 
 def _write(
-    folder: Path, corpus: Corpus, tokeniser: Tokeniser, progress: Callable[[int], None] | None
+    folder: Path, corpus: SentenceCorpus, tokeniser: Tokeniser, progress: Callable[[int], None] | None
 ) -> None:
     with ExitStack() as stack:
         files = {name: stack.enter_context((folder / f"{name}.bin").open("wb")) for name in _COLUMNS}
@@ -323,7 +323,7 @@ def _write(
                 progress(begin + len(done))
 
 
-def _sentences(corpus: Corpus, begin: int, end: int) -> list[Sentence]:
+def _sentences(corpus: SentenceCorpus, begin: int, end: int) -> list[Sentence]:
 
     types = list(corpus.types)
     columns = (corpus.head_span, corpus.tail_span, corpus.head_type, corpus.tail_type)
