@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -22,8 +21,10 @@ from fedrel.files import write_text
 from fedrel.methods.registry import method
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import Preparation
+from fedrel.runs.records import Round
 from fedrel.runs.train import Watcher, run
 from fedrel.studio.formatting import about_round
+from fedrel.studio.report import write_run_report
 
 POLL = 0.5  # seconds between two looks for a reply: each is a request over the network
 
@@ -103,10 +104,16 @@ def _run(grid: Grid, request: Path) -> None:
     config = Config.model_validate(asked["config"])
     sites = RemoteSites(grid, Path(asked["coordinator"]))
 
-    def print_round(line: dict[str, Any]) -> None:
+    def print_round(done: Round) -> None:
         """A line for whoever follows the log."""
-        left_out = "".join(f"; {sites.names[one['site']]} {one['reason']}" for one in line["refused"])
-        print(f"round {line['round']}: {about_round(line, config.evaluation.measure)}{left_out}", flush=True)
+        left_out = "".join(f"; {sites.names[one.site]} {one.reason}" for one in done.refused)
+        print(f"round {done.round}: {about_round(done, config.evaluation.measure)}{left_out}", flush=True)
 
-    watcher = Watcher(round_done=print_round)
-    run(config, Path(asked["out"]), resume=asked["resume"], watcher=watcher, sites=sites)
+    run(
+        config,
+        Path(asked["out"]),
+        resume=asked["resume"],
+        watcher=Watcher(round_done=print_round),
+        report=write_run_report,
+        sites=sites,
+    )
