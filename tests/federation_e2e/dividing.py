@@ -20,7 +20,7 @@ from fedrel.data.store import layout_of
 from fedrel.deployment.artefacts import agreed_part
 from fedrel.deployment.publishing import CoordinatorData, save_coordinator
 from fedrel.deployment.site_preparation import only_own_rows
-from fedrel.extractors.pcnn.words import WordInputs
+from fedrel.extractors.words import WordInputs
 from fedrel.federation.site_data import SiteData
 from fedrel.runs.prepare import Preparation
 
@@ -39,9 +39,7 @@ def divide(config: Config, ready: Preparation, coordinator: Path, sites: list[Pa
     data = Dataset(held.corpus, np.zeros(0, np.int64), dev, test)
     save_coordinator(
         coordinator / "preparation",
-        CoordinatorData(
-            Preparation(data, held, ready.vocabulary, ready.vectors), len(whole.corpus.triples), ARTEFACTS
-        ),
+        CoordinatorData(Preparation(data, held), len(whole.corpus.triples), ARTEFACTS),
     )
     for number, folder in enumerate(sites):
         mine = whole.partition.rows(number)
@@ -66,7 +64,7 @@ def _site_data(whole: SiteData, rows: np.ndarray, folder: Path) -> SiteData:
     return replace(
         whole,
         text=corpus,
-        inputs=WordInputs(corpus, whole.inputs.lookup[words]),
+        inputs=replace(whole.inputs, corpus=corpus, lookup=whole.inputs.lookup[words]),
         validation=np.searchsorted(rows, whole.validation),
         watched=np.zeros(0, np.int64),
         truth_known=False,

@@ -73,9 +73,10 @@ class SiteHost:
         from fedrel.runs.engines import new_runner
 
         torch.set_num_threads(1)  # more would change the order of sums
-        site_data = SiteData.load(self._folder.site_data)
+        config = self._folder.published
+        site_data = SiteData.load(self._folder.site_data, config.extractor.kind)
         states = self._folder.state / run / "memory"
-        return new_runner(self._folder.published, site_data, states, self._folder.triple_key)
+        return new_runner(config, site_data, states, self._folder.triple_key)
 
 
 def site_host(context: Context) -> Host:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from fedrel.config.schema import DocumentSection, PCNNSection, TransformerSection
 from fedrel.data.align import write_jsonl
 from fedrel.data.kb import KnowledgeBase, read_kb
 from fedrel.data.load import Dataset
@@ -20,17 +19,15 @@ from fedrel.data.partition import Partition
 from fedrel.data.readers import reader
 from fedrel.data.relations import RelationMap, read_relations
 from fedrel.data.store import DEV, TEST, Progress
-from fedrel.data.vectors import Vectors, Vocabulary, packaged_glove, read_vectors
 from fedrel.deployment.artefacts import FILES, FORMAT, MANIFEST, Artefacts, agreed_part, digest, over
 from fedrel.deployment.experiment import Experiment, Shared
 from fedrel.deployment.folders import CoordinatorFolder
 from fedrel.deployment.numbering import published_triples
 from fedrel.deployment.site_preparation import Part, prepare_site_data, read_columns
 from fedrel.errors import UserError
+from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.site_data import SiteData
 from fedrel.runs.prepare import Preparation
-
-PUBLISHED = "published"  # what `extractor.vectors` says at a site: those of the vocabulary artefact
 
 
 @dataclass(frozen=True)
@@ -59,8 +56,7 @@ def publish_experiment(
     of_sites = Partition(nothing, np.zeros(len(sites) + 1, np.int64), tuple(sites))  # none of their rows
     own = prepare_site_data(text, of_sites, artefacts, config, folder.preparation, progress)
     dataset = Dataset(text, nothing, text.rows(DEV), text.rows(TEST))
-    words = None if artefacts.words is None else Vocabulary(tuple(artefacts.words))
-    ready = Preparation(dataset, own, words, artefacts.vectors)
+    ready = Preparation(dataset, own)
     triples = len(published_triples(artefacts.knowledge_base))
     save_coordinator(folder.preparation, CoordinatorData(ready, triples, artefacts.fingerprints))
     return artefacts
@@ -87,24 +83,21 @@ def save_coordinator(folder: Path, coordinator: CoordinatorData) -> None:
     ready.site_data.save(folder)
     np.save(folder / "dev.npy", ready.dataset.dev)
     np.save(folder / "test.npy", ready.dataset.test)
-    if ready.vectors is not None:
-        np.save(folder / "vectors.npy", ready.vectors.matrix)
-    words = None if ready.vocabulary is None else ready.vocabulary.words
-    rest = {"triples": coordinator.triples, "artefacts": dict(coordinator.artefacts), "words": words}
+    rest = {"triples": coordinator.triples, "artefacts": dict(coordinator.artefacts)}
     (folder / "coordinator.json").write_text(json.dumps(rest, ensure_ascii=False), encoding="utf-8")
 
 
-def open_coordinator(folder: Path) -> CoordinatorData:
-    """Open what `save_coordinator` saved."""
+def open_coordinator(folder: Path, extractor: str) -> CoordinatorData:
+    """Open what `save_coordinator` saved, for a kind of extractor."""
     rest = json.loads((folder / "coordinator.json").read_text(encoding="utf-8"))
-    site_data = SiteData.load(folder)
+    if "words" in rest:
+        problem = "was written by an earlier version of fedrel"
+        hint = "run `fedrel coordinator publish` again; what the sites prepared stays valid"
+        raise UserError(problem, file=folder, hint=hint)
+    site_data = SiteData.load(folder, extractor)
     dev, test = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("dev", "test"))
-    vocabulary = None if rest["words"] is None else Vocabulary(tuple(rest["words"]))
-    vectors = None
-    if (folder / "vectors.npy").exists():
-        vectors = Vectors(rest["words"], np.load(folder / "vectors.npy", mmap_mode="r"))
     nothing = np.zeros(0, np.int64)
-    ready = Preparation(Dataset(site_data.text, nothing, dev, test), site_data, vocabulary, vectors)
+    ready = Preparation(Dataset(site_data.text, nothing, dev, test), site_data)
     return CoordinatorData(ready, rest["triples"], rest["artefacts"])
 
 
@@ -139,13 +132,7 @@ def _write(experiment: Experiment, folder: Path) -> None:
         found = (one for path in shared.validation for one in read(path, relations=relations))
         write_jsonl(found, folder / "validation.jsonl")
     config = agreed_part(experiment.config)
-    if not isinstance(section, PCNNSection):
-        config["extractor"]["encoder"] = _write_encoder(section, folder / "encoder.json")
-    else:
-        vectors = _vectors(section)
-        _write_json(folder / "words.json", vectors.words)
-        np.save(folder / "vectors.npy", np.ascontiguousarray(vectors.matrix, np.float32))
-        config["extractor"]["vectors"] = PUBLISHED
+    config["extractor"] |= extractor_kind(section.kind).publish(section, folder)
     about = {"config": config, "reading": shared.reading.model_dump(mode="json")}
     _write_json(folder / "config.json", about)
 
@@ -169,24 +156,6 @@ def _write_knowledge_base(kb: KnowledgeBase, path: Path) -> None:
         for relation in relations
     )
     path.write_text("".join("\t".join(line) + "\n" for line in lines), encoding="utf-8")
-
-
-def _write_encoder(section: TransformerSection | DocumentSection, path: Path) -> str:
-    """The encoder's name; of a folder, its last part, for its path means nothing on another machine."""
-    from fedrel.extractors.transformer.encoders import fingerprint
-
-    name = Path(section.encoder).name if Path(section.encoder).is_dir() else section.encoder
-    _write_json(path, {"name": name, "sha256": fingerprint(section.encoder)})
-    return name
-
-
-def _vectors(section: PCNNSection) -> Vectors:
-    vectors = packaged_glove() if section.vectors == "glove" else read_vectors(Path(section.vectors))
-    found = vectors.matrix.shape[1]
-    if found != section.word_dimension:
-        problem = f"has {found} dimensions, but extractor.word_dimension is {section.word_dimension}"
-        raise UserError(problem, file=section.vectors, hint=f"set extractor.word_dimension to {found}")
-    return vectors
 
 
 def _write_json(path: Path, tree: Any) -> None:

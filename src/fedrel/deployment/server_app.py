@@ -53,11 +53,11 @@ def outcome_file(request: Path) -> Path:
 
 
 class RemoteSites:
-    """Real sites behind a grid, and what the coordinator's folder holds."""
+    """Real sites behind a grid, and what the coordinator's folder holds for a kind of extractor."""
 
-    def __init__(self, grid: Grid, folder: Path) -> None:
+    def __init__(self, grid: Grid, folder: Path, extractor: str) -> None:
         self._grid, self._folder = grid, folder
-        self._coordinator = open_coordinator(folder / "preparation")
+        self._coordinator = open_coordinator(folder / "preparation", extractor)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ class RemoteSites:
 def _run(grid: Grid, request: Path) -> None:
     asked = json.loads(request.read_text(encoding="utf-8"))
     config = Config.model_validate(asked["config"])
-    sites = RemoteSites(grid, Path(asked["coordinator"]))
+    sites = RemoteSites(grid, Path(asked["coordinator"]), config.extractor.kind)
 
     def print_round(done: Round) -> None:
         """A line for whoever follows the log."""

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.config.schema import Config, DocumentSection, PCNNSection
+from fedrel.config.schema import Config
 from fedrel.data.align import align
 from fedrel.data.annotations import Document
 from fedrel.data.documents import DocumentCorpus
@@ -26,18 +26,15 @@ from fedrel.data.partition import Partition
 from fedrel.data.readers import reader
 from fedrel.data.sentences import Instance, SentenceCorpus
 from fedrel.data.store import TRAIN, Corpus, Progress
-from fedrel.data.vectors import Vocabulary
 from fedrel.deployment.artefacts import Artefacts
 from fedrel.deployment.experiment import sends_triple_numbers
 from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.numbering import published_triples, renumbered
 from fedrel.deployment.policy import SITE_TOML, TEXT, OwnFiles, check_names, objections, read_policy
 from fedrel.errors import UserError
-from fedrel.extractors.inputs import Inputs
-from fedrel.extractors.pcnn.words import WordInputs
+from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.site_data import SiteData
 from fedrel.files import write_text
-from fedrel.runs.prepare import fixed_words
 
 Ints = npt.NDArray[np.int64]
 
@@ -119,19 +116,11 @@ def own_files(folder: Path, data: OwnFiles) -> list[Path]:
     return list(found)
 
 
-def _with_own_encoder(artefacts: Artefacts, data: OwnFiles) -> Config:
+def _with_own_encoder(artefacts: Artefacts, own: OwnFiles) -> Config:
     """The published experiment with the site's own copy of the encoder, which must be the same one."""
     config, section = artefacts.config, artefacts.config.extractor
-    if isinstance(section, PCNNSection) or artefacts.encoder is None:
-        return config
-    from fedrel.extractors.transformer.encoders import fingerprint
-
-    name = data.encoder or section.encoder
-    if fingerprint(name) != artefacts.encoder["sha256"]:
-        problem = f"encoder: {name!r} is not the encoder that was published (its fingerprint differs)"
-        hint = f"name a copy of {artefacts.encoder['name']!r} in data.encoder of {SITE_TOML}"
-        raise UserError(problem, hint=hint)
-    return config.model_copy(update={"extractor": section.model_copy(update={"encoder": name})})
+    changed = extractor_kind(section.kind).at_site(section, artefacts.folder, own.encoder)
+    return config.model_copy(update={"extractor": changed})
 
 
 @dataclass(frozen=True)
@@ -149,7 +138,7 @@ def read_columns(
 ) -> Corpus:
     """Write these files, then the published sentences of D_v, as columns to `folder`."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(artefacts.config.extractor, DocumentSection):
+    if extractor_kind(artefacts.config.extractor.kind).unit == "documents":
         return DocumentCorpus.build(_documents(parts, artefacts), folder, artefacts.relations, progress)
     with tempfile.TemporaryDirectory(dir=folder.parent) as first:
         instances = _instances(parts, artefacts)
@@ -166,29 +155,15 @@ def prepare_site_data(
     progress: Progress | None = None,
 ) -> SiteData:
     """The columns as the experiment's model reads them; a transformer's pieces are saved in `folder`."""
-    section, size = config.extractor, 0
-    inputs: Inputs
-    if isinstance(section, PCNNSection):
-        assert artefacts.words is not None
-        words, sentences = Vocabulary(tuple(artefacts.words)), text.require(SentenceCorpus)
-        inputs, size = WordInputs(sentences, words.lookup(sentences.words)), len(words)
-    elif isinstance(section, DocumentSection):
-        from fedrel.extractors.document.marked_pieces import tokenise as tokenise_documents
-
-        inputs = tokenise_documents(text.require(DocumentCorpus), section, progress, folder / "pieces")
-    else:
-        from fedrel.extractors.transformer.pieces import tokenise
-
-        inputs = tokenise(text.require(SentenceCorpus), section, progress, folder / "pieces")
+    section, published = config.extractor, artefacts.folder
+    inputs = extractor_kind(section.kind).published_inputs(section, text, published, folder, progress)
     return SiteData(
         text=text,
         inputs=inputs,
-        vocabulary_size=size,
         partition=held,
         validation=text.rows(VALIDATION),
         watched=np.zeros(0, np.int64),
         truth_known=False,
-        words=fixed_words(section, artefacts.vectors),
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedrel.config.schema import Config, PCNNSection
+from fedrel.config.schema import Config
 from fedrel.deployment.child_processes import (
     flower_environment,
     flower_program,
@@ -21,9 +21,10 @@ from fedrel.deployment.child_processes import (
 )
 from fedrel.deployment.experiment import AWAY, Experiment
 from fedrel.deployment.folders import CONNECTION, CoordinatorFolder
-from fedrel.deployment.publishing import PUBLISHED, check_published
+from fedrel.deployment.publishing import check_published
 from fedrel.deployment.superlink import write_connection
 from fedrel.errors import UserError
+from fedrel.extractors.registry import extractor_kind
 from fedrel.files import wait_until_left, write_text
 
 WAIT = 60.0  # seconds for a process of Flower's to notice that its run was stopped
@@ -106,10 +107,11 @@ def run_experiment(
 
 def config_for_sites(experiment: Experiment, sites: list[str]) -> Config:
     """The config that the coordinator runs and sends: without the path of vectors or of anyone's text."""
-    tree: dict[str, Any] = experiment.config.model_dump(mode="json", exclude={"data", "sweep"})
-    if isinstance(experiment.config.extractor, PCNNSection):
-        tree["extractor"]["vectors"] = PUBLISHED
-    if tree["extractor"]["kind"] == "document":
+    section = experiment.config.extractor
+    kind = extractor_kind(section.kind)
+    config = experiment.config.model_copy(update={"extractor": kind.at_coordinator(section)})
+    tree: dict[str, Any] = config.model_dump(mode="json", exclude={"data", "sweep"})
+    if kind.unit == "documents":
         tree["data"] = AWAY
     tree["partition"] = {"sites": len(sites)}
     tree["engine"]["kind"] = "flower"
