@@ -81,7 +81,7 @@ def partition_plot(
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of the plot, each for one or more neighbouring sites: column i is sites bounds[i] to bounds[i + 1]."""
+    """The plot's columns, each for one or more neighbouring sites: column i is sites bounds[i] to bounds[i + 1]."""
 
     bounds: NDArray[np.int64]
 
