@@ -187,7 +187,7 @@ def take_turns(config: Config, ready: Preparation, turns: int, threads: int, fol
             end = Time.now()
             if not turn:  # for warming up: kernels are compiled, files are read
                 continue
-            active = line["active"]
+            active = line.active
             site = active[turn % len(active)]
             before = torch.get_num_threads()
             torch.set_num_threads(threads)
@@ -214,7 +214,7 @@ def take_turns(config: Config, ready: Preparation, turns: int, threads: int, fol
         "published_cpu_seconds": median(theirs, "cpu"),
         "published_threads": threads,
         "sentences_scored": int(ready.site_data.partition.sizes[active].sum()),
-        "sentences_trained": config.training.epochs * line["examples"],
+        "sentences_trained": config.training.epochs * line.examples,
         "turns": turns,
     }
 
@@ -254,7 +254,7 @@ def whole_run(config: Config, ready: Preparation, rounds: int, folder: Path) -> 
         "phases_cpu": {phase: round(phases.cpu[phase], 2) for phase, _ in phases.seconds.most_common()},
         "peak_memory_bytes": memory.peak,
         "evaluated_sentences": len(ready.dataset.test),
-        "metrics": {name: round(value, 4) for name, value in result["metrics"].items()},
+        "metrics": {name: round(value, 4) for name, value in result.metrics.items()},
     }
 
 

@@ -22,6 +22,7 @@ from typing import Literal, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
+import fedrel
 from fedrel.config.schema import (
     Config,
     DocumentData,
@@ -208,7 +209,7 @@ def paths(value: object, prefix: str = "") -> set[str]:
 
 def test_every_file_and_field_of_a_run_folder_is_documented(out):
     page = tables("run-folder.md")
-    run(tiny(method="lazy-mil", training__rounds=2), out)
+    fedrel.run(tiny(method="lazy-mil", training__rounds=2), out)
     assert set(page["The files"]) == {f"{path.name}{'/' if path.is_dir() else ''}" for path in out.iterdir()}
     line = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
     line["refused"] = [{"site": 0, "message": "Update", "reason": "of an honest run there are none"}]

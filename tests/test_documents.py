@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import fedrel
 from fedrel import load_document_model, load_model
 from fedrel.cli.main import app
 from fedrel.config.load import load_config
@@ -41,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, encoder: str) -> Path:
     base = tmp_path_factory.mktemp("documents")
     config = tiny_documents(base / "data", encoder, "partition.kind=entropy", "extractor.window=48")
     (base / "config.toml").write_text(config.to_toml())
-    run(config, base / "run")
+    fedrel.run(config, base / "run")
     return base
 
 
@@ -134,7 +135,7 @@ def test_training_on_a_document_of_20000_tokens(tmp_path: Path, encoder: str) ->
     made = [*documents(4), *documents(1, seed=3, words=(20_000, 20_000), entities=(3, 3))]
     write_documents(tmp_path / "data" / "pool.json", made)
     config = config.with_settings(["data.fractions=[0.6, 0.2, 0.2]", "data.split_seed=1"])
-    assert np.isfinite(list(run(config, tmp_path / "run")["metrics"].values())).all()
+    assert np.isfinite(list(run(config, tmp_path / "run").metrics.values())).all()
 
 
 def test_partition_draws_the_entropies(folder: Path, tmp_path: Path) -> None:

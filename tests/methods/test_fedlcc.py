@@ -166,7 +166,7 @@ def test_workers_and_a_resumed_run_come_to_the_same_weights(tmp_path: Path, conf
     spread = run(config.with_settings(["engine.kind=workers", "engine.workers=2"]), tmp_path / "workers")
     run(config.with_settings(["training.rounds=1"]), tmp_path / "resumed")
     resumed = run(config, tmp_path / "resumed", resume=True)
-    assert expected["metrics"] == spread["metrics"] == resumed["metrics"]
+    assert expected.metrics == spread.metrics == resumed.metrics
     whole = weights(tmp_path / "whole")
     for other in ("workers", "resumed"):
         assert all(np.array_equal(weights(tmp_path / other)[name], weight) for name, weight in whole.items())
@@ -231,7 +231,7 @@ def test_methods_for_sentences_refuse_documents(
 )
 def test_other_methods_read_documents_too(tmp_path: Path, config: Config, name: str) -> None:
     config = config.with_settings([f"method={name}", "methods={}"])
-    assert set(run(config, tmp_path / "run")["metrics"]) >= {"f1", "ign_f1", "intra_f1", "inter_f1"}
+    assert set(run(config, tmp_path / "run").metrics) >= {"f1", "ign_f1", "intra_f1", "inter_f1"}
 
 
 def test_the_papers_values_are_the_defaults() -> None:

@@ -8,6 +8,7 @@ from shutil import rmtree
 
 from rich.markup import escape
 
+from fedrel.api import compare
 from fedrel.cli.progress import console, watching
 from fedrel.config.load import load_config
 from fedrel.config.schema import Config, WorldData
@@ -16,7 +17,6 @@ from fedrel.data.kb import KnowledgeBase
 from fedrel.data.load import world_config
 from fedrel.data.world import World
 from fedrel.inference.model import Prediction, load_model
-from fedrel.runs.compare import compare
 from fedrel.studio.tables import comparison_table
 
 METHODS = ("none", "one", "ave", "att", "att-ra", "lazy-mil")
@@ -27,8 +27,8 @@ def demo(out: Path, settings: Sequence[str]) -> None:
     """Compare the methods, then let Lazy MIL's model read fresh documents."""
     config = load_config("demo", settings)
     with watching() as watch:
-        rows = compare(config, out, METHODS, 1, watch=watch)
-    console.print(comparison_table(rows))
+        found = compare(config, METHODS, out, watch=watch)
+    console.print(comparison_table(found.rows))
     console.print(f"report: {out / 'report.html'}\n", soft_wrap=True)
     facts = new_facts(config, out)
     console.print(f"{len(facts)} facts in fresh text that the training KB does not have; the surest:")

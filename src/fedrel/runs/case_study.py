@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.extractors.document.find import Finding, Found, find
+from fedrel.runs.records import Case, Round, Sentence
 
 if TYPE_CHECKING:
     from fedrel.data.documents import DocumentView
@@ -47,11 +48,11 @@ def watched_rows(corpus: SentenceCorpus, train: Ints, truth_known: bool, triples
 
 
 def case_study(
-    corpus: SentenceCorpus, partition: Partition, watched: Ints, rounds: Iterable[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+    corpus: SentenceCorpus, partition: Partition, watched: Ints, rounds: Iterable[Round]
+) -> list[Case]:
     """For each watched triple its sentences, where they are, and how much was trained on each when it could be.
 
-    `rounds` are the lines of metrics.jsonl: who was active, and what the journals say of the watched rows.
+    `rounds` say which sites were active, and how much each watched row was trained on.
     """
     places = np.flatnonzero(np.isin(partition.order, watched))
     sites = np.searchsorted(partition.bounds, places, side="right") - 1
@@ -59,35 +60,35 @@ def case_study(
     seen = dict.fromkeys(site_of, 0)
     weight = dict.fromkeys(site_of, 0.0)
     for line in rounds:
-        active = set(line["active"])
+        active = set(line.active)
         for row, site in site_of.items():
             seen[row] += site in active
-            weight[row] += line["watched"].get(str(row), 0.0)
-    cases: dict[int, dict[str, Any]] = {}
+            weight[row] += line.watched.get(row, 0.0)
+    triples: dict[int, list[Sentence]] = {}
     for row in sorted(site_of):
-        case = cases.setdefault(
-            int(corpus.triple[row]),
-            {
-                "head": corpus.head_name(row),
-                "relation": corpus.relations[int(corpus.relation[row])],
-                "tail": corpus.tail_name(row),
-                "sentences": [],
-            },
-        )
         truth = int(corpus.expresses[row])
-        case["sentences"].append(
-            {
-                "row": row,
-                "site": site_of[row],
-                "text": corpus.text_of(row),
-                "head_span": corpus.head_span[row].tolist(),
-                "tail_span": corpus.tail_span[row].tolist(),
-                "expresses": None if truth < 0 else bool(truth),
-                "seen": seen[row],
-                "weight": weight[row] / seen[row] if seen[row] else 0.0,
-            }
+        sentence = Sentence(
+            row=row,
+            site=site_of[row],
+            text=corpus.text_of(row),
+            head_span=tuple(corpus.head_span[row].tolist()),
+            tail_span=tuple(corpus.tail_span[row].tolist()),
+            expresses=None if truth < 0 else bool(truth),
+            seen=seen[row],
+            weight=weight[row] / seen[row] if seen[row] else 0.0,
         )
-    return list(cases.values())
+        triples.setdefault(int(corpus.triple[row]), []).append(sentence)
+    return [_case(corpus, sentences) for sentences in triples.values()]
+
+
+def _case(corpus: SentenceCorpus, sentences: list[Sentence]) -> Case:
+    first = sentences[0].row
+    return Case(
+        head=corpus.head_name(first),
+        relation=corpus.relations[int(corpus.relation[first])],
+        tail=corpus.tail_name(first),
+        sentences=sentences,
+    )
 
 
 LOOKED_THROUGH = 64  # documents, for some in which anything is found
