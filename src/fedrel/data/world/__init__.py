@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fedrel.data.world.settings import WorldConfig, nyt10_shape
-from fedrel.data.world.world import SPLITS, World, relation_names
+from fedrel.data.world.world import SPLITS, World, WorldConfig, nyt10_shape, relation_names
 
 __all__ = ["SPLITS", "World", "WorldConfig", "nyt10_shape", "relation_names"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedrel.data.world.catalogue import Relation
-from fedrel.data.world.entities import draw, zipf_cdf
+from fedrel.data.world.invented_words import draw, zipf_cdf
 
 # How concentrated the noise rates of single pairs are around their mean (the sum of the Beta distribution's two
 # parameters): at 2 they are flat over 0..1 for noise 0.5, so that some bags are clean and some have nothing right.
@@ -46,7 +46,7 @@ class Pairs:
 
 
 @dataclass(frozen=True, slots=True)
-class Census:
+class EntityRanges:
     """Where each type's entities lie in the list of all: first index and count."""
 
     first: dict[str, int]
@@ -81,7 +81,7 @@ def noise_rates(
     return rates
 
 
-def take_census(relations: Sequence[Relation], topics: np.ndarray) -> Census:
+def count_entities(relations: Sequence[Relation], topics: np.ndarray) -> EntityRanges:
     """How many entities of each type these topics need: popular ones recur, yet pairs stay distinct."""
     demand: dict[str, int] = {}
     for relation, pairs in zip(relations, np.bincount(topics, minlength=len(relations)), strict=True):
@@ -89,7 +89,7 @@ def take_census(relations: Sequence[Relation], topics: np.ndarray) -> Census:
             demand[kind] = demand.get(kind, 0) + int(pairs)
     count = {kind: max(30, pairs // 10, int(3 * pairs**0.5)) for kind, pairs in demand.items()}
     first = dict(zip(count, np.cumsum([0, *count.values()]).tolist(), strict=False))
-    return Census(first, count)
+    return EntityRanges(first, count)
 
 
 def draw_topics(
@@ -117,7 +117,7 @@ def draw_pairs(
     *,
     labels: np.ndarray,
     topics: np.ndarray,
-    census: Census,
+    ranges: EntityRanges,
     noise: float,
     popularity: float,
     missing: float,
@@ -125,7 +125,7 @@ def draw_pairs(
     generator: np.random.Generator,
 ) -> Pairs:
     """Choose two entities for every pair, no two of them twice, and how often and how noisily it is mentioned."""
-    heads, tails = _distinct(relations, topics, census, generator)
+    heads, tails = _distinct(relations, topics, ranges, generator)
     count = len(labels)
     na = labels == 0
     hidden = na & (generator.random(count) < missing)
@@ -146,9 +146,9 @@ def draw_pairs(
 
 
 def _distinct(
-    relations: Sequence[Relation], topics: np.ndarray, census: Census, generator: np.random.Generator
+    relations: Sequence[Relation], topics: np.ndarray, ranges: EntityRanges, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    total = sum(census.count.values())
+    total = sum(ranges.count.values())
     heads = np.zeros(len(topics), dtype=np.int64)
     tails = np.zeros(len(topics), dtype=np.int64)
     pending = np.arange(len(topics))
@@ -159,8 +159,8 @@ def _distinct(
         for index, relation in enumerate(relations):
             mine = pending[topics[pending] == index]
             for column, kind in ((heads, relation.head), (tails, relation.tail)):
-                cdf = zipf_cdf(census.count[kind], exponent=exponent, offset=5.0)
-                column[mine] = census.first[kind] + draw(cdf, generator.random(len(mine)))
+                cdf = zipf_cdf(ranges.count[kind], exponent=exponent, offset=5.0)
+                column[mine] = ranges.first[kind] + draw(cdf, generator.random(len(mine)))
         keys = np.minimum(heads, tails) * total + np.maximum(heads, tails)
         settled = np.ones(len(topics), dtype=bool)
         settled[pending] = False
