@@ -1,4 +1,4 @@
-"""The built-in corpus: a small made-up world, as large and as noisy as one asks for (docs/world.md)."""
+"""The built-in corpus: made-up text of any size and noise, with its truth known (docs/world.md)."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedrel.data.world.invented_words import WordMaker
 
-# What a author may call an entity of each type.
+# Nouns for an entity of each type.
 KIND_NOUNS = {
     "person": ("painter", "lawyer", "scholar"),
     "city": ("city", "town", "port"),
@@ -21,7 +21,7 @@ KIND_NOUNS = {
     "disease": ("disorder", "illness"),
     "gene": ("gene", "protein"),
 }
-# The real words in names; what makes a name unique is the invented word beside them.
+# The real words in names. Each name also has an invented word, which makes it unique.
 NAME_WORDS = {
     "city": ("Port", "Upper", "Fort", "New"),
     "country": ("Republic of", "Kingdom of"),
@@ -44,7 +44,7 @@ class Entity:
 def make_entities(
     kind: str, count: int, maker: WordMaker, generator: np.random.Generator
 ) -> Iterator[Entity]:
-    """`count` entities of one type; each has a word or a code of its own in every one of its names."""
+    """`count` entities of one type; each of its names has a word or a code that no other entity has."""
     picks = generator.random(count)
     common = [
         NAME_WORDS[kind][int(pick * len(NAME_WORDS[kind]))] if kind in NAME_WORDS else "" for pick in picks

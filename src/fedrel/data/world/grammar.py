@@ -21,7 +21,7 @@ from fedrel.seeding import numpy_generator
 _RARE_RANK, _UNKNOWN = 2, 0.4  # phrases from this rank on are unknown to a style with this probability
 _DISLIKED = 0.3  # weight of a syntax that a style does not name among those it likes
 
-# Two mentions that nothing in the knowledge base relates: as a whole clause, or as a subject that wants a verb.
+# Two mentions without a relation of the knowledge base: as a whole clause, or as a subject that needs a verb.
 NEUTRAL_CLAUSES: tuple[str, ...] = (
     "@ {v} the {n} of @",
     "@ {v} @",
@@ -67,7 +67,7 @@ NEUTRAL_SUBJECTS: tuple[str, ...] = (
     "@, which {v} @,",
 )
 
-# What joins a statement to a mention that it does not concern.
+# What joins a statement to a mention that it is not about.
 LINKS: tuple[str, ...] = (
     " and was often named with @",
     ", as did the {n} who praised @",
@@ -140,7 +140,7 @@ PATTERNS = (
 class Frame:
     """The skeleton `before E1 between E2 after`, where E1 is the head if `head_first`, else the tail.
 
-    `kind` names the syntax, by which styles differ. `needs_verb`: what stands is not yet a sentence.
+    `kind` names the syntax, by which styles differ. With `needs_verb`, it is not yet a sentence.
     """
 
     kind: str
@@ -195,7 +195,7 @@ class Statements:
 
 
 class Grammar:
-    """The ways of writing of a world. Costs a second to make; `Author`s share one."""
+    """Each style's ways to state each relation, and its filler. Takes a second to make; authors share one."""
 
     def __init__(
         self,
@@ -214,9 +214,7 @@ class Grammar:
             self.by_tail.setdefault(relation.tail, []).append(relation)
             self.by_types.setdefault((relation.head, relation.tail), []).append(relation)
         self.statements: list[dict[str, Statements]] = []
-        self.claims: list[
-            dict[str, Statements]
-        ] = []  # those whose main verb makes the statement: one can deny them
+        self.claims: list[dict[str, Statements]] = []  # the statements in a main clause, which can be denied
         for style in styles:
             habits = {
                 r.name: _habits(r, style, numpy_generator(seed, "habits", style.name, r.name))
@@ -234,7 +232,7 @@ class Grammar:
         ]
 
     def filler(self, style: int, generator: np.random.Generator) -> dict[str, Iterator[Phrase]]:
-        """Streams of everything a style says without saying anything."""
+        """Endless streams of a style's phrases that state no relation, by their kind."""
         patterns = {
             "opener": openers(self.styles[style]),
             "aside": asides(self.styles[style]),
@@ -272,7 +270,7 @@ def _words_in(thing: object) -> Iterator[str]:
 
 
 def _habits(relation: Relation, style: Style, generator: np.random.Generator) -> list[tuple[Frame, float]]:
-    """The frames this style uses for the relation, weighted; each style has its own taste in phrases."""
+    """The frames this style uses for the relation, with random weights: each style prefers other phrases."""
     liking: dict[str, float] = {}
     frames = []
     for frame, words, rank in expressing(relation):

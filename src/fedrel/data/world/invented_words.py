@@ -15,7 +15,7 @@ from fedrel.data.text import tokenise
 T = TypeVar("T")
 
 _ONSETS = (*"bdfghjklmnprstvwz", "br", "dr", "fl", "gr", "kl", "pl", "pr", "sk", "sl", "st", "th", "tr")
-_VOWELS = (*"aeiou", *"aeio", "ai", "ou")  # the plain ones twice as often, but for u
+_VOWELS = (*"aeiou", *"aeio", "ai", "ou")  # single vowels but u twice as often
 _CODAS = (*"lmnrstv", "nd", "rk", "lm", "st", "sk", "nt", "rn", "ll")
 _SLOT = re.compile(r"\{([navdy])\}")
 _BATCH = 256
@@ -29,14 +29,14 @@ _CLASSES = {
 
 
 class WordMaker:
-    """Coins words, each only once, none of them in `reserved` (the real words of the templates)."""
+    """Makes words, each only once, and none that is in `reserved` (the real words of the templates)."""
 
     def __init__(self, generator: np.random.Generator, reserved: Iterable[str]) -> None:
         self._generator = generator
         self._taken = set(reserved)
 
     def words(self, count: int, *, syllables: int, endings: tuple[str, ...] = ("",)) -> list[str]:
-        """`count` new words of `syllables` syllables and an ending, longer ones where the short are used up."""
+        """`count` new words of `syllables` syllables and an ending, and longer ones when those are used up."""
         words: list[str] = []
         while len(words) < count:
             words += self._new(self._batch(count - len(words), syllables, endings))
@@ -44,7 +44,7 @@ class WordMaker:
         return words
 
     def codes(self, count: int, *, letters: int, digits: int = 0, joint: str = "") -> list[str]:
-        """`count` new codes of consonants and digits (`KVT`, `BRK4`), longer ones where the short are used up."""
+        """`count` new codes of consonants and digits (`KVT`, `BRK4`), and longer ones when those are used up."""
         codes: list[str] = []
         consonants = np.array(list("BCDFGHJKLMNPQRSTVWXZ"))
         lowest, highest = (10 ** (digits - 1), 10**digits) if digits else (0, 1)
@@ -96,7 +96,7 @@ class Phrase(NamedTuple):
 
 
 def phrase(text: str) -> Phrase:
-    """A piece of text, counted."""
+    """A piece of text with the number of its tokens."""
     return Phrase(text, len(tokenise(text)))
 
 
@@ -108,7 +108,7 @@ class Vocabulary:
     cdf: dict[str, np.ndarray]
 
     def reordered(self, generator: np.random.Generator) -> Vocabulary:
-        """The same words with other favourites: each changes places with words of about its own frequency."""
+        """The same words in another order: each swaps its rank with words of about its own frequency."""
         words = {}
         for kind, ordered in self.words.items():
             octave = np.floor(1.5 * np.log2(np.arange(len(ordered)) + 4))
@@ -154,7 +154,7 @@ def phrases(
 
 
 class Choices:
-    """Single random choices, cheap by the million: uniform numbers are drawn in blocks."""
+    """Single random choices, fast because uniform numbers are drawn in blocks."""
 
     def __init__(self, generator: np.random.Generator) -> None:
         self._numbers = self._blocks(generator)

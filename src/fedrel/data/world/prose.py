@@ -1,7 +1,8 @@
-"""Sentences of the built-in world: a pair, whether its relation is to be stated, a style, a length; out comes text.
+"""Makes a sentence of the built-in world from a pair, whether to state its relation, a style and a length.
 
-Statements and mere mentions are made of the same stuff. A statement may carry a clause about somebody else; a mere
-mention may carry the very phrase that would state the relation, but about a third party, denied, or in doubt.
+Sentences that state the relation and those that only mention the pair are made of the same parts. The former
+may have a clause about other entities; the latter may have the very phrase that states the relation, but
+about a third entity, denied, or in doubt.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from fedrel.data.world.grammar import AND, LIKE, WHILE, Frame, Grammar, frame_to
 from fedrel.data.world.invented_words import Choices, Phrase, phrase
 
 MAX_TOKENS = 120
-_MARGIN = 15  # the last phrase, clause or aside may run over by so much
-# How a mention that states nothing comes about, and how often. `other`: the sentence states another relation that
-# these types can have; only said of pairs in the knowledge base (an NA pair that is related counts as missing).
+_MARGIN = 15  # how many tokens the last phrase, clause or aside may exceed the length by
+# The kinds of sentences that only mention a pair, and how often each is used. `other` states another relation that
+# these types can have; only used for pairs in the knowledge base (an NA pair that is related counts as missing).
 MENTION_KINDS = {"neutral": 0.40, "list": 0.10, "third": 0.26, "denied": 0.09, "doubted": 0.09, "other": 0.06}
 _KIND_NAMES, _KIND_CDF = list(MENTION_KINDS), np.cumsum(list(MENTION_KINDS.values())).tolist()
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A text and where in it the pair stands."""
+    """A text, and the characters [start, end) of head and tail in it."""
 
     text: str
     head: tuple[int, int]
@@ -36,7 +37,7 @@ class Sentence:
 
 
 class Author:
-    """Writes sentences, one after another, from one generator: the same generator, the same sentences."""
+    """Makes sentences one after another, with all random choices from one generator."""
 
     def __init__(self, grammar: Grammar, generator: np.random.Generator) -> None:
         self._grammar = grammar
@@ -52,17 +53,17 @@ class Author:
     def mention(
         self, head: Entity, tail: Entity, known: Relation | None, *, style: int, length: int
     ) -> Sentence:
-        """A sentence about the pair that does not state the relation `known` to the knowledge base, or any.
+        """A sentence that mentions the pair without stating `known`, its relation in the knowledge base (if any).
 
-        What it says depends on the types of the two and not on `known`, but for the few sentences that state
-        another relation than the known one.
+        What it says depends on the types of the two and not on `known`, except for the few sentences that
+        state another relation than the known one.
         """
         return self._written(head, tail, *self._mention(head, tail, known, style), style, length)
 
     def _written(
         self, head: Entity, tail: Entity, frame: Frame, tokens: int, style: int, length: int
     ) -> Sentence:
-        """The frame with names in it, perhaps a clause about somebody else, and filler up to the length."""
+        """The frame with names in it, perhaps a clause about other entities, and filler up to the length."""
         choices = self._choices
         first, second = (head, tail) if frame.head_first else (tail, head)
         name1, name2 = self._name(first), self._name(second)
@@ -109,7 +110,7 @@ class Author:
         return names[0] if len(names) == 1 or self._choices.chance(0.6) else self._choices.pick(names[1:])
 
     def _bystander(self, kind: str) -> str:
-        """A name that the knowledge base does not have."""
+        """The name of an entity of this type that the knowledge base does not have."""
         return self._name(self._choices.pick(self._grammar.bystanders[kind]))
 
     def _statement(self, relation: Relation, style: int) -> tuple[Frame, int]:
@@ -160,7 +161,7 @@ class Author:
         return Frame("list", self._choices.chance(0.5), *parts, needs_verb=True)
 
     def _third(self, head: Entity, tail: Entity, style: int) -> Frame:
-        """The phrase of a relation, but between one of the pair and a third, or between two others."""
+        """A phrase that states a relation, but of one of the pair and a third entity, or of two others."""
         choices, grammar = self._choices, self._grammar
         shape = choices.uniform()
         link = self._say("link", style).text.removesuffix("@")
@@ -195,7 +196,7 @@ class Author:
         return phrase(f"{opening}{self._bystander(told.head)} {verb} {self._bystander(told.tail)}{closing}")
 
     def _filled(self, before: str, between: str, after: str, room: int, style: int) -> tuple[str, str, str]:
-        """Pour filler before, between and behind the mentions until the sentence has its length."""
+        """Add filler before, between and after the mentions until the sentence has its length."""
         choices = self._choices
         front = int(room * choices.uniform() * 0.8) if choices.chance(0.5) else 0
         middle = int((room - front) * choices.uniform() * 0.8) if choices.chance(0.35) else 0
@@ -223,7 +224,7 @@ class Author:
 
 
 def _joined(aside: str, rest: str) -> str:
-    """An aside and what follows it, with one comma where both would set one."""
+    """An aside and what follows it, without a second comma between them."""
     return aside.removesuffix(",") + rest if rest[:1] in {",", ";", ":", ")"} else aside + rest
 
 
@@ -249,7 +250,7 @@ class DocumentFile(AbstractContextManager["DocumentFile"]):
         self._separator = ""
 
     def write(self, sentence: str, subject: Entity) -> None:
-        """Add a sentence, and up to two others that mention no pair; one may go on about `subject`."""
+        """Add a sentence, and up to two others that mention no pair; one of them may mention `subject`."""
         self._put(sentence)
         for chance in self._generator.random(2):
             if chance < 0.6:

@@ -1,8 +1,8 @@
-"""The built-in corpus: a small made-up world, as large and as noisy as one asks for.
+"""The built-in corpus: a made-up world with entities, facts and text, of any size and noise.
 
-Typed entities with aliases, a knowledge base of facts between them, and text in several writing styles that
-mentions the pairs, where it is known of every sentence whether it states the relation it is labelled with.
-Nothing is copied from anywhere; the same config gives the same bytes.
+Entities have types and aliases, a knowledge base holds facts between them, and text in several writing styles
+mentions the pairs. Of every sentence it is known whether it states the relation it is labelled with. Nothing
+is copied from anywhere; the same config gives the same bytes.
 
 >>> world = World(WorldConfig(sentences=1000, seed=3))
 >>> split, instance = next(world.instances())
@@ -35,13 +35,13 @@ from fedrel.files import atomic_file, atomic_folder
 from fedrel.seeding import numpy_generator
 
 SPLITS = ("train", "dev", "test")
-_CHUNK = 8192  # sentences that share a generator; part of what a seed means
+_CHUNK = 8192  # sentences that share a generator; another size would change the text of every seed
 _LENGTH_SPREAD = 0.4  # sigma of the lognormal sentence length
 
 
 @dataclass(frozen=True)
 class WorldConfig:
-    """The size and the nature of a world.
+    """The settings of a world.
 
     `sentences` are those of training and development together, `dev` the development share of them; the test
     sentences come on top, `test` times as many. No pair is in two splits.
@@ -49,7 +49,7 @@ class WorldConfig:
 
     sentences: int = 12_000
     relations: int = 10  # NA included
-    noise: float = 0.4  # share of the sentences about facts, over all splits, that do not state theirs
+    noise: float = 0.4  # share of the sentences about facts, over all splits, that do not state the fact
     popularity: float = 1.0  # the odds of noise grow with the size of a pair's bag to this power
     na_share: float = 0.5  # share of the sentences whose pair is NA
     missing: float = 0.02  # share of the NA pairs that are related all the same
@@ -100,7 +100,7 @@ def nyt10_shape(seed: int = 0) -> WorldConfig:
 
 
 def split_sizes(config: WorldConfig) -> tuple[SplitSize, SplitSize, SplitSize]:
-    """What train, dev and test hold."""
+    """How much train, dev and test hold."""
     facts, fact_pairs = _fact_counts(config)
     na = config.sentences - facts
     if config.pairs is not None:
@@ -119,12 +119,12 @@ def split_sizes(config: WorldConfig) -> tuple[SplitSize, SplitSize, SplitSize]:
 
 
 def relation_names(config: WorldConfig) -> tuple[str, ...]:
-    """A world's relations, `NA` first: known before it is made, which takes seconds for a large one."""
+    """A world's relations, `NA` first, without making the world, which takes seconds for a large one."""
     return (NA, *(relation.name for relation in RELATIONS[: config.relations - 1]))
 
 
 class World:
-    """One made-up world. Names and pairs are in memory; sentences are written as they are asked for."""
+    """One made-up world. Names and pairs are in memory; sentences are made while they are iterated over."""
 
     def __init__(self, config: WorldConfig) -> None:
         self.config = config
@@ -175,15 +175,15 @@ class World:
     def instances(self) -> Iterator[tuple[int, Instance]]:
         """Every sentence with its split (0 train, 1 dev, 2 test), split by split, each in a fixed random order.
 
-        `expresses` says whether the label is right of this sentence: the sentence states the relation or, of an
-        NA pair, states none.
+        `expresses` says whether the label is right for this sentence: the sentence states the relation or,
+        for an NA pair, states none.
         """
         for split in range(len(SPLITS)):
             for instance in self._split(split):
                 yield split, instance
 
     def documents(self, folder: Path, split: str = "train", *, files: int = 4) -> None:
-        """Write a split as raw text, `files` documents a style, its sentences among others that mention no pair."""
+        """Write a split as raw text, `files` files a style, with sentences that mention no pair in between."""
         if folder.exists():
             raise UserError(
                 "the folder exists already", file=folder, hint="choose another, or remove it first"
@@ -216,7 +216,7 @@ class World:
             yield from self._chunk(order[start : start + _CHUNK], generator)
 
     def _chunk(self, order: np.ndarray, generator: np.random.Generator) -> Iterator[Instance]:
-        """The sentences about the pairs in `order`: styles, lengths and truth in one draw, then the text."""
+        """The sentences about the pairs in `order`: draw styles, lengths and truth for all, then make the text."""
         pairs, styles = self._pairs, self._grammar.styles
         style = (generator.random((len(order), 1)) >= self._style_cdfs[pairs.topic[order]]).sum(axis=1)
         mean = (
@@ -265,7 +265,7 @@ def _split_number(split: str) -> int:
 
 
 def _fact_counts(config: WorldConfig) -> tuple[int, int]:
-    """Sentences about facts, and the pairs they are about: enough for every relation, where there is room."""
+    """How many sentences are about facts, and how many pairs they mention: at least one pair for each relation."""
     facts = round(config.sentences * (1 - config.na_share))
     return facts, min(facts, max(config.relations, math.ceil(facts / config.bag_size)))
 
