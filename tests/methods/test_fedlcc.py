@@ -13,7 +13,7 @@ from fedrel.config.schema import Config
 from fedrel.errors import UserError
 from fedrel.extractors.document.network import DocumentTransformer
 from fedrel.extractors.inputs import shuffled
-from fedrel.extractors.registry import extractor
+from fedrel.extractors.registry import extractor_kind
 from fedrel.methods.fedlcc import FedLCC
 from fedrel.methods.registry import method
 from fedrel.runs.checkpoint import Checkpoints
@@ -63,7 +63,8 @@ class Slow:
     def __init__(self, config: Config, ready: Preparation) -> None:
         self.config, self.ready = config, ready
         relations = len(ready.dataset.corpus.relations)
-        self.models = [extractor(config.extractor, 0, relations, config.seed) for _ in range(3)]
+        build, inputs = extractor_kind("document").build, ready.site_data.inputs
+        self.models = [build(config.extractor, inputs, relations, config.seed) for _ in range(3)]
         self.weights = self.models[0].state()
         self.previous: dict[int, dict[str, np.ndarray]] = {}
         self.contrasted = 0
@@ -166,7 +167,7 @@ def test_workers_and_a_resumed_run_come_to_the_same_weights(tmp_path: Path, conf
     spread = run(config.with_settings(["engine.kind=workers", "engine.workers=2"]), tmp_path / "workers")
     run(config.with_settings(["training.rounds=1"]), tmp_path / "resumed")
     resumed = run(config, tmp_path / "resumed", resume=True)
-    assert expected["metrics"] == spread["metrics"] == resumed["metrics"]
+    assert expected.metrics == spread.metrics == resumed.metrics
     whole = weights(tmp_path / "whole")
     for other in ("workers", "resumed"):
         assert all(np.array_equal(weights(tmp_path / other)[name], weight) for name, weight in whole.items())
@@ -231,7 +232,7 @@ def test_methods_for_sentences_refuse_documents(
 )
 def test_other_methods_read_documents_too(tmp_path: Path, config: Config, name: str) -> None:
     config = config.with_settings([f"method={name}", "methods={}"])
-    assert set(run(config, tmp_path / "run")["metrics"]) >= {"f1", "ign_f1", "intra_f1", "inter_f1"}
+    assert set(run(config, tmp_path / "run").metrics) >= {"f1", "ign_f1", "intra_f1", "inter_f1"}
 
 
 def test_the_papers_values_are_the_defaults() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fedrel
 from fedrel.config.schema import Config
 from fedrel.data.partition.mirror import mirrored_by_label
 from fedrel.runs.compare import compare
@@ -96,10 +97,10 @@ def test_a_pooled_method_is_compared_at_the_sites_of_the_others() -> None:
 
 def test_a_pooled_method_needs_no_partition(out: Path) -> None:
     """More sites than sentences: no federated method could run, and nothing is said of sites."""
-    result = run(config(method="centralised", partition__kind="iid", partition__sites=5000), out)
-    assert result["sites"] is None
+    found = fedrel.run(config(method="centralised", partition__kind="iid", partition__sites=5000), out)
+    assert found.result.sites is None
     assert (out / "report.html").exists()
 
 
 def test_one_site_is_not_measured_as_sites(out: Path) -> None:
-    assert run(config(partition__kind="iid", partition__sites=1), out)["sites"] is None
+    assert run(config(partition__kind="iid", partition__sites=1), out).sites is None

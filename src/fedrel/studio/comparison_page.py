@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from fedrel.runs.records import ComparisonRow, Run
+from fedrel.runs.folder import Run
 from fedrel.studio import figures, notes
 from fedrel.studio import formatting as fmt
 from fedrel.studio.class_view import class_comparison
@@ -29,7 +29,7 @@ def comparison_page(folder: Path, runs: Runs) -> dict[str, Any]:
     """The values of `comparison.html`."""
     runs = {method: own for method, own in runs.items() if own}
     every = [(method, run) for method, own in runs.items() for run in own]
-    rows = [ComparisonRow.of(method, run) for method, run in every]
+    rows = [run.row(method) for method, run in every]
     summary = summarise(rows)
     first = next((run for _, run in every), None)
     primary = first.result.primary if first else ""

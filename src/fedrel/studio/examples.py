@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from fedrel.runs.records import Case, FoundRelation, ReadDocument, Run, Sentence
+from fedrel.runs.folder import Run
+from fedrel.runs.records import Case, FoundRelation, ReadDocument, Sentence
 
 ALL = 0.995  # a mean weight that is 1 but for rounding
 TRAINED, IGNORED = 0.5, 0.05  # mean weights from which a sentence counts as used, and below which as left out

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedrel.runs.records import Curve
+from fedrel.evaluation.outcome import Curve
 from fedrel.studio.formatting import Spread
 
 Figure = dict[str, Any]

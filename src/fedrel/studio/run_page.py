@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrel.runs.records import Round, Run
+from fedrel.runs.folder import Run
+from fedrel.runs.records import Round
 from fedrel.studio import figures, notes
 from fedrel.studio import formatting as fmt
 from fedrel.studio.class_view import class_view

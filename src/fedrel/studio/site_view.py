@@ -5,7 +5,8 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 
-from fedrel.runs.records import AtSites, Run
+from fedrel.evaluation.outcome import AtSites
+from fedrel.runs.folder import Run
 from fedrel.studio import formatting as fmt
 from fedrel.studio import notes
 from fedrel.studio.figures import Figure, Plot, colour, framed, rule

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedrel.runs.records import ComparisonRow, Record
+from fedrel.evaluation.outcome import Record
+from fedrel.runs.records import ComparisonRow
 from fedrel.studio.formatting import NOTHING, Spread, count, duration, label, several, share, size
 
 if TYPE_CHECKING:

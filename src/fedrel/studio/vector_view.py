@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrel.evaluation.heterogeneity import Observations, observe
-from fedrel.runs.records import LabelCounts, Round, Run
+from fedrel.runs.folder import Run
+from fedrel.runs.records import LabelCounts, Round
 from fedrel.studio import figures, heatmaps, notes
 from fedrel.studio import formatting as fmt
 from fedrel.studio.figures import Plot, Series

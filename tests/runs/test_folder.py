@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedrel.errors import UserError
-from fedrel.runs.records import read_run
+from fedrel.runs.folder import read_run
 
 
 def test_reads_everything(make_run: Callable[..., Path]) -> None:
