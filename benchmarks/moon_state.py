@@ -29,11 +29,11 @@ from fedrel.config.schema import (
     EngineSection,
     Evaluation,
     PartitionSection,
-    PCNNSection,
     Training,
     WorldData,
 )
 from fedrel.data.world import nyt10_shape
+from fedrel.extractors.pcnn import PCNNSection
 from fedrel.runs.engines import engine
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import Session

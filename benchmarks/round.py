@@ -44,7 +44,7 @@ from fedrel.config.load import load_config
 from fedrel.config.schema import Config
 from fedrel.data.bags import singles
 from fedrel.extractors.pcnn.network import PCNN
-from fedrel.extractors.registry import extractor
+from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.site_data import SiteData
 from fedrel.methods.lazy_mil import first_of_highest
 from fedrel.runs import train as experiment
@@ -117,7 +117,7 @@ class PublishedLoop:
     def __init__(self, config: Config, ready: Preparation) -> None:
         self._site_data, self._training = ready.site_data, config.training
         relations = len(ready.dataset.corpus.relations)
-        ours = extractor(config.extractor, ready.site_data.vocabulary_size, relations, config.seed)
+        ours = extractor_kind("pcnn").build(config.extractor, ready.site_data.inputs, relations, config.seed)
         assert isinstance(ours, PCNN)
         self._net = Published(ours, ours.dropout)
         self._evaluated = padded(ready.site_data, ready.dataset.test[:EVALUATED])

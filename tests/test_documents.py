@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import fedrel
-from fedrel import load_document_model, load_model
+from fedrel import load_model
 from fedrel.cli.main import app
 from fedrel.config.load import load_config
 from fedrel.config.schema import Config
@@ -19,7 +19,8 @@ from fedrel.data.load import dataset
 from fedrel.data.partition import divide
 from fedrel.data.partition.entropy import by_entropy, structural_entropy
 from fedrel.errors import UserError
-from fedrel.runs.case_study import EACH
+from fedrel.extractors.findings import SHOWN
+from fedrel.inference.document_model import DocumentModel
 from fedrel.runs.train import run
 from tests.documents import documents, tiny_documents, write_documents
 from tests.extractors.conftest import write_encoder
@@ -107,7 +108,7 @@ def test_a_report_marks_what_was_found(folder: Path, tmp_path: Path) -> None:
     invoke("predict", folder / "run" / "model", path, *options)
     text = page.read_text(encoding="utf-8")
     assert "documents" in text and '<mark class="tail">' in text and "looked-3" in text
-    assert text.count('<article class="finding">') == 2 * EACH
+    assert text.count('<article class="finding">') == 2 * SHOWN
 
 
 def test_a_document_with_one_entity_has_nothing_to_find(folder: Path, tmp_path: Path) -> None:
@@ -157,9 +158,9 @@ def test_the_authors_entropy_can_be_asked_for(folder: Path) -> None:
 
 
 def test_models_are_opened_as_what_they_are(folder: Path) -> None:
-    assert load_document_model(folder / "run" / "model").relations == ["NA", "r0", "r1"]
-    with pytest.raises(UserError, match="load_document_model"):
-        load_model(folder / "run" / "model")
+    for path in (folder / "run" / "model", folder / "run"):
+        model = load_model(path)
+        assert isinstance(model, DocumentModel) and model.relations == ("NA", "r0", "r1")
 
 
 def test_a_knowledge_base_is_of_no_use_to_documents(folder: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from fedrel.config.schema import Config
     from fedrel.errors import UserError
     from fedrel.federation.method import Method
-    from fedrel.inference.model import load_document_model, load_model
+    from fedrel.inference.model import load_model
 
     __version__: str
 
@@ -23,7 +23,6 @@ __all__ = [
     "__version__",
     "compare",
     "load_config",
-    "load_document_model",
     "load_model",
     "run",
 ]
@@ -36,7 +35,6 @@ _HOME = {
     "UserError": "fedrel.errors",
     "compare": "fedrel.api",
     "load_config": "fedrel.config.load",
-    "load_document_model": "fedrel.inference.model",
     "load_model": "fedrel.inference.model",
     "run": "fedrel.api",
 }

@@ -13,7 +13,8 @@ from fedrel.data.bags import Bags, ragged, singles, slices
 from fedrel.data.relations import NA
 from fedrel.data.sentences import Instance, Mention, SentenceCorpus
 from fedrel.data.store import TRAIN
-from fedrel.extractors.pcnn.words import WordInputs
+from fedrel.data.vectors import Vocabulary
+from fedrel.extractors.words import WordInputs
 
 RELATIONS = (NA, "r1", "r2")
 rows_of_corpus = st.lists(st.integers(0, 39), unique=True).map(lambda rows: np.array(rows, dtype=np.int64))
@@ -105,7 +106,7 @@ def test_a_batch_holds_the_words_and_places_of_its_sentences(
 ) -> None:
     lookup = 7 * np.arange(len(corpus.words)) + 3
     bags = corpus.bags(rows)
-    batch = WordInputs(corpus, lookup).batch(bags)
+    batch = WordInputs(corpus, lookup, 7 * len(corpus.words) + 3, None, lambda: Vocabulary(())).batch(bags)
     assert batch.rows.tolist() == bags.rows.tolist()
     assert batch.bags.tolist() == bags.bounds.tolist()
     assert batch.labels.tolist() == bags.labels.tolist()

@@ -19,7 +19,7 @@ from fedrel.data.sentences import SentenceCorpus
 from fedrel.data.store import layout_of
 from fedrel.deployment.artefacts import agreed_part
 from fedrel.deployment.remote import Coordinator, alone, save_coordinator, unseen
-from fedrel.extractors.pcnn.words import WordInputs
+from fedrel.extractors.words import WordInputs
 from fedrel.federation.site_data import SiteData
 from fedrel.runs.prepare import Preparation
 
@@ -38,9 +38,7 @@ def divide(config: Config, ready: Preparation, coordinator: Path, sites: list[Pa
     data = Dataset(held.corpus, np.zeros(0, np.int64), dev, test)
     save_coordinator(
         coordinator / "preparation",
-        Coordinator(
-            Preparation(data, held, ready.vocabulary, ready.vectors), len(whole.corpus.triples), ARTEFACTS
-        ),
+        Coordinator(Preparation(data, held), len(whole.corpus.triples), ARTEFACTS),
     )
     for number, folder in enumerate(sites):
         mine = whole.partition.rows(number)
@@ -65,7 +63,7 @@ def _site_data(whole: SiteData, rows: np.ndarray, folder: Path) -> SiteData:
     return replace(
         whole,
         text=corpus,
-        inputs=WordInputs(corpus, whole.inputs.lookup[words]),
+        inputs=replace(whole.inputs, corpus=corpus, lookup=whole.inputs.lookup[words]),
         validation=np.searchsorted(rows, whole.validation),
         watched=np.zeros(0, np.int64),
         truth_known=False,

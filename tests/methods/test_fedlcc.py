@@ -13,7 +13,7 @@ from fedrel.config.schema import Config
 from fedrel.errors import UserError
 from fedrel.extractors.document.network import DocumentTransformer
 from fedrel.extractors.inputs import shuffled
-from fedrel.extractors.registry import extractor
+from fedrel.extractors.registry import extractor_kind
 from fedrel.methods.fedlcc import FedLCC
 from fedrel.methods.registry import method
 from fedrel.runs.checkpoint import Checkpoints
@@ -63,7 +63,8 @@ class Slow:
     def __init__(self, config: Config, ready: Preparation) -> None:
         self.config, self.ready = config, ready
         relations = len(ready.dataset.corpus.relations)
-        self.models = [extractor(config.extractor, 0, relations, config.seed) for _ in range(3)]
+        build, inputs = extractor_kind("document").build, ready.site_data.inputs
+        self.models = [build(config.extractor, inputs, relations, config.seed) for _ in range(3)]
         self.weights = self.models[0].state()
         self.previous: dict[int, dict[str, np.ndarray]] = {}
         self.contrasted = 0

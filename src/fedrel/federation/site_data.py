@@ -17,7 +17,7 @@ from fedrel.data.sentences import SentenceCorpus
 from fedrel.data.store import Corpus
 from fedrel.errors import UserError
 from fedrel.extractors.inputs import Inputs
-from fedrel.extractors.registry import open_inputs
+from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.messages import RefusedError
 
 if TYPE_CHECKING:
@@ -37,13 +37,10 @@ class SiteData:
 
     text: Corpus
     inputs: Inputs
-    vocabulary_size: int  # PCNN's; a transformer brings its own
     partition: Partition
     validation: Ints  # labelled rows that the coordinator holds and every site has too (FedED's D_v)
     watched: Ints  # rows that journals follow for the case study
     truth_known: bool
-    words: npt.NDArray[np.float32] | None = None
-    """PCNN's word table, where it is not trained and so never sent."""
 
     @property
     def corpus(self) -> SentenceCorpus:
@@ -65,24 +62,22 @@ class SiteData:
         corpus = self.text.folder.resolve()
         if corpus.is_relative_to(folder.resolve()):
             corpus = corpus.relative_to(folder.resolve())
-        self.inputs.save(folder)
+        about = self.inputs.save(folder)
         arrays: dict[str, npt.NDArray[Any]] = {"validation": self.validation, "watched": self.watched}
         arrays |= {"order": self.partition.order, "bounds": self.partition.bounds}
-        if self.words is not None:
-            arrays["words"] = self.words
         for name, array in arrays.items():
             np.save(folder / f"{name}.npy", array)
         rest = {
             "corpus": str(corpus),
-            "vocabulary_size": self.vocabulary_size,
+            **about,
             "truth_known": self.truth_known,
             "names": self.partition.names,
         }
         (folder / _INDEX).write_text(json.dumps(rest))
 
     @classmethod
-    def load(cls, folder: Path) -> SiteData:
-        """Open what `save` wrote."""
+    def load(cls, folder: Path, extractor: str) -> SiteData:
+        """Open what `save` wrote; `extractor` is the kind of extractor that reads it."""
         rest = json.loads((folder / _INDEX).read_text())
         validation, watched, order, bounds = (
             np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r"))  # faster to index than a memmap
@@ -91,13 +86,11 @@ class SiteData:
         text = open_corpus(folder / rest["corpus"])
         return cls(
             text=text,
-            inputs=open_inputs(folder, text),
-            vocabulary_size=rest["vocabulary_size"],
+            inputs=extractor_kind(extractor).open_inputs(folder, text, rest),
             partition=Partition(order, bounds, tuple(rest["names"])),
             validation=validation,
             watched=watched,
             truth_known=rest["truth_known"],
-            words=np.load(words, mmap_mode="r") if (words := folder / "words.npy").exists() else None,
         )
 
 

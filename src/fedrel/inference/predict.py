@@ -12,11 +12,10 @@ from typing import Any
 
 from fedrel.data.sentences import Instance
 from fedrel.errors import UserError
-from fedrel.extractors.document.find import Finding
+from fedrel.extractors.findings import Finding, by_document
 from fedrel.files import atomic_file
 from fedrel.inference.document_model import DocumentModel
-from fedrel.inference.model import Model, Prediction, open_model
-from fedrel.runs.case_study import by_document, finding_as_json
+from fedrel.inference.model import Model, Prediction, load_model
 
 REPORTED = 100  # documents that a report shows
 
@@ -61,10 +60,10 @@ def predict(
 
     `report` says that a report will be asked for, which only documents have.
     """
-    model = open_model(folder)
+    model = load_model(folder)
     if isinstance(model, DocumentModel):
         findings = _in_documents(model, files, kb, threshold, count)
-        return Predicted([finding_as_json(one) for one in findings], findings)
+        return Predicted([one.as_json() for one in findings], findings)
     if report:
         problem = "a report shows what was found in documents, but this is a model of sentences"
         raise UserError(problem, hint="leave --report out: the output names every fact's sentences")

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import groupby, islice
+from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.extractors.document.find import Finding, Found, find
-from fedrel.runs.records import Case, Round, Sentence
+from fedrel.extractors.findings import Finding, by_document
+from fedrel.runs.records import Case, ReadDocument, Round, Sentence
 
 if TYPE_CHECKING:
-    from fedrel.data.documents import DocumentView
+    from fedrel.config.schema import DocumentData
+    from fedrel.data.documents import DocumentCorpus, DocumentView
     from fedrel.data.partition import Partition
     from fedrel.data.sentences import SentenceCorpus
-    from fedrel.extractors.document.marked_pieces import DocumentInputs
-    from fedrel.extractors.document.network import DocumentTransformer
 
 
 Ints = npt.NDArray[np.int64]
@@ -92,54 +91,30 @@ def _case(corpus: SentenceCorpus, sentences: list[Sentence]) -> Case:
 
 
 LOOKED_THROUGH = 64  # documents, for some in which anything is found
-EACH = 5  # findings of a document that are shown, the surest
 
 
-def evidence(
-    extractor: DocumentTransformer, inputs: DocumentInputs, rows: Ints, documents: int
-) -> list[dict[str, Any]]:
-    """So many of the first documents in which anything is found, as `evidence.json` has them."""
-    relations = list(inputs.corpus.relations)
-    found = by_document(find(extractor, inputs, rows[:LOOKED_THROUGH], relations))
+def evidence(corpus: DocumentCorpus, findings: Iterable[Finding], documents: int) -> list[ReadDocument]:
+    """The first `documents` documents in which anything is found, as `evidence.json` has them."""
     shown = []
-    for row, one in islice(found, documents):
-        facts = _facts(inputs.corpus.view(row))
-        for finding in one["findings"]:
-            finding["right"] = (finding["h"]["id"], finding["relation"], finding["t"]["id"]) in facts
-        shown.append(one)
+    for row, one in islice(by_document(findings), documents):
+        facts = _facts(corpus.view(row))
+        read = ReadDocument.model_validate(one)
+        checked = [
+            found.model_copy(update={"right": (found.h.id, found.relation, found.t.id) in facts})
+            for found in read.findings
+        ]
+        shown.append(read.model_copy(update={"findings": checked}))
     return shown
 
 
-def by_document(findings: Iterable[Finding]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Findings that come document by document: each one's row, its text, and the surest that were found in it."""
-    for row, group in groupby(findings, key=lambda one: one.row):
-        own = sorted(group, key=lambda one: -one.probability)
-        told = [finding_as_json(one) for one in own[:EACH]]
-        yield row, {"document": own[0].document, "text": own[0].text, "findings": told}
-
-
-def finding_as_json(found: Finding) -> dict[str, Any]:
-    """A relation found in a document as it is written."""
-    return {
-        "document": found.document,
-        "h": _entity(found.head),
-        "relation": found.relation,
-        "t": _entity(found.tail),
-        "probability": round(found.probability, 6),
-        "evidence": [
-            {"text": one.text, "start": one.start, "end": one.end, "share": round(one.share, 6)}
-            for one in found.evidence
-        ],
-    }
-
-
-def _entity(entity: Found) -> dict[str, Any]:
-    return {
-        "id": entity.id,
-        "name": entity.name,
-        "type": entity.type,
-        "mentions": [list(mention) for mention in entity.mentions],
-    }
+def pair_options(section: DocumentData, corpus: DocumentCorpus) -> dict[str, Any]:
+    """How pairs are to be chosen in new documents: as they were in those the model was trained on."""
+    types = section.pair_types
+    if section.format == "eog":  # whose files list their pairs one by one
+        first = np.repeat(corpus.entity_starts[:-1], np.diff(corpus.pair_starts))
+        ends = corpus.entity_type[corpus.pairs + first[:, None]]
+        types = [(corpus.types[head], corpus.types[tail]) for head, tail in np.unique(ends, axis=0).tolist()]
+    return {"pair_types": types, "directions": section.directions, "id_separator": section.id_separator}
 
 
 def _facts(view: DocumentView) -> set[tuple[str, str, str]]:

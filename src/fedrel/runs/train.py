@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,23 +20,25 @@ from fedrel.data.partition import Partition, divide, held_back
 from fedrel.data.partition.mirror import mirrored
 from fedrel.data.sentences import SentenceCorpus
 from fedrel.errors import UserError
+from fedrel.evaluation.document_metrics import THRESHOLD
 from fedrel.evaluation.outcome import AtSites, Outcome
 from fedrel.evaluation.tasks import task
-from fedrel.extractors.registry import extractor
+from fedrel.extractors.registry import extractor_kind
+from fedrel.extractors.saved import save_model
 from fedrel.federation.coordinator import Federation, RoundNotes
 from fedrel.files import ELSEWHERE, alone_in, write_text
-from fedrel.inference.document_model import pair_options
 from fedrel.methods.registry import method
-from fedrel.runs.case_study import case_study
+from fedrel.runs.case_study import LOOKED_THROUGH, case_study, evidence, pair_options
 from fedrel.runs.checkpoint import Checkpoint, Checkpoints
 from fedrel.runs.engines import SimulatedSites, Sites
 from fedrel.runs.environment import environment
 from fedrel.runs.folder import MetricsFile, write_json
-from fedrel.runs.prepare import Ints, Preparation, with_words
+from fedrel.runs.prepare import Ints, Preparation
 from fedrel.runs.records import Case, LabelCounts, Result, Round, Traffic, to_target
 from fedrel.tensors.weights import NoAnswerError, Weights
 
 if TYPE_CHECKING:
+    from fedrel.extractors.base import Extractor
     from fedrel.federation.coordinator import Engine
 
 ATTEMPTS = 2  # how often a round is tried with newly drawn sites before the run stops
@@ -135,9 +137,7 @@ class Session:
         self._task = task(config.evaluation, ready.dataset)
         text, relations = ready.dataset.corpus, len(ready.dataset.corpus.relations)
         if checkpoint is None:
-            size = ready.site_data.vocabulary_size
-            first = None if ready.vectors is None else ready.vectors.table()
-            model = extractor(config.extractor, size, relations, config.seed, first)
+            model = new_extractor(config, ready)
             checkpoint = Checkpoint(0, model.state(), {}, 0, -1.0, 0, 0.0)
         self._fed = Federation(
             engine,
@@ -297,15 +297,26 @@ def finish(
     result: Result,
 ) -> None:
     """Write what a finished run leaves behind, `result.json` last."""
-    from fedrel.extractors.saved import save_model
-
     text, pairs = ready.dataset.corpus, None
+    model = new_extractor(config, ready)
+    model.load(best)
     if config.data.corpus == "documents":
-        pairs = pair_options(config.data, text.require(DocumentCorpus))
-        shown = json.dumps(found_and_where(config, ready, best), ensure_ascii=False, indent=1)
-        write_text(out / "evidence.json", shown)
-    whole = with_words(config, ready, best)
-    save_model(out / "model", config, whole, ready.vocabulary, list(text.relations), pairs)
+        documents = text.require(DocumentCorpus)
+        pairs = pair_options(config.data, documents)
+        rows, relations = ready.dataset.test[:LOOKED_THROUGH], list(text.relations)
+        find = extractor_kind(config.extractor.kind).find
+        found = find(model, ready.site_data.inputs, rows, relations, THRESHOLD)
+        write_json(out / "evidence.json", evidence(documents, found, config.case_study))
+    save_model(
+        out / "model",
+        config.extractor,
+        model,
+        ready.site_data.inputs,
+        list(text.relations),
+        method=config.method,
+        head=method(config.method, config.methods).test_head,
+        pairs=pairs,
+    )
     for name, record in outcome.files().items():
         write_json(out / name, record)
     if len(ready.site_data.partition.order):  # real sites do not tell
@@ -318,16 +329,10 @@ def finish(
     write_json(out / "result.json", result)
 
 
-def found_and_where(config: Config, ready: Preparation, weights: Weights) -> list[dict[str, Any]]:
-    """What the model finds in a few test documents, and the tokens it looks at."""
-    from fedrel.extractors.document.marked_pieces import DocumentInputs
-    from fedrel.extractors.document.network import DocumentTransformer
-    from fedrel.runs.case_study import evidence
-
-    model = extractor(config.extractor, 0, len(ready.dataset.corpus.relations), config.seed)
-    model.load(weights)
-    assert isinstance(model, DocumentTransformer) and isinstance(ready.site_data.inputs, DocumentInputs)
-    return evidence(model, ready.site_data.inputs, ready.dataset.test, config.case_study)
+def new_extractor(config: Config, ready: Preparation) -> Extractor:
+    """An extractor with the weights that a run begins with."""
+    kind, relations = extractor_kind(config.extractor.kind), len(ready.dataset.corpus.relations)
+    return kind.build(config.extractor, ready.site_data.inputs, relations, config.seed)
 
 
 def label_counts(ready: Preparation) -> LabelCounts:

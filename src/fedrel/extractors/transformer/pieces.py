@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.config.schema import TransformerSection
 from fedrel.data.bags import Bags, ragged
 from fedrel.errors import UserError
 from fedrel.extractors.inputs import Inputs, Ints, tensor
@@ -31,6 +30,7 @@ from fedrel.extractors.transformer.encoders import (
     marker_ids,
     tokeniser_fingerprint,
 )
+from fedrel.extractors.transformer.sections import TransformerSection
 from fedrel.files import atomic_folder, cache_folder, write_text
 
 if TYPE_CHECKING:
@@ -256,9 +256,10 @@ class PieceInputs(Inputs):
             tail_end=tensor(tail[:, 1], device),
         )
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path) -> dict[str, Any]:
         """Only where the columns are: every process of this machine can map them."""
         write_text(folder / _POINTER, json.dumps({"folder": str(self.folder)}))
+        return {}
 
     @staticmethod
     def open(folder: Path) -> PieceInputs:
