@@ -24,10 +24,10 @@ METHODS = ("none", "one", "ave", "att", "att-ra", "lazy-mil")
 SHOWN = 3
 
 
-def demo(out: Path, settings: Sequence[str]) -> None:
+def demo(out: Path, settings: Sequence[str], *, quiet: bool = False) -> None:
     """Compare the methods, then let Lazy MIL's model read fresh documents."""
     config = load_config("demo", settings)
-    with watching() as watch:
+    with watching(quiet=quiet) as watch:
         found = compare(config, METHODS, out, watch=watch)
     console.print(comparison_table(found.rows))
     console.print(f"report: {out / 'report.html'}\n", soft_wrap=True)
