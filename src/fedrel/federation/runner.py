@@ -99,10 +99,8 @@ class Desk:
 
     def trains_by_kernels(self) -> bool:
         """Whether they do all of a site's training, so that it hardly needs the interpreter."""
-        from fedrel.methods.fedavg import FedAvg
-
-        method = self.method
-        return isinstance(method, FedAvg) and method.is_plain() and self.can_fit(method.train_head)
+        head = self.method.kernel_head()
+        return head is not None and self.can_fit(head)
 
     def unpack(self, phase: str, arrays: Arrays) -> dict[type[Message], Message]:
         """The messages of a request; arrays are named `Kind.field`."""

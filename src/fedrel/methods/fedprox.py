@@ -18,16 +18,17 @@ if TYPE_CHECKING:
 
 
 class FedProx(FedAvg):
-    """FedAvg with a proximal term; `mu` 0 is FedAvg itself."""
+    """FedAvg with a proximal term that keeps sites near the global weights."""
 
     name: ClassVar[str] = "fedprox"
+    paper: ClassVar[str] = "Li et al. 2020, Federated Optimization in Heterogeneous Networks"
 
     mu: float = Field(0.01, ge=0)
-    """How strongly sites are held back. The paper chooses it for each dataset from 0.001 to 1; 0.01 is what it has
-    for its one task of classifying sentences."""
+    """μ, how strongly sites are held back; 0 is FedAvg. The paper chooses it for each dataset from 0.001 to 1; 0.01
+    is its value for its one task of classifying sentences."""
 
     # The site's half.
 
     def correction(self, site: Site) -> Correction:
-        """The proximal term's gradient."""
+        """The gradient of the proximal term."""
         return super().correction(site) + Correction(pull=self.mu)
