@@ -3,20 +3,21 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: help demo test test-all check bench clean
+.PHONY: help demo test test-all check docs bench clean
 
 help:
 	@echo "make demo      train six methods on the built-in world, compare them, find new facts"
 	@echo "make test      the fast tests"
 	@echo "make test-all  all tests, slow ones too"
-	@echo "make check     format, lint and types"
+	@echo "make check     format, lint, types, layers and the documentation's site"
+	@echo "make docs      the documentation as a site, in site/"
 	@echo "make bench     the benchmarks; each prints JSON on its last line"
 
 # torch comes first and alone: any looser request may pull gigabytes of GPU libraries.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check $$(grep '^torch==' constraints.txt)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,fast,flower-simulation,minilm,lora]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs,fast,flower-simulation,minilm,lora]'
 	@touch $(READY)
 
 demo: $(READY)
@@ -32,6 +33,11 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(MAKE) --no-print-directory docs
+
+# NO_MKDOCS_2_WARNING: we pin MkDocs 1.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(READY)
 	$(BIN)/python benchmarks/pcnn.py
@@ -43,4 +49,4 @@ bench: $(READY)
 	$(BIN)/python benchmarks/engines.py
 
 clean:
-	rm -rf .venv runs
+	rm -rf .venv runs site

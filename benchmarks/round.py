@@ -41,7 +41,6 @@ import torch
 
 from fedrel.cli.progress import watching
 from fedrel.config.load import load_config
-from fedrel.config.presets import config_path
 from fedrel.config.schema import Config
 from fedrel.data.bags import singles
 from fedrel.extractors.pcnn.network import PCNN
@@ -264,7 +263,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2, help="of the published-style loop (2)")
     parser.add_argument("--rounds", type=int, default=50, help="rounds of the run by phase (50)")
     arguments = parser.parse_args()
-    config = load_config(config_path("world/nyt10-shape"))
+    config = load_config("world/nyt10-shape")
     begin = Time.now()
     ready = prepare(config)
     print(f"prepared: {Time.now() - begin}", flush=True)

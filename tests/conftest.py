@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.config.load import parse
+from fedrel.config.check import check
 from fedrel.config.schema import Config
 
 NO_STATES = Path("no-states")  # where sites would remember things, for methods that remember nothing
@@ -27,7 +27,8 @@ def _on_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def tiny(**changes: object) -> Config:
     """An experiment of a few seconds; keyword arguments are keys with `__` for the dot."""
-    config = parse(
+    config = check(
+        Config,
         {
             "data": {"corpus": "world", "sentences": 1000, "relations": 5, "noise": 0.4, "mean_length": 14},
             "partition": {"kind": "iid", "sites": 6},

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrel.config.load import parse
+from fedrel.config.check import check
 from fedrel.config.schema import Config
 
 WORDS = ("the", "risk", "of", "level", "gene", "raises", "binding", "ab", "cde", "x")
@@ -56,7 +56,8 @@ def write_documents(path: Path, made: list[dict[str, Any]]) -> Path:
 def tiny_documents(folder: Path, encoder: str, *settings: str, count: int = 40) -> Config:
     """An experiment of a few seconds on documents in `folder`, which are written there."""
     write_documents(folder / "pool.json", documents(count))
-    config = parse(
+    config = check(
+        Config,
         {
             "method": "fedavg",
             "data": {

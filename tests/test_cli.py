@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from fedrel.cli.main import main
-from fedrel.runs.train import to_toml
 from tests.conftest import tiny
 
 GOOD = {
@@ -82,7 +81,7 @@ def test_help_imports_nothing_heavy():
 
 def test_run_leaves_a_whole_run_folder(tmp_path, capsys):
     path = tmp_path / "tiny.toml"
-    path.write_text(to_toml(tiny(method="lazy-mil")))
+    path.write_text(tiny(method="lazy-mil").to_toml())
     code, out, _ = fedrel("run", path, "--set", "training.rounds=2", "--out", tmp_path / "run", capsys=capsys)
     assert code == 0
     assert "auc" in out
@@ -194,7 +193,7 @@ def test_every_preset_is_a_valid_config(capsys):
 
 def test_sweep_then_compare_takes_each_methods_best(tmp_path, capsys):
     path = tmp_path / "tiny.toml"
-    path.write_text(to_toml(tiny(training__rounds=1)))
+    path.write_text(tiny(training__rounds=1).to_toml())
     sweep = ["sweep", path, "--grid", "training.learning_rate=0.01,0.4", "--methods", "none,one"]
     code, _, _ = fedrel(*sweep, "--out", tmp_path / "sweep", capsys=capsys)
     assert code == 0
@@ -343,7 +342,7 @@ def test_the_demo_compares_six_methods_and_finds_facts(tmp_path, capsys):
 def test_a_full_disk_is_said_and_leaves_nothing_half_written(tmp_path, limit):
     """The limit is the kernel's on file size: a write beyond it fails like one on a full disk."""
     path = tmp_path / "tiny.toml"
-    path.write_text(to_toml(tiny()))
+    path.write_text(tiny().to_toml())
     code = (
         "import resource, sys; from fedrel.cli.main import main;"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}));"
@@ -367,7 +366,7 @@ def test_a_full_disk_is_said_and_leaves_nothing_half_written(tmp_path, limit):
 
 def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path):
     path = tmp_path / "tiny.toml"
-    path.write_text(to_toml(tiny(training__rounds=500, engine__kind="workers", engine__workers=2)))
+    path.write_text(tiny(training__rounds=500, engine__kind="workers", engine__workers=2).to_toml())
     code = (
         "import signal, sys; from fedrel.cli.main import main;"
         "signal.signal(signal.SIGINT, signal.default_int_handler);"  # a shell's background job ignores it

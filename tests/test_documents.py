@@ -19,7 +19,7 @@ from fedrel.data.entropy import by_entropy, structural_entropy
 from fedrel.data.load import dataset
 from fedrel.errors import UserError
 from fedrel.runs.case_study import EACH
-from fedrel.runs.train import run, to_toml
+from fedrel.runs.train import run
 from tests.documents import documents, tiny_documents, write_documents
 from tests.extractors.conftest import write_encoder
 
@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, encoder: str) -> Path:
     """A run on made-up documents, by structural entropy."""
     base = tmp_path_factory.mktemp("documents")
     config = tiny_documents(base / "data", encoder, "partition.kind=entropy", "extractor.window=48")
-    (base / "config.toml").write_text(to_toml(config))
+    (base / "config.toml").write_text(config.to_toml())
     run(config, base / "run")
     return base
 

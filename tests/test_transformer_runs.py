@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedrel
-from fedrel.config.load import parse
+from fedrel.config.check import check
 from fedrel.config.schema import Config
 from fedrel.data.readers.gad import read
 from fedrel.errors import UserError
@@ -59,7 +59,7 @@ def config(files: Path, *settings: str) -> Config:
         "evaluation": {"task": "classification"},
         "engine": {"kind": "local"},
     }
-    return parse(tree, "test").with_settings(settings)
+    return check(Config, tree, "test").with_settings(settings)
 
 
 def weights(folder: Path) -> bytes:

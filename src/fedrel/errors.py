@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 
 class UserError(Exception):
@@ -23,6 +24,16 @@ class UserError(Exception):
         self.problem, self.file, self.line, self.hint = problem, file, line, hint
         place = "" if file is None else f"{file}: " if line is None else f"{file}:{line}: "
         super().__init__(f"{place}{problem}" + (f"\nhint: {hint}" if hint else ""))
+
+    def to_json(self) -> dict[str, Any]:
+        """The error as JSON, to be raised again by another process."""
+        file = None if self.file is None else str(self.file)
+        return {"problem": self.problem, "file": file, "line": self.line, "hint": self.hint}
+
+    @classmethod
+    def from_json(cls, parts: Mapping[str, Any]) -> UserError:
+        """The error that another process wrote with `to_json`."""
+        return cls(parts["problem"], file=parts["file"], line=parts["line"], hint=parts["hint"])
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -26,7 +26,7 @@ from fedrel.federation.runner import Desk
 from fedrel.files import alone_in, wait_until_left
 from fedrel.runs.engines import desk
 from fedrel.runs.prepare import prepare
-from fedrel.runs.train import run, to_toml
+from fedrel.runs.train import run
 from fedrel.tensors import kernels
 from tests.conftest import tiny
 
@@ -136,7 +136,7 @@ def command(config: Path, out: Path) -> list[str]:
 def test_a_run_killed_at_random_moments_resumes_to_the_same_weights(tmp_path):
     config = tiny(method="lazy-mil", training__rounds=6, engine__kind="workers", engine__workers=2)
     path = tmp_path / "config.toml"
-    path.write_text(to_toml(config))
+    path.write_text(config.to_toml())
     run(config, tmp_path / "whole")
     moment, killed = random.Random(4), 0
     environment = os.environ | {"COLUMNS": "200"}

@@ -16,9 +16,10 @@ ROOT = Path(__file__).parents[2]
 def run_config(tree: Mapping[str, Any], out: Path) -> None:
     """Run a config; afterwards `out` has `checkpoint/`, `metrics.jsonl` and `result.json`."""
     import fedrel
-    from fedrel.config.load import parse
+    from fedrel.config.check import check
+    from fedrel.config.schema import Config
 
-    fedrel.run(parse(tree, "golden"), out)
+    fedrel.run(check(Config, tree, "golden"), out)
 
 
 def run_without_kernels(tree: Mapping[str, Any], out: Path) -> None:

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 import pytest
 
 from fedrel.runs.records import read_run
-from fedrel.studio import words
+from fedrel.studio.formatting import share, size
 from fedrel.studio.report import write_comparison_report, write_run_report
 from fedrel.studio.vector_view import vector_view
 from tests.studio.conftest import RELATIONS, SENTENCES, SITES, case, write_classification, write_json
@@ -99,9 +99,9 @@ def test_run_page_shows_the_numbers_of_the_run(make_run: Make) -> None:
     for kind in ("Weights", "Update", "Claims", "Winners"):
         up = sum(one.bytes.by_kind[kind].up for one in run.rounds)
         at = page.cells.index(kind)
-        assert page.cells[at + 1] == words.size(up)
+        assert page.cells[at + 1] == size(up)
     assert "Update: embedding.weight is not finite" in page.cells
-    assert words.share(run.result.metrics["auc"]) in page.words
+    assert share(run.result.metrics["auc"]) in page.words
     assert run.config in page.words
     assert "2.13.0" in page.cells
 
@@ -131,7 +131,7 @@ def test_comparison_page_shows_means_and_spreads(comparison: dict[str, list[Path
             values = [result.metrics[metric] for result in results]
             assert cell == f"{statistics.mean(values):.3f} ± {statistics.stdev(values):.3f}"
         assert row[8] == f"{results[0].selection_precision:.3f} ± 0.000"
-        assert row[9:13] == ["12", words.size(results[0].bytes.up), words.size(results[0].bytes.down), "33 s"]
+        assert row[9:13] == ["12", size(results[0].bytes.up), size(results[0].bytes.down), "33 s"]
 
 
 def test_comparison_page_lists_every_run_exactly(comparison: dict[str, list[Path]], tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_a_loss_that_is_not_a_number_is_read(make_run: Callable[..., Path]) -> N
 def test_an_unfinished_run_says_what_to_do(make_run: Callable[..., Path]) -> None:
     folder = make_run()
     (folder / "result.json").unlink()
-    with pytest.raises(UserError, match=r"result\.json: no such file.*--resume"):
+    with pytest.raises(UserError, match=r"result\.json: no such file\nhint: .*--resume"):
         read_run(folder)
 
 

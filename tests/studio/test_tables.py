@@ -1,22 +1,22 @@
 from __future__ import annotations
 
 from io import StringIO
-from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from fedrel.runs.records import read_run
-from fedrel.studio.rows import Row, ToTarget
-from fedrel.studio.summary import summarise
-from fedrel.studio.tables import comparison_markdown, comparison_rows, comparison_table
+from fedrel.runs.records import ComparisonRow, Reached, read_run
+from fedrel.studio.tables import comparison_markdown, comparison_table, summarise
 from tests.studio.conftest import write_classification
 
 
-def made(method: str, seed: int, auc: float, chosen: float | None = None, up: int = 2_000_000) -> Row:
+def made(
+    method: str, seed: int, auc: float, chosen: float | None = None, up: int = 2_000_000, **more: Any
+) -> ComparisonRow:
     """A ranking."""
-    return {
+    fields = {
         "method": method,
         "seed": seed,
         "metrics": {"auc": auc, "max_f1": auc / 2},
@@ -29,44 +29,53 @@ def made(method: str, seed: int, auc: float, chosen: float | None = None, up: in
         "to_target": None,
         "sites": None,
     }
+    return ComparisonRow.model_validate(fields | more)
 
 
-def classified(method: str, seed: int, f1: float, reached: ToTarget | None, worst: float = 0.2) -> Row:
-    return {
-        **made(method, seed, 0.0),
-        "metrics": {"f1": f1, "precision": f1, "recall": f1},
-        "per_site_and_round": {"up": 5000.0, "down": 400_000.0, "framing": 80.0},
-        "target": {"f1": 0.72},
-        "to_target": reached,
-        "sites": {"metric": "f1", "worst": worst, "spread": 0.05},
-    }
+def classified(
+    method: str, seed: int, f1: float, reached: dict[str, int] | None, worst: float = 0.2
+) -> ComparisonRow:
+    return made(
+        method,
+        seed,
+        0.0,
+        metrics={"f1": f1, "precision": f1, "recall": f1},
+        per_site_and_round={"up": 5000.0, "down": 400_000.0, "framing": 80.0},
+        target={"f1": 0.72},
+        to_target=reached,
+        sites={"metric": "f1", "worst": worst, "spread": 0.05},
+    )
 
 
 def test_rows_are_the_results(comparison: dict[str, list[Path]]) -> None:
-    rows = comparison_rows(comparison)
-    assert [(row["method"], row["seed"]) for row in rows] == [(m, s) for m in comparison for s in (1, 2)]
-    for row, folder in zip(rows, chain.from_iterable(comparison.values()), strict=True):
-        result = read_run(folder).result
-        assert row["metrics"] == result.metrics
-        assert row["bytes"] == {"up": result.bytes.up, "down": result.bytes.down}
-        assert (row["rounds"], row["seconds"]) == (result.rounds, result.seconds)
-        assert row["selection_precision"] == result.selection_precision
-        assert (row["target"], row["to_target"], row["sites"]) == (None, None, None)
+    for method, folders in comparison.items():
+        for folder in folders:
+            run = read_run(folder)
+            result, row = run.result, ComparisonRow.of(method, run)
+            assert (row.method, row.seed) == (method, result.seed)
+            assert row.metrics == result.metrics
+            assert row.bytes == result.bytes
+            assert (row.rounds, row.seconds) == (result.rounds, result.seconds)
+            assert row.selection_precision == result.selection_precision
+            assert (row.target, row.to_target, row.sites) == (None, None, None)
 
 
 def test_rows_of_a_classification(tmp_path: Path) -> None:
     """Four rounds with two active sites each; each round's framing is 400 B up."""
-    folder = write_classification(tmp_path / "run")
-    run = read_run(folder)
-    (row,) = comparison_rows({"fedcmc": [folder]})
-    assert row["per_site_and_round"] == {
+    run = read_run(write_classification(tmp_path / "run"))
+    row = ComparisonRow.of("fedcmc", run)
+    assert row.model_dump()["per_site_and_round"] == {
         "up": run.result.bytes.up / 8,
         "down": run.result.bytes.down / 8,
         "framing": 200.0,
     }
-    assert row["target"] == {"f1": 0.3}
-    assert row["to_target"] == {"round": 3, "up": 3000, "down": 6000}
-    assert row["sites"] == {"metric": "f1", "worst": 0.25, "spread": pytest.approx((1 / 24) ** 0.5)}
+    assert row.target == {"f1": 0.3}
+    assert row.to_target == Reached(round=3, up=3000, down=6000)
+    assert row.model_dump()["sites"] == {
+        "metric": "f1",
+        "worst": 0.25,
+        "spread": pytest.approx((1 / 24) ** 0.5),
+    }
 
 
 def test_markdown_by_hand() -> None:
@@ -140,7 +149,7 @@ def test_a_single_method_is_not_the_best_of_anything() -> None:
 
 
 def test_unknown_metrics_are_shown_under_their_names() -> None:
-    row = made("a", 1, 0.4) | {"metrics": {"kappa": 0.5}}
+    row = made("a", 1, 0.4, metrics={"kappa": 0.5})
     assert "| kappa |" in comparison_markdown([row])
 
 

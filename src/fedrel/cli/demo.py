@@ -10,7 +10,6 @@ from rich.markup import escape
 
 from fedrel.cli.progress import console, watching
 from fedrel.config.load import load_config
-from fedrel.config.presets import config_path
 from fedrel.config.schema import Config, WorldData
 from fedrel.data.align import align
 from fedrel.data.kb import KnowledgeBase
@@ -26,7 +25,7 @@ SHOWN = 3
 
 def demo(out: Path, settings: Sequence[str]) -> None:
     """Compare the methods, then let Lazy MIL's model read fresh documents."""
-    config = load_config(config_path("demo"), settings)
+    config = load_config("demo", settings)
     with watching() as watch:
         rows = compare(config, out, METHODS, 1, watch=watch)
     console.print(comparison_table(rows))

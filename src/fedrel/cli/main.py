@@ -127,18 +127,17 @@ def sweep(
 ) -> None:
     """Search a grid of settings for the best dev metric; run again, it goes on where it stopped."""
     from fedrel.cli.progress import console, watching
-    from fedrel.config.load import apply_setting
+    from fedrel.config.check import parse_value
     from fedrel.runs.compare import sweep as search
 
     chosen = _config(config, settings)
     values: dict[str, list[Any]] = dict(chosen.sweep)
     for setting in grid:
         key, _, listed = setting.partition("=")
-        parsed: dict[str, Any] = {}
-        apply_setting(parsed, f"value=[{listed}]")
-        if not isinstance(parsed["value"], list):
+        parsed = parse_value(f"[{listed}]")
+        if not isinstance(parsed, list):
             raise UserError(f"cannot read the grid {setting!r}", hint="write it as key=0.05,0.1")
-        values[key] = parsed["value"]
+        values[key] = parsed
     folder = out or Path("runs") / f"{Path(config).stem}-sweep"
     with watching() as watch:
         found = search(chosen, folder, values, _names(methods) or [chosen.method], watch)
@@ -183,7 +182,7 @@ def partition(
     from fedrel.data.divide import partition as divide
     from fedrel.data.documents import DocumentCorpus
     from fedrel.data.load import dataset
-    from fedrel.studio.plots import partition_plot, plot_entropy
+    from fedrel.studio.partition_plots import partition_plot, plot_entropy
 
     chosen = _config(config, settings)
     data = dataset(chosen.data)
@@ -240,9 +239,8 @@ add_to(app)
 
 def _config(name: str, settings: Sequence[str]) -> Config:
     from fedrel.config.load import load_config
-    from fedrel.config.presets import config_path
 
-    return load_config(config_path(name), settings)
+    return load_config(name, settings)
 
 
 def _names(text: str) -> list[str]:

@@ -22,7 +22,7 @@ from rich.table import Table
 from fedrel.config.schema import Config
 from fedrel.evaluation.heterogeneity import label_distances
 from fedrel.runs.train import Watcher
-from fedrel.studio.words import size
+from fedrel.studio.formatting import size
 
 if TYPE_CHECKING:
     from fedrel.data.partition import Partition

@@ -1,29 +1,18 @@
-"""The parts of a config that are about documents: where they come from, and the extractor that reads them."""
+"""An experiment as one TOML file: every choice a field, every field with its default and what it means."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
+
+from fedrel.config.check import Kinds, Section, Settings, apply_settings, check
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class DocumentData(_Section):
+class DocumentData(Section):
     """Corpora of documents. Paths are relative to `root`, and that to FEDREL_DATA or the config file's folder."""
 
     corpus: Literal["documents"] = "documents"
@@ -69,6 +58,10 @@ class DocumentData(_Section):
                 raise ValueError(f"`{option}` is for {' and '.join(formats)}, not for {self.format!r}")
         return self
 
+    def absolute(self, folder: Path, data: Path) -> Self:
+        """With `root` as an absolute path."""
+        return self.model_copy(update={"root": data / self.root})
+
     def reader_options(self) -> dict[str, Any]:
         """What the format's reader is asked to do."""
         chosen = {name: getattr(self, name) for name, formats in _OPTIONS.items() if self.format in formats}
@@ -85,7 +78,7 @@ _OPTIONS = {
 }
 
 
-class DocumentSection(_Section):
+class DocumentSection(Section):
     """The document extractor: ATLOP's, with a sigmoid for each relation (FedLCC, Section 3.2)."""
 
     kind: Literal["document"] = "document"
@@ -98,8 +91,12 @@ class DocumentSection(_Section):
     frozen_layers: int = Field(0, ge=0)
     """So many of the encoder's lowest layers, and its embeddings, stay as they are."""
 
+    def absolute(self, folder: Path, data: Path) -> Self:
+        """With the encoder's folder as an absolute path, if it is one."""
+        return self.model_copy(update={"encoder": _encoder(self.encoder, folder)})
 
-class WorldData(_Section):
+
+class WorldData(Section):
     """The built-in world (docs/world.md): made-up text whose truth is known."""
 
     corpus: Literal["world"] = "world"
@@ -128,7 +125,7 @@ class WorldData(_Section):
     world_seed: int = 0
 
 
-class FileData(_Section):
+class FileData(Section):
     """Corpora in files. Paths are relative to `root`, and that to FEDREL_DATA or the config file's folder."""
 
     corpus: Literal["files"] = "files"
@@ -155,6 +152,10 @@ class FileData(_Section):
     source_field: str = "source"
     """The JSON field that a partition by source groups by."""
 
+    def absolute(self, folder: Path, data: Path) -> Self:
+        """With `root` as an absolute path."""
+        return self.model_copy(update={"root": data / self.root})
+
     @model_validator(mode="after")
     def _pool_or_split(self) -> FileData:
         if bool(self.pool) == bool(self.train and self.test):
@@ -162,7 +163,7 @@ class FileData(_Section):
         return self
 
 
-class PartitionSection(_Section):
+class PartitionSection(Section):
     """Who holds which training sentences, or documents."""
 
     kind: Literal["iid", "dirichlet", "quantity", "shards", "source", "file", "entropy"] = "iid"
@@ -186,8 +187,12 @@ class PartitionSection(_Section):
     entropy: Literal["distribution", "released"] = "distribution"
     """For `entropy`: FedLCC's Eq. 15 as it is written, or the number that its authors' code computes."""
 
+    def absolute(self, folder: Path, data: Path) -> Self:
+        """With `file` as an absolute path, if there is one."""
+        return self if self.file is None else self.model_copy(update={"file": folder / self.file})
 
-class PCNNSection(_Section):
+
+class PCNNSection(Section):
     """The PCNN extractor (Zeng et al. 2015)."""
 
     kind: Literal["pcnn"] = "pcnn"
@@ -209,6 +214,11 @@ class PCNNSection(_Section):
     bias: bool = True
     """Of the classifier; without it, the classifier's rows are the class vectors (FedCMC)."""
 
+    def absolute(self, folder: Path, data: Path) -> Self:
+        """With the file of word vectors as an absolute path, if there is one."""
+        known = self.vectors in ("corpus", "glove")
+        return self if known else self.model_copy(update={"vectors": str(data / self.vectors)})
+
     @field_validator("window")
     @classmethod
     def _centred(cls, window: int) -> int:
@@ -217,7 +227,7 @@ class PCNNSection(_Section):
         return window
 
 
-class TransformerSection(_Section):
+class TransformerSection(Section):
     """A sentence transformer: a Hugging Face encoder, a vector for each entity, a linear classifier.
 
     What is left out of `blinding`, `markers` and `bias` is as published with the pooling.
@@ -244,6 +254,10 @@ class TransformerSection(_Section):
     lora_rank: int = Field(0, ge=0)
     """Above 0: only low-rank updates of this rank are trained and travel (LoRA, with peft)."""
 
+    def absolute(self, folder: Path, data: Path) -> Self:
+        """With the encoder's folder as an absolute path, if it is one."""
+        return self.model_copy(update={"encoder": _encoder(self.encoder, folder)})
+
     @property
     def blinds(self) -> bool:
         """Whether types stand for entities."""
@@ -260,7 +274,7 @@ class TransformerSection(_Section):
         return self.pooling != "sum" if self.bias is None else self.bias
 
 
-class Training(_Section):
+class Training(Section):
     """Local training, and how the rounds go."""
 
     rounds: int = Field(50, ge=1)
@@ -293,7 +307,7 @@ _METRICS = {
 }
 
 
-class Evaluation(_Section):
+class Evaluation(Section):
     """What is measured, and how the best round is chosen: always on dev."""
 
     task: Literal["ranking", "classification", "documents"] = "ranking"
@@ -327,7 +341,7 @@ class Evaluation(_Section):
         return self
 
 
-class EngineSection(_Section):
+class EngineSection(Section):
     """How questions travel. Changes no result as long as every site answers."""
 
     kind: Literal["local", "workers", "flower-simulation", "flower"] = "workers"
@@ -344,22 +358,12 @@ class EngineSection(_Section):
     """Sites that are asked beyond those drawn, and used only in place of ones that fail."""
 
 
-def _extractor_kind(section: Any) -> str:
-    """PCNN where nothing is said."""
-    return str(section.get("kind", "pcnn") if isinstance(section, dict) else section.kind)
+def _encoder(name: str, folder: Path) -> str:
+    """An encoder that is a folder, by its absolute path; any other by its name."""
+    return str((folder / name).absolute()) if (folder / name / "config.json").is_file() else name
 
 
-_TAGS = {
-    "data": ("corpus", "'world', 'files' or 'documents'"),
-    "extractor": ("kind", "'pcnn', 'transformer' or 'document'"),
-}
-_KINDS: dict[str, dict[str, type[BaseModel]]] = {
-    "data": {"world": WorldData, "files": FileData, "documents": DocumentData},
-    "extractor": {"pcnn": PCNNSection, "transformer": TransformerSection, "document": DocumentSection},
-}
-
-
-class Config(_Section):
+class Config(Section):
     """A whole experiment."""
 
     seed: int = Field(1, ge=0)
@@ -367,13 +371,20 @@ class Config(_Section):
     """A method's name, or several joined by `+`."""
     methods: dict[str, dict[str, Any]] = {}
     """Options by method, used when it is chosen."""
-    data: Annotated[WorldData | FileData | DocumentData, Field(discriminator="corpus")] = WorldData()
+    plugins: list[Path] = []
+    """Python files with methods, readers, extractors or partitions of your own; imported before all else."""
+    data: Annotated[
+        WorldData | FileData | DocumentData,
+        Kinds.of("corpus", {"world": WorldData, "files": FileData, "documents": DocumentData}),
+    ] = WorldData()
     partition: PartitionSection = PartitionSection()
     extractor: Annotated[
-        Annotated[PCNNSection, Tag("pcnn")]
-        | Annotated[TransformerSection, Tag("transformer")]
-        | Annotated[DocumentSection, Tag("document")],
-        Discriminator(_extractor_kind),
+        PCNNSection | TransformerSection | DocumentSection,
+        Kinds.of(
+            "kind",
+            {"pcnn": PCNNSection, "transformer": TransformerSection, "document": DocumentSection},
+            default="pcnn",
+        ),
     ] = PCNNSection()
     training: Training = Training()
     evaluation: Evaluation = Evaluation()
@@ -382,12 +393,6 @@ class Config(_Section):
     """For `fedrel sweep`: the values to try, by key."""
     case_study: int = Field(3, ge=0)
     """How many triples the report follows through training, sentence by sentence."""
-
-    @field_validator("extractor", mode="before")
-    @classmethod
-    def _extractor_by_name(cls, extractor: Any) -> Any:
-        """`extractor = "pcnn"` is that extractor with its defaults."""
-        return {"kind": extractor} if isinstance(extractor, str) else extractor
 
     @model_validator(mode="after")
     def _documents_go_together(self) -> Config:
@@ -408,15 +413,26 @@ class Config(_Section):
             raise ValueError("partition.kind 'entropy' is about documents: choose another")
         return self
 
-    def with_settings(self, settings: Sequence[str]) -> Config:
-        """The config with `key.path=value` settings applied."""
-        from fedrel.config.load import with_settings
+    def absolute(self, folder: Path, data: Path) -> Self:
+        """With absolute paths: those of data files start from `data`, all others from `folder`."""
+        plugins = [folder / file for file in self.plugins]
+        return super().absolute(folder, data).model_copy(update={"plugins": plugins})
 
-        return with_settings(self, settings)
+    def with_settings(self, settings: Settings) -> Config:
+        """The config with other values of some keys: `["training.rounds=3"]` or `{"training.rounds": 3}`."""
+        tree = self.model_dump(mode="json", exclude_none=True)
+        apply_settings(tree, settings)
+        return check(Config, tree, "--set")
+
+    def to_toml(self) -> str:
+        """The config as a TOML file that reads back as itself."""
+        import tomli_w
+
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
     def shapes_result(self) -> dict[str, Any]:
-        """What a checkpoint must agree on: everything but the engine and how long the run goes on."""
-        tree = self.model_dump(mode="json", exclude={"engine", "sweep"})
+        """What a checkpoint must agree on: all but the engine, how long the run goes on, and plug-ins' paths."""
+        tree = self.model_dump(mode="json", exclude={"engine", "sweep", "plugins"})
         del tree["training"]["rounds"], tree["evaluation"]["patience"]
         return tree
 

@@ -5,15 +5,14 @@ The sites' text is nowhere in it. What would need it in one place is refused her
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from fedrel.config.load import Table, apply_setting, check, parse, read_tree, resolve_paths
+from fedrel.config.check import Section, Settings, apply_settings, check, read_toml
+from fedrel.config.load import data_folder
 from fedrel.config.schema import Config, DocumentSection, PCNNSection
 from fedrel.data.readers import READERS, RELATIONS
 from fedrel.data.readers.documents import READERS as DOCUMENTS
@@ -24,7 +23,7 @@ AWAY = {"corpus": "documents", "train": ["at the sites"], "test": ["at the coord
 """What `[data]` says in an experiment about documents: that they are, and not where."""
 
 
-class Reading(Table):
+class Reading(Section):
     """How every site reads its own files, so that the same text becomes the same numbers."""
 
     na_rate: float = Field(0.1, ge=0, le=1)
@@ -68,7 +67,7 @@ class Shared(Reading):
         return [path for path in named if path is not None]
 
 
-class _SharedPart(Table):
+class _SharedPart(Section):
     shared: Shared
 
 
@@ -80,11 +79,10 @@ class Experiment:
     shared: Shared
 
 
-def load_experiment(path: Path, settings: Sequence[str] = ()) -> Experiment:
+def load_experiment(path: Path, settings: Settings = ()) -> Experiment:
     """Read an experiment file; what may not run between real sites is refused."""
-    tree = read_tree(path)
-    for setting in settings:
-        apply_setting(tree, setting)
+    tree = read_toml(path, Config)
+    apply_settings(tree, settings)
     if "shared" not in tree:
         hint = "add a [shared] table: docs/deployment.md has one to begin with"
         raise UserError("says nothing of what the sites share", file=path, hint=hint)
@@ -93,9 +91,12 @@ def load_experiment(path: Path, settings: Sequence[str] = ()) -> Experiment:
         if section in tree:
             problem = f"[{section}] describes text that is in one place"
             raise UserError(problem, file=path, hint="leave it out: each site has its own, in its site.toml")
+    if "plugins" in tree:
+        hint = "install the plug-in's package at the coordinator and at every site"
+        raise UserError("files of plug-ins are for one machine", file=path, hint=hint)
     if tree.get("extractor") == "document" or dict(tree.get("extractor", {})).get("kind") == "document":
         tree |= {"data": AWAY, "evaluation": {"task": "documents"} | tree.get("evaluation", {})}
-    config = resolve_paths(parse(tree, str(path)), path.parent)
+    config = check(Config, tree, path).absolute(path.parent.absolute(), data_folder(path.parent))
     experiment = Experiment(_with_defaults(config), _absolute(shared, path.parent))
     _check(experiment, path)
     return experiment
@@ -150,7 +151,7 @@ def _check(experiment: Experiment, path: Path) -> None:
 
 
 def _absolute(shared: Shared, folder: Path) -> Shared:
-    base = Path(os.environ.get("FEDREL_DATA") or folder).absolute()
+    base = data_folder(folder)
     one = {key: base / path for key in ("knowledge_base", "relations") if (path := getattr(shared, key))}
     several = {
         key: tuple(base / path for path in getattr(shared, key)) for key in ("validation", "dev", "test")

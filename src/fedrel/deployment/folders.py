@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field, ValidationError
 
-from fedrel.config.load import Table, check, read_tree
+from fedrel.config.check import Section, check, read_toml
 from fedrel.config.schema import Config
 from fedrel.errors import UserError
 
@@ -21,7 +21,7 @@ _PLACE = "place.json"
 CONNECTION = "fedrel"  # what Flower's own configuration calls the coordinator
 
 
-class FederationTable(Table):
+class FederationTable(Section):
     """`federation.toml`: where the coordinator listens, and who takes part."""
 
     host: str
@@ -43,7 +43,7 @@ class CoordinatorFolder:
         if not file.is_file():
             problem = "is not a coordinator's folder: it has no federation.toml"
             raise UserError(problem, file=self.path, hint="`fedrel federation init` makes one")
-        return check(FederationTable, read_tree(file), file)
+        return check(FederationTable, read_toml(file, FederationTable), file)
 
     @property
     def artefacts(self) -> Path:

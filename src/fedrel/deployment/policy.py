@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from fedrel.config.load import Table, check, read_tree
+from fedrel.config.check import Section, check, read_toml
 from fedrel.config.schema import Config
 from fedrel.errors import UserError, nearest
 from fedrel.federation.messages import Message
@@ -17,7 +17,7 @@ NAME = "site.toml"
 TEXT = "text"  # the format of raw text, which is labelled with the published knowledge base
 
 
-class SiteData(Table):
+class SiteData(Section):
     """The site's own files; paths and patterns are relative to the site's folder."""
 
     files: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class SiteData(Table):
     """Where this site keeps the encoder that was published, if not under the published name."""
 
 
-class Allowed(Table):
+class Allowed(Section):
     """What the site answers to."""
 
     methods: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class Allowed(Table):
         return any(_covers(self.must_stay, f"{one}.{name}") for one in names)
 
 
-class SitePolicy(Table):
+class SitePolicy(Section):
     """The whole file."""
 
     coordinator: str = Field(pattern=r"^\S+:\d+$")
@@ -80,7 +80,7 @@ class SitePolicy(Table):
 def read_policy(folder: Path) -> SitePolicy:
     """A site's policy."""
     path = folder / NAME
-    return check(SitePolicy, read_tree(path), path)
+    return check(SitePolicy, read_toml(path, SitePolicy), path)
 
 
 def check_names(policy: SitePolicy, folder: Path) -> None:

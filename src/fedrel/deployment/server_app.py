@@ -24,14 +24,13 @@ def main(grid: Grid, context: Context) -> None:
     try:
         _run(grid, request)
     except UserError as error:  # to be shown by whoever asked: Flower would add a trace
-        write_text(outcome(request), json.dumps({"problem": str(error)}))
+        write_text(outcome(request), json.dumps({"mistake": error.to_json()}))
         return
     except Exception as error:
-        write_text(
-            outcome(request), json.dumps({"problem": f"the run failed: {type(error).__name__}: {error}"})
-        )
+        failed = UserError(f"the run failed: {type(error).__name__}: {error}")
+        write_text(outcome(request), json.dumps({"mistake": failed.to_json()}))
         raise
-    write_text(outcome(request), json.dumps({"problem": None}))
+    write_text(outcome(request), json.dumps({"mistake": None}))
 
 
 def outcome(request: Path) -> Path:

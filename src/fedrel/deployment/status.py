@@ -18,7 +18,7 @@ from fedrel.deployment.folders import CoordinatorFolder
 from fedrel.deployment.nodes import by_site
 from fedrel.errors import UserError
 from fedrel.privacy.audit import Audit, Entry, Field
-from fedrel.studio.words import size
+from fedrel.studio.formatting import size
 
 
 @dataclass(frozen=True)

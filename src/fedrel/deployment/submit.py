@@ -71,8 +71,8 @@ def submit(request: Path, *, home: Path, connection: str, say: Callable[[str], N
             "see what `fedrel coordinator start` says; what was trained is kept, and --resume goes on with it"
         )
         raise UserError(f"the run ended without a result: {' '.join(last) or 'nothing was said'}", hint=hint)
-    if problem := json.loads(outcome.read_text(encoding="utf-8"))["problem"]:
-        raise UserError(problem)
+    if mistake := json.loads(outcome.read_text(encoding="utf-8"))["mistake"]:
+        raise UserError.from_json(mistake)
 
 
 def _follow(app: str, config: str, home: Path, connection: str, say: Callable[[str], None]) -> Sequence[str]:

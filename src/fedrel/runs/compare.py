@@ -11,6 +11,7 @@ from typing import Any
 from fedrel.config.schema import Config
 from fedrel.errors import UserError
 from fedrel.files import write_text
+from fedrel.runs.records import ComparisonRow, read_run
 from fedrel.runs.train import Watcher, run
 
 Settings = Mapping[str, Any]
@@ -25,13 +26,13 @@ def compare(
     *,
     best: Mapping[str, Settings] | None = None,
     watch: Watch = lambda _, __: Watcher(),
-) -> list[Any]:
+) -> list[ComparisonRow]:
     """Run every method with every seed; finished runs are kept, a stopped one goes on where it was.
 
     Seeds are `seeds` numbers from the config's own. `best` holds settings by method, from a sweep.
     """
     from fedrel.studio.report import write_comparison_report
-    from fedrel.studio.tables import comparison_markdown, comparison_rows
+    from fedrel.studio.tables import comparison_markdown
 
     runs: dict[str, list[Path]] = {}
     for method in methods:
@@ -40,8 +41,9 @@ def compare(
             chosen = with_settings(config, {**(best or {}).get(method, {}), "method": method, "seed": seed})
             finished(chosen, folder, watch(f"{method}, seed {seed}", chosen))
             runs.setdefault(method, []).append(folder)
-    rows = comparison_rows(runs)
-    write_text(out / "comparison.json", json.dumps({"rows": rows}, indent=2))
+    rows = [ComparisonRow.of(method, read_run(folder)) for method in runs for folder in runs[method]]
+    written = {"rows": [row.model_dump() for row in rows]}
+    write_text(out / "comparison.json", json.dumps(written, indent=2))
     write_text(out / "comparison.md", comparison_markdown(rows))
     write_comparison_report(out, runs)
     return rows
@@ -107,4 +109,4 @@ def finished(config: Config, folder: Path, watcher: Watcher) -> dict[str, Any]:
 
 def with_settings(config: Config, settings: Settings) -> Config:
     """The config with some keys set."""
-    return config.with_settings([f"{key}={json.dumps(value)}" for key, value in settings.items()])
+    return config.with_settings(settings)

@@ -6,7 +6,7 @@ import json
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
@@ -83,10 +83,12 @@ class Round(Record):
     class_distances: dict[int, list[float]] | None = None
 
 
-class Reached(Traffic):
+class Reached(Record):
     """The first round at the target, and the bytes until then."""
 
     round: int
+    up: int
+    down: int
 
 
 class Fairness(Record):
@@ -159,7 +161,7 @@ class Classes(Record):
 
 
 class LabelCounts(Record):
-    """`label_counts.json`: how many training sentences of each relation each site holds, [sites][relations]."""
+    """`label_counts.json`: `counts[site][relation]` training sentences of a relation at a site."""
 
     sites: list[str]
     relations: list[str]
@@ -227,7 +229,7 @@ class ReadDocument(Record):
     findings: list[FoundRelation]
 
 
-class SiteTraffic(NamedTuple):
+class SiteTraffic(Record):
     """Bytes of one site in one round, and what encoding added to those it sent."""
 
     up: float
@@ -258,7 +260,53 @@ class Run:
         if not asked:
             return None
         up, down = (sum(getattr(one.bytes, way) for one in self.rounds) / asked for way in ("up", "down"))
-        return SiteTraffic(up, down, sum(one.bytes.framing.up for one in self.rounds) / asked)
+        framing = sum(one.bytes.framing.up for one in self.rounds) / asked
+        return SiteTraffic(up=up, down=down, framing=framing)
+
+
+class SiteScores(Record):
+    """A metric over a run's sites."""
+
+    metric: str
+    worst: float
+    spread: float
+
+
+class ComparisonRow(Record):
+    """One run of `comparison.json`, under the names of its `result.json` where it has them there."""
+
+    method: str
+    seed: int
+    metrics: dict[str, float]
+    rounds: int
+    bytes: Traffic
+    per_site_and_round: SiteTraffic | None
+    seconds: float
+    selection_precision: float | None
+    target: dict[str, float] | None  # the metric and the value that counts as good enough
+    to_target: Reached | None
+    sites: SiteScores | None
+
+    @classmethod
+    def of(cls, method: str, run: Run) -> ComparisonRow:
+        """The row of a run, under the name that the comparison gives its method."""
+        result = run.result
+        fair = result.sites.fairness if result.sites else None
+        return cls(
+            method=method,
+            seed=result.seed,
+            metrics=result.metrics,
+            rounds=result.rounds,
+            bytes=result.bytes,
+            per_site_and_round=run.per_site_and_round,
+            seconds=result.seconds,
+            selection_precision=result.selection_precision,
+            target=None if run.target is None else {result.primary: run.target},
+            to_target=result.to_target,
+            sites=SiteScores(metric=result.sites.metric, worst=fair.worst, spread=fair.spread)
+            if result.sites and fair
+            else None,
+        )
 
 
 def read_run(folder: Path) -> Run:

@@ -89,7 +89,7 @@ def _run(config: Config, out: Path, resume: bool, watcher: Watcher, venue: Venue
     if checkpoint is not None:
         same_data(out, ready.dataset.text.fingerprint)
     watcher.prepared(ready)
-    write_text(out / "config.toml", to_toml(config))
+    write_text(out / "config.toml", config.to_toml())
     write_text(out / "environment.json", json.dumps(environment(ready.dataset.text.fingerprint), indent=2))
     metrics = MetricsFile(out / "metrics.jsonl")
     metrics.keep(checkpoint.round if checkpoint else 0)
@@ -348,10 +348,3 @@ def label_counts(ready: Preparation) -> dict[str, Any]:
         "relations": list(text.relations),
         "counts": counted(parts, text).tolist(),
     }
-
-
-def to_toml(config: Config) -> str:
-    """The resolved config as TOML."""
-    import tomli_w
-
-    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))

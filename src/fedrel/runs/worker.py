@@ -44,7 +44,7 @@ def main(folder: Path) -> None:
         try:
             serve(take_over(folder), sys.stdin.buffer, answers)
         except UserError as mistake:  # for whoever started the run, not for this process's log
-            write_block(answers, {"mistake": str(mistake)}, encode({}))
+            write_block(answers, {"mistake": mistake.to_json()}, encode({}))
 
 
 def serve(desk: Desk, questions: IO[bytes], answers: IO[bytes]) -> None:

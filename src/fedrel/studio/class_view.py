@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrel.runs.records import Classes, ClassScores, Confusion, Run
-from fedrel.studio import heatmaps, words
-from fedrel.studio import words as notes
+from fedrel.studio import formatting as fmt
+from fedrel.studio import heatmaps, notes
+from fedrel.studio.figures import Plot
 from fedrel.studio.heatmaps import Layer
-from fedrel.studio.page import Plot
 
 _SIDE_BY_SIDE = 8  # so few relations that table and matrix stand beside each other
 
@@ -47,14 +47,14 @@ def class_comparison(runs: Mapping[str, Sequence[Run]]) -> Plot | None:
     f1 = np.array([np.mean(own, axis=0) for own in scores])
     text = [[f"{cell:.2f}" for cell in row] for row in f1]
     hover = [
-        [f"{method}, {name}: F1 {words.share(cell)}" for name, cell in zip(names, row, strict=True)]
+        [f"{method}, {name}: F1 {fmt.share(cell)}" for name, cell in zip(names, row, strict=True)]
         for method, row in zip(found, f1, strict=True)
     ]
     height, width = heatmaps.size(list(found), names)
     return Plot(
         "F1 by relation",
         heatmaps.heat_map([Layer(f1, text, hover)], list(found), names, "", ""),
-        f"F1 of each relation for {words.several(list(found))}.",
+        f"F1 of each relation for {fmt.several(list(found))}.",
         notes.BY_RELATION + (f" Shown are the {len(names)} most frequent." if len(one) > len(names) else ""),
         height=height,
         width=width,
@@ -85,10 +85,10 @@ def _confusion(confusion: Confusion) -> Plot | None:
 def _layers(table: NDArray[np.integer], names: Sequence[str]) -> list[Layer]:
     """What is right in one hue, what is confused in another; both as shares of their row."""
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
-    text = [[words.count(int(cell)) if cell else "" for cell in row] for row in table]
+    text = [[fmt.count(int(cell)) if cell else "" for cell in row] for row in table]
     hover = [
         [
-            f"{gold} found as {found}: {words.count(int(count))}, {share:.0%} of the row"
+            f"{gold} found as {found}: {fmt.count(int(count))}, {share:.0%} of the row"
             for found, count, share in zip(names, row, row_shares, strict=True)
         ]
         for gold, row, row_shares in zip(names, table, shares, strict=True)
@@ -105,5 +105,5 @@ def _worst_mistake(table: NDArray[np.integer], names: Sequence[str]) -> str:
     if not wrong.any():
         return "Nothing is confused."
     gold, found = divmod(int(wrong.argmax()), len(names))
-    times = words.count(int(wrong.max()))
+    times = fmt.count(int(wrong.max()))
     return f"The most frequent mistake is {names[gold]} found as {names[found]}: {times} times."

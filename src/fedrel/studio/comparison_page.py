@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from fedrel.runs.records import Run
-from fedrel.studio import figures, words
-from fedrel.studio import words as notes
+from fedrel.runs.records import ComparisonRow, Run
+from fedrel.studio import figures, notes
+from fedrel.studio import formatting as fmt
 from fedrel.studio.class_view import class_comparison
 from fedrel.studio.examples import case_tables, told
-from fedrel.studio.figures import Series
-from fedrel.studio.page import Plot, flatten
-from fedrel.studio.rows import row
+from fedrel.studio.figures import Plot, Series
+from fedrel.studio.formatting import flatten
 from fedrel.studio.site_view import site_strips
-from fedrel.studio.summary import CHOSEN, Column, Summary, summarise
+from fedrel.studio.tables import SELECTION, Column, Summary, summarise
 
 Runs = Mapping[str, Sequence[Run]]
 
@@ -30,7 +29,7 @@ def comparison_page(folder: Path, runs: Runs) -> dict[str, Any]:
     """The values of `comparison.html`."""
     runs = {method: own for method, own in runs.items() if own}
     every = [(method, run) for method, own in runs.items() for run in own]
-    rows = [row(method, run) for method, run in every]
+    rows = [ComparisonRow.of(method, run) for method, run in every]
     summary = summarise(rows)
     first = next((run for _, run in every), None)
     primary = first.result.primary if first else ""
@@ -56,7 +55,7 @@ def comparison_page(folder: Path, runs: Runs) -> dict[str, Any]:
     }
 
 
-def _order(column: Column) -> list[tuple[str, words.Spread]]:
+def _order(column: Column) -> list[tuple[str, fmt.Spread]]:
     known = [(method, cell) for method, cell in column.cells.items() if cell]
     return sorted(known, key=lambda item: -item[1].mean)
 
@@ -74,24 +73,22 @@ def _verdict(summary: Summary, primary: str) -> list[str]:
     (best, top), (second, next_) = ordered[:2]
     if len(column.best) > 1:
         said = [
-            f"{words.several(sorted(column.best))} share the highest {column.label}, {words.share(top.mean)}."
+            f"{fmt.several(sorted(column.best))} share the highest {column.label}, {fmt.share(top.mean)}."
         ]
     else:
-        lead = words.share(top.mean - next_.mean)
-        said = [f"{best} has the highest {column.label}, {words.share(top.mean)}: {lead} above {second}."]
+        lead = fmt.share(top.mean - next_.mean)
+        said = [f"{best} has the highest {column.label}, {fmt.share(top.mean)}: {lead} above {second}."]
         spread = max(top.std, next_.std)
         if min(top.runs, next_.runs) < 2:
             said.append("With one seed a method there is no telling how much of that is chance.")
         else:
             more = "more" if top.mean - next_.mean > spread else "no more"
-            said.append(f"That is {more} than the seeds differ (standard deviation {words.share(spread)}).")
+            said.append(f"That is {more} than the seeds differ (standard deviation {fmt.share(spread)}).")
     fairest = summary.column("worst_site")
     if fairest is not None and len(fairest.best) == 1:
         name, cell = _order(fairest)[0]
-        said.append(
-            f"{'It' if name == best else name} does best at the worst site: {words.share(cell.mean)}."
-        )
-    chosen = summary.column(CHOSEN)
+        said.append(f"{'It' if name == best else name} does best at the worst site: {fmt.share(cell.mean)}.")
+    chosen = summary.column(SELECTION)
     if chosen is not None and len(cleanest := _order(chosen)) > 1 and len(chosen.best) == 1:
         name, cell = cleanest[0]
         who = "It also" if name == best else name
@@ -112,13 +109,13 @@ def _curves(runs: Runs, winner: str) -> Plot | None:
     return Plot(
         "Precision and recall",
         figures.precision_recall(lines),
-        f"Precision over recall on the test set for {words.several([line.name for line in lines])}.",
+        f"Precision over recall on the test set for {fmt.several([line.name for line in lines])}.",
         notes.CURVE + (notes.MEAN_CURVES if mean else "") + notes.LEGEND,
     )
 
 
 def _convergence(runs: Runs, primary: str, winner: str) -> Plot | None:
-    label = words.label(primary)
+    label = fmt.label(primary)
     values = {
         method: [{one.round: (one.dev or {}).get(primary) for one in run.rounds} for run in own]
         for method, own in runs.items()
@@ -146,12 +143,12 @@ def _by_bytes(runs: Runs, primary: str, winner: str) -> Plot | None:
     first = [line.x[0] for line in lines]
     if len(lines) < 2 or max(first) < _FAR_CHEAPER * min(first):
         return None
-    label = words.label(primary)
+    label = fmt.label(primary)
     figure = figures.lines(lines, "Sent by the sites", label, target=_target(runs))
     figure["layout"]["xaxis"].update(type="log", dtick=1, tickformat="~s", ticksuffix="B")
     figure["layout"]["hovermode"] = "closest"
-    ends = [f"{line.name} {words.share(line.y[-1])} after {words.size(line.x[-1])}" for line in lines]
-    return Plot(f"{label} over bytes", figure, f"{label} over bytes: {words.several(ends)}.", notes.BY_BYTES)
+    ends = [f"{line.name} {fmt.share(line.y[-1])} after {fmt.size(line.x[-1])}" for line in lines]
+    return Plot(f"{label} over bytes", figure, f"{label} over bytes: {fmt.several(ends)}.", notes.BY_BYTES)
 
 
 def _target(runs: Runs) -> float | None:
@@ -201,9 +198,9 @@ def _over_rounds(
         return None
     last = int(max(line.x[-1] for line in lines))
     figure = figures.by_round(figures.lines(lines, "Round", label, unit=unit, target=target), last)
-    ends = [f"{line.name} {words.share(line.y[-1])}" for line in lines]
+    ends = [f"{line.name} {fmt.share(line.y[-1])}" for line in lines]
     bands = notes.BANDS if any(line.std for line in lines) else ""
-    return Plot(title, figure, f"{title} by round; at the end {words.several(ends)}.", note + bands)
+    return Plot(title, figure, f"{title} by round; at the end {fmt.several(ends)}.", note + bands)
 
 
 def _traffic(summary: Summary) -> Plot | None:
@@ -218,7 +215,7 @@ def _traffic(summary: Summary) -> Plot | None:
     return Plot(
         "What crossed the boundary",
         figures.grouped_bytes(summary.methods, groups),
-        f"Bytes sent by and to the sites in a run: {words.several(told)}.",
+        f"Bytes sent by and to the sites in a run: {fmt.several(told)}.",
         notes.BOUNDARY,
     )
 

@@ -17,11 +17,26 @@ from typing import Any, Literal
 import numpy as np
 
 from fedrel.runs.records import Curve
-from fedrel.studio.words import Spread
+from fedrel.studio.formatting import Spread
 
 Figure = dict[str, Any]
 
 COLOURS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A figure with its heading, what it shows in words (for who cannot see it) and how to read it.
+
+    A figure whose size depends on what is in it says how high and at most how wide it is, in the page's rem.
+    """
+
+    title: str
+    figure: Figure
+    alt: str
+    note: str
+    height: float | None = None
+    width: float | None = None
 
 
 def framed(traces: list[Figure], x: str, y: str) -> Figure:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrel.studio.figures import Figure, framed
-from fedrel.studio.words import short
+from fedrel.studio.formatting import short
 
 MOST = 30  # rows or columns; more would be too thin to be told apart
 FEW = 16  # so few that cells have room for a number

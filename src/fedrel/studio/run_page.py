@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from fedrel.runs.records import Round, Run
-from fedrel.studio import figures, words
-from fedrel.studio import words as notes
+from fedrel.studio import figures, notes
+from fedrel.studio import formatting as fmt
 from fedrel.studio.class_view import class_view
 from fedrel.studio.examples import case_tables, document_views, told
-from fedrel.studio.figures import Figure, Series
-from fedrel.studio.page import Plot, flatten
+from fedrel.studio.figures import Figure, Plot, Series
+from fedrel.studio.formatting import flatten
 from fedrel.studio.site_view import site_plot
 from fedrel.studio.vector_view import vector_view
 
@@ -49,21 +49,21 @@ def _tiles(run: Run) -> list[tuple[str, str]]:
     """The headline numbers: name and value."""
     result = run.result
     shown = [name for name in _HEADLINES if name in result.metrics]
-    tiles = [(words.label(name), words.share(result.metrics[name])) for name in shown or result.metrics]
+    tiles = [(fmt.label(name), fmt.share(result.metrics[name])) for name in shown or result.metrics]
     if result.sites is not None and result.sites.fairness is not None:
-        tiles.append(("Worst site", words.share(result.sites.fairness.worst)))
+        tiles.append(("Worst site", fmt.share(result.sites.fairness.worst)))
     if result.selection_precision is not None:
-        tiles.append(("Selection precision", words.share(result.selection_precision)))
-    tiles.append(("Rounds", words.count(result.rounds)))
+        tiles.append(("Selection precision", fmt.share(result.selection_precision)))
+    tiles.append(("Rounds", fmt.count(result.rounds)))
     if run.target is not None:
         reached = result.to_target
-        name = f"Rounds to {words.label(result.primary)} {run.target:g}"
-        tiles.append((name, words.count(reached.round) if reached else words.NOTHING))
+        name = f"Rounds to {fmt.label(result.primary)} {run.target:g}"
+        tiles.append((name, fmt.count(reached.round) if reached else fmt.NOTHING))
     return [
         *tiles,
-        ("Sent by sites", words.size(result.bytes.up)),
-        ("Sent to sites", words.size(result.bytes.down)),
-        ("Time", words.duration(result.seconds)),
+        ("Sent by sites", fmt.size(result.bytes.up)),
+        ("Sent to sites", fmt.size(result.bytes.down)),
+        ("Time", fmt.duration(result.seconds)),
     ]
 
 
@@ -71,13 +71,13 @@ def _target(run: Run, primary: str) -> str:
     """When the run was good enough, in a sentence; nothing where nobody asked."""
     if run.target is None:
         return ""
-    aim = f"{words.label(primary)} {run.target:g} on the development set"
+    aim = f"{fmt.label(primary)} {run.target:g} on the development set"
     reached = run.result.to_target
     if reached is None:
-        return f"{aim}, the target, was not reached in {words.count(run.result.rounds)} rounds."
+        return f"{aim}, the target, was not reached in {fmt.count(run.result.rounds)} rounds."
     return (
-        f"{aim}, the target, was reached in round {reached.round}, after {words.size(reached.up)} from the"
-        f" sites and {words.size(reached.down)} to them."
+        f"{aim}, the target, was reached in round {reached.round}, after {fmt.size(reached.up)} from the"
+        f" sites and {fmt.size(reached.down)} to them."
     )
 
 
@@ -88,15 +88,15 @@ def _curve(run: Run, primary: str) -> Plot | None:
     return Plot(
         "Precision and recall",
         figures.precision_recall([line]),
-        f"Precision over recall on the test set; {words.label(primary)}"
-        f" {words.share(run.result.metrics.get(primary))}.",
+        f"Precision over recall on the test set; {fmt.label(primary)}"
+        f" {fmt.share(run.result.metrics.get(primary))}.",
         notes.CURVE,
     )
 
 
 def _convergence(run: Run, primary: str) -> list[Plot]:
     """The development metric that the best round was chosen by, and the training loss."""
-    name = words.label(primary)
+    name = fmt.label(primary)
     dev = figures.mean_series("dev", 0, [{one.round: (one.dev or {}).get(primary) for one in run.rounds}])
     loss = figures.mean_series("loss", 1, [{one.round: one.loss for one in run.rounds}])
     plots = []
@@ -107,8 +107,8 @@ def _convergence(run: Run, primary: str) -> list[Plot]:
                 _rounds(
                     run, figures.lines([dev], "Round", name, marked=run.result.best_round, target=run.target)
                 ),
-                f"{name} on the development set from {words.share(dev.y[0])} in round {dev.x[0]}"
-                f" to {words.share(dev.y[-1])} in round {dev.x[-1]}.",
+                f"{name} on the development set from {fmt.share(dev.y[0])} in round {dev.x[0]}"
+                f" to {fmt.share(dev.y[-1])} in round {dev.x[-1]}.",
                 notes.DEVELOPMENT + (notes.KEPT if run.result.best_round else ""),
             )
         )
@@ -117,8 +117,8 @@ def _convergence(run: Run, primary: str) -> list[Plot]:
             Plot(
                 "Training loss",
                 _rounds(run, figures.lines([loss], "Round", "Loss")),
-                f"Training loss from {words.share(loss.y[0])} in round {loss.x[0]}"
-                f" to {words.share(loss.y[-1])} in round {loss.x[-1]}.",
+                f"Training loss from {fmt.share(loss.y[0])} in round {loss.x[0]}"
+                f" to {fmt.share(loss.y[-1])} in round {loss.x[-1]}.",
                 notes.LOSS,
             )
         )
@@ -143,7 +143,7 @@ def _traffic(rounds: list[Round]) -> list[Plot]:
             ]
             for kind in totals
         }
-        most = words.size(max(getattr(one.bytes, way) for one in rounds))
+        most = fmt.size(max(getattr(one.bytes, way) for one in rounds))
         figure = figures.by_round(figures.stacked_bytes(numbers, bars, top), max(numbers))
         plots.append(Plot(title, figure, f"{title}, bytes by round; at most {most} in a round.", note))
     return plots
@@ -155,8 +155,8 @@ def _each(run: Run) -> str:
     if each is None:
         return ""
     return (
-        f"In a round, one site sends {words.size(each.up)} and is sent {words.size(each.down)} on average;"
-        f" encoding adds {words.size(each.framing)} to what it sends."
+        f"In a round, one site sends {fmt.size(each.up)} and is sent {fmt.size(each.down)} on average;"
+        f" encoding adds {fmt.size(each.framing)} to what it sends."
     )
 
 
@@ -179,8 +179,8 @@ def _selection(run: Run) -> Plot | None:
     return Plot(
         "Selection precision",
         _rounds(run, figures.lines([line], "Round", "Selection precision", unit=True)),
-        f"Selection precision from {words.share(line.y[0])} in round {line.x[0]}"
-        f" to {words.share(line.y[-1])} in round {line.x[-1]}.",
+        f"Selection precision from {fmt.share(line.y[0])} in round {line.x[0]}"
+        f" to {fmt.share(line.y[-1])} in round {line.x[-1]}.",
         notes.SELECTION,
     )
 

@@ -6,10 +6,9 @@ import html
 from collections.abc import Mapping, Sequence
 
 from fedrel.runs.records import AtSites, Run
-from fedrel.studio import words
-from fedrel.studio import words as notes
-from fedrel.studio.figures import Figure, colour, framed, rule
-from fedrel.studio.page import Plot
+from fedrel.studio import formatting as fmt
+from fedrel.studio import notes
+from fedrel.studio.figures import Figure, Plot, colour, framed, rule
 
 _NAMED = 24  # bars with their names below and their values above; more are too narrow for that
 _LONGEST_NAME = 18
@@ -19,13 +18,13 @@ def site_plot(sites: AtSites | None) -> Plot | None:
     """One run's sites from the worst to the best; None where nothing was measured at sites."""
     if sites is None or sites.fairness is None:
         return None
-    fair, label = sites.fairness, words.label(sites.metric)
+    fair, label = sites.fairness, fmt.label(sites.metric)
     known = sorted((value, name) for name, value in sites.values.items() if value is not None)
     alike = sum(value == fair.worst for value, _ in known)
     worst = f"{alike} sites share the worst" if alike > 1 else f"The worst is {fair.worst_site}"
     said = (
-        f"{label} at {len(known)} sites is {words.share(fair.mean)} on average, with a standard deviation of"
-        f" {words.share(fair.spread)}. {worst}, {words.share(fair.worst)}."
+        f"{label} at {len(known)} sites is {fmt.share(fair.mean)} on average, with a standard deviation of"
+        f" {fmt.share(fair.spread)}. {worst}, {fmt.share(fair.worst)}."
     )
     return Plot(
         f"{label} at each site",
@@ -41,14 +40,14 @@ def site_strips(runs: Mapping[str, Sequence[Run]]) -> Plot | None:
     measured = {method: own for method, own in measured.items() if any(one.fairness for one in own)}
     if not measured:
         return None
-    label = words.label(next(iter(measured.values()))[0].metric)
+    label = fmt.label(next(iter(measured.values()))[0].metric)
     traces: list[Figure] = []
     means = []
     for row, (method, own) in enumerate(measured.items()):
         dots = [(value, name) for one in own for name, value in one.values.items() if value is not None]
-        mean = words.Spread.of([value for value, _ in dots])
+        mean = fmt.Spread.of([value for value, _ in dots])
         assert mean is not None  # one of the runs has a fairness, hence a value
-        means.append(f"{method} {words.share(mean.mean)}")
+        means.append(f"{method} {fmt.share(mean.mean)}")
         traces += _strip(row, list(runs).index(method), dots, mean.mean)
     figure = framed(traces, label, "")
     figure["layout"].update(showlegend=False, hovermode="closest")
@@ -62,7 +61,7 @@ def site_strips(runs: Mapping[str, Sequence[Run]]) -> Plot | None:
     return Plot(
         f"{label} at each site",
         figure,
-        f"{label} at single sites; the means are {words.several(means)}.",
+        f"{label} at single sites; the means are {fmt.several(means)}.",
         notes.STRIPS,
         height=round(5 + 2.4 * len(measured), 1),
     )
@@ -86,7 +85,7 @@ def _bars(known: Sequence[tuple[float, str]], label: str, mean: float) -> Figure
         "text": [f"{value:.2f}" for value in values] if few else None,
         "textposition": "outside",
         "cliponaxis": False,
-        "hovertext": [html.escape(f"{name}: {words.share(value)}") for value, name in known],
+        "hovertext": [html.escape(f"{name}: {fmt.share(value)}") for value, name in known],
         "hoverinfo": "text",
     }
     figure = framed([trace], "Sites, from the worst to the best", label)
@@ -94,12 +93,12 @@ def _bars(known: Sequence[tuple[float, str]], label: str, mean: float) -> Figure
     figure["layout"]["xaxis"].update(
         showticklabels=few,
         tickvals=list(range(len(known))),
-        ticktext=[html.escape(words.short(name, _LONGEST_NAME)) for _, name in known],
+        ticktext=[html.escape(fmt.short(name, _LONGEST_NAME)) for _, name in known],
         range=[-0.6, len(known) - 0.4],
         ticks="",
     )
     figure["layout"]["yaxis"].update(rangemode="tozero")
-    rule(figure, "y", mean, f"mean: {words.share(mean)}")
+    rule(figure, "y", mean, f"mean: {fmt.share(mean)}")
     return figure
 
 
@@ -114,7 +113,7 @@ def _strip(row: int, place: int, dots: Sequence[tuple[float, str]], mean: float)
             "y": [row + (number % 5 - 2) * 0.07 for number in range(len(dots))],
             "marker": {"color": tint, "size": 9, "opacity": 0.55},
             "cliponaxis": False,
-            "hovertext": [html.escape(f"{name}: {words.share(value)}") for value, name in dots],
+            "hovertext": [html.escape(f"{name}: {fmt.share(value)}") for value, name in dots],
             "hoverinfo": "text",
         },
         {

@@ -1,38 +1,28 @@
-"""The tables that compare methods, as Markdown and in the terminal."""
+"""The tables that compare methods: means and spreads over seeds, as Markdown, in the terminal and on the page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedrel.runs.records import read_run
-from fedrel.studio.rows import Row, row
-from fedrel.studio.summary import CHOSEN, Column, Summary, summarise
+from fedrel.runs.records import ComparisonRow, Record
+from fedrel.studio.formatting import NOTHING, Spread, count, duration, label, several, share, size
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+Value = Callable[[ComparisonRow], float | None]
+Show = Callable[[float | None], str]
+
+SELECTION = "selection_precision"
 
 _TERMINAL = 80  # characters
-_DEAREST = (
-    "f1",
-    "p_mean",
-    "precision",
-    "recall",
-    "up",
-    "seconds",
-    CHOSEN,
-    "worst_site",
-)  # after the first metric
+# Which columns a terminal shows, after the first metric, as long as there is room.
+_PREFERRED = ("f1", "p_mean", "precision", "recall", "up", "seconds", SELECTION, "worst_site")
 
 
-def comparison_rows(runs: Mapping[str, Sequence[Path]]) -> list[Row]:
-    """One row a run, from the run folders of each method."""
-    return [row(method, read_run(folder)) for method, folders in runs.items() for folder in folders]
-
-
-def comparison_markdown(rows: Sequence[Row]) -> str:
+def comparison_markdown(rows: Sequence[ComparisonRow]) -> str:
     """The tables as Markdown: mean ± standard deviation over seeds, the best of each quality in bold."""
     summary = summarise(rows)
     parts = [_markdown(summary.methods, summary.columns)]
@@ -41,7 +31,7 @@ def comparison_markdown(rows: Sequence[Row]) -> str:
     return "\n\n".join([*parts, summary.note]) + "\n"
 
 
-def comparison_table(rows: Sequence[Row]) -> Table:
+def comparison_table(rows: Sequence[ComparisonRow]) -> Table:
     """The table for a terminal: the columns that fit into 80 characters."""
     from rich import box
     from rich.table import Table
@@ -60,6 +50,116 @@ def comparison_table(rows: Sequence[Row]) -> Table:
     return table
 
 
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One quality or cost of all methods. Only qualities have a best: cheaper is not better by itself."""
+
+    name: str
+    label: str
+    value: Value
+    cells: Mapping[str, Spread | None]
+    runs: Mapping[str, int]  # how many each method has
+    show: Show
+    quality: bool
+
+    def text(self, method: str) -> str:
+        """The cell as printed: the mean, and how much seeds differ where there are several."""
+        cell = self.cells[method]
+        return f"{self.show(cell.mean)} {self.spread(method)}".strip() if cell else NOTHING
+
+    def spread(self, method: str) -> str:
+        """How much seeds differ, but for a cost that all seeds share; and how many have a value, if not all."""
+        cell = self.cells[method]
+        if cell is None:
+            return ""
+        told = cell.runs > 1 and (self.quality or cell.std > 0)
+        parts = [f"± {self.show(cell.std)}"] if told else []
+        if cell.runs < self.runs[method]:
+            parts.append(f"({cell.runs} of {self.runs[method]})")
+        return " ".join(parts)
+
+    @property
+    def best(self) -> frozenset[str]:
+        """The methods with the highest mean, also those that only unprinted digits tell from it."""
+        known = {method: cell.mean for method, cell in self.cells.items() if cell}
+        if not self.quality or len(known) < 2:
+            return frozenset()
+        highest = self.show(max(known.values()))
+        return frozenset(method for method, mean in known.items() if self.show(mean) == highest)
+
+    @property
+    def filled(self) -> bool:
+        """Whether there is a value at all."""
+        return any(self.cells.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A comparison over seeds: methods in their given order, columns from quality to cost, traffic in detail."""
+
+    methods: list[str]
+    columns: list[Column]
+    traffic: list[Column]
+    seeds: list[int]
+
+    @property
+    def note(self) -> str:
+        """What the table's numbers are."""
+        if len(self.seeds) < 2:
+            return f"One run a method, seed {several(self.seeds)}." if self.seeds else "No runs."
+        return f"Mean ± standard deviation over seeds {several(self.seeds)}."
+
+    def column(self, name: str) -> Column | None:
+        """The column of that name, if there is one."""
+        return next((one for one in (*self.columns, *self.traffic) if one.name == name), None)
+
+
+def summarise(rows: Sequence[ComparisonRow]) -> Summary:
+    """Gather the runs of each method."""
+    methods = _distinct(row.method for row in rows)
+    own = {method: [row for row in rows if row.method == method] for method in methods}
+    runs = {method: len(of_method) for method, of_method in own.items()}
+
+    def column(name: str, label: str, value: Value, show: Show, quality: bool = False) -> Column:
+        cells = {method: Spread.of([value(row) for row in of_method]) for method, of_method in own.items()}
+        return Column(name, label, value, cells, runs, show, quality)
+
+    def metric(name: str) -> Column:
+        return column(name, label(name), lambda row: row.metrics.get(name), share, quality=True)
+
+    columns = [
+        *(metric(name) for name in _distinct(name for row in rows for name in row.metrics)),
+        column("worst_site", "Worst site", lambda row: _field(row.sites, "worst"), share, quality=True),
+        column("site_spread", "Spread over sites", lambda row: _field(row.sites, "spread"), share),
+        column(SELECTION, "Selection precision", lambda row: row.selection_precision, share, quality=True),
+        column("rounds", "Rounds", lambda row: row.rounds, count),
+        column("up", "Sent by sites", lambda row: row.bytes.up, size),
+        column("down", "Sent to sites", lambda row: row.bytes.down, size),
+        column("seconds", "Time", lambda row: row.seconds, duration),
+    ]
+    traffic = [
+        column("round_up", "Sent by sites a round", lambda row: row.bytes.up / max(row.rounds, 1), size),
+        column("round_down", "Sent to sites a round", lambda row: row.bytes.down / max(row.rounds, 1), size),
+        column("site_up", "Sent by one site a round", lambda row: _field(row.per_site_and_round, "up"), size),
+        column("site_framing", "Its framing", lambda row: _field(row.per_site_and_round, "framing"), size),
+        column(
+            "site_down", "Sent to one site a round", lambda row: _field(row.per_site_and_round, "down"), size
+        ),
+    ]
+    to_target = [
+        column(
+            "target_round", f"Rounds to {_targets(rows)}", lambda row: _field(row.to_target, "round"), count
+        ),
+        column("target_up", "Sent by sites until then", lambda row: _field(row.to_target, "up"), size),
+        column("target_down", "Sent to sites until then", lambda row: _field(row.to_target, "down"), size),
+    ]
+    shown = [one for one in traffic if one.filled]
+    if any(row.target for row in rows):
+        shown += to_target  # also where no run reached it: that is worth knowing
+    seeds = sorted({row.seed for row in rows})
+    return Summary(methods, [one for one in columns if one.filled], shown, seeds)
+
+
 def _markdown(methods: Sequence[str], columns: Sequence[Column]) -> str:
     lines = [
         ["method", *(column.label for column in columns)],
@@ -75,11 +175,11 @@ def _bold(column: Column, method: str) -> str:
 
 
 def _fitting(summary: Summary) -> list[Column]:
-    """The first metric and as many of the dearest other columns as there is room for, in the table's order."""
+    """The first metric and as many of the preferred columns as there is room for, in the table's order."""
     known = {column.name: column for column in summary.columns}
     left = _TERMINAL - max(map(len, [*summary.methods, "method"])) - 3
     chosen: set[str] = set()
-    for name in (*list(known)[:1], *_DEAREST):
+    for name in (*list(known)[:1], *_PREFERRED):
         if name in known:
             width = _widest(known[name], summary.methods) + 2
             if width <= left or not chosen:
@@ -91,3 +191,17 @@ def _fitting(summary: Summary) -> list[Column]:
 def _widest(column: Column, methods: Sequence[str]) -> int:
     cells = [column.text(method) for method in methods]
     return max(map(len, [*cells, *column.label.split()]), default=0)
+
+
+def _field(part: Record | None, name: str) -> float | None:
+    """A number of a part of a row that may be missing."""
+    return None if part is None else float(getattr(part, name))
+
+
+def _targets(rows: Iterable[ComparisonRow]) -> str:
+    aims = _distinct(f"{label(name)} {aim:g}" for row in rows for name, aim in (row.target or {}).items())
+    return several(aims, last="or") if aims else ""
+
+
+def _distinct(values: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(values))

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from fedrel.evaluation.heterogeneity import Observations, observe
 from fedrel.runs.records import LabelCounts, Round, Run
-from fedrel.studio import figures, heatmaps, words
-from fedrel.studio import words as notes
-from fedrel.studio.figures import Series
+from fedrel.studio import figures, heatmaps, notes
+from fedrel.studio import formatting as fmt
+from fedrel.studio.figures import Plot, Series
 from fedrel.studio.heatmaps import Layer
-from fedrel.studio.page import Plot
 
 Floats = NDArray[np.float64]
 
@@ -143,7 +142,7 @@ def _left_out(counts: LabelCounts, sites: list[str], relations: list[str]) -> st
         parts.append(f"the {len(sites)} largest of {len(counts.sites):,} sites")
     if len(relations) < len(counts.relations):
         parts.append(f"the {len(relations)} most frequent of {len(counts.relations):,} relations")
-    return f" Shown are {words.several(parts)}." if parts else ""
+    return f" Shown are {fmt.several(parts)}." if parts else ""
 
 
 def _checks(seen: Observations) -> list[Check]:
@@ -180,9 +179,7 @@ def _correlations(seen: Observations, rounds: list[int]) -> Plot:
     ]
     figure = figures.by_round(figures.lines(series, "Round", "Rank correlation"), max(rounds))
     figure["layout"]["yaxis"].update(range=[-1.05, 1.05], zeroline=True, zerolinecolor="var(--muted)")
-    ends = words.several(
-        [f"{name} {words.share(value[-1])}" for name, value in zip(names, values, strict=True)]
-    )
+    ends = fmt.several([f"{name} {fmt.share(value[-1])}" for name, value in zip(names, values, strict=True)])
     return Plot(
         "The observations, round by round",
         figure,

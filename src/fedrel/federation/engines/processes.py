@@ -130,7 +130,7 @@ class WorkerEngine:
         except (EOFError, RefusedError) as error:
             raise self._lost() from error
         if "mistake" in block.note:
-            raise UserError(block.note["mistake"])
+            raise UserError.from_json(block.note["mistake"])
         return block
 
     def _lost(self) -> UserError:

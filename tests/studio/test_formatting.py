@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrel.studio import words
-from fedrel.studio.words import Spread
+from fedrel.studio import formatting
+from fedrel.studio.formatting import Spread
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from fedrel.studio.words import Spread
      (999_500, "1.0 MB"), (5_900_000, "5.9 MB"), (3.2e9, "3.2 GB"), (7e12, "7.0 TB"), (None, "—")],
 )  # fmt: skip
 def test_size(value: float | None, text: str) -> None:
-    assert words.size(value) == text
+    assert formatting.size(value) == text
 
 
 @pytest.mark.parametrize(
@@ -26,14 +26,14 @@ def test_size(value: float | None, text: str) -> None:
      (3599, "1 h 00 min"), (3675, "1 h 01 min"), (math.nan, "—")],
 )  # fmt: skip
 def test_duration(seconds: float, text: str) -> None:
-    assert words.duration(seconds) == text
+    assert formatting.duration(seconds) == text
 
 
 def test_numbers() -> None:
-    assert [words.share(v) for v in (0.41249, 1, None, math.inf)] == ["0.412", "1.000", "—", "—"]
-    assert [words.count(v) for v in (12000, 11.666, None)] == ["12,000", "11.7", "—"]
-    assert [words.short(v, 9) for v in ("nine_char", "rather_long_name")] == ["nine_char", "rath…name"]
-    assert [words.several(v) for v in ([1], [1, 2], "abc")] == ["1", "1 and 2", "a, b and c"]
+    assert [formatting.share(v) for v in (0.41249, 1, None, math.inf)] == ["0.412", "1.000", "—", "—"]
+    assert [formatting.count(v) for v in (12000, 11.666, None)] == ["12,000", "11.7", "—"]
+    assert [formatting.short(v, 9) for v in ("nine_char", "rather_long_name")] == ["nine_char", "rath…name"]
+    assert [formatting.several(v) for v in ([1], [1, 2], "abc")] == ["1", "1 and 2", "a, b and c"]
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=9))

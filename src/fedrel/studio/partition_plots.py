@@ -16,7 +16,7 @@ from fedrel.data.documents import DocumentCorpus
 from fedrel.data.entropy import intervals
 from fedrel.evaluation.heterogeneity import label_distances
 from fedrel.files import atomic_file
-from fedrel.studio.words import short
+from fedrel.studio.formatting import short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
