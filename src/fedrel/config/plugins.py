@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from fedrel.errors import UserError, nearest
 
@@ -25,7 +25,7 @@ from fedrel.errors import UserError, nearest
 class Named(Protocol):
     """What a registry holds: a class with a name."""
 
-    name: str
+    name: ClassVar[str]
 
 
 Kind = TypeVar("Kind", bound=Named)

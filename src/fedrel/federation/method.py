@@ -3,9 +3,9 @@
 The coordinator's half is `round`, ordinary code that asks sites for things (`fed.ask`). The site's half are the
 functions marked `at_site`. The engine decides how requests and answers travel.
 
-A method holds no state: the coordinator's is in `fed`, a site's in `site`. So classes compose by name: `att+fedprox`
-inherits from both, and neither file knows of the other. In a composed method each class's code sees its own options:
-`self.mu` in MOON's file is MOON's, also in `fedprox+moon`.
+A method holds no state: the coordinator's is in `fed`, a site's in `site`. So classes compose by name:
+`att+fedprox` inherits from both, and neither file knows of the other. In a composed method each class's code
+sees its own options: `self.mu` in MOON's file is MOON's, also in `fedprox+moon`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import wraps
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
@@ -41,7 +41,8 @@ def at_coordinator(*, takes: tuple[type[Message], ...], gives: type[Message]) ->
 def adds_up(function: Function) -> Function:
     """Mark a function that several parts of a composed method may extend, in any order.
 
-    Each calls `super()` and adds to what that returns. A function without this mark may be changed by one part only.
+    Each calls `super()` and adds to what that returns. A function without this mark may be changed by one part
+    only.
     """
     function.adds_up = True  # type: ignore[attr-defined]
     return function
@@ -97,9 +98,7 @@ class Method(BaseModel):
         return tuple(kind for part in cls.__mro__ for kind in part.__dict__.get("carries", ()))
 
     @classmethod
-    def with_parts(
-        cls, whole: Mapping[str, Any], parts: Mapping[type[Method], Mapping[str, Any]]
-    ) -> Self:
+    def with_parts(cls, whole: Mapping[str, Any], parts: Mapping[type[Method], Mapping[str, Any]]) -> Method:
         """A composed method with the options `whole`; each class that it is composed of has its own in `parts`."""
         made = cls._with(whole)
         views = {kind: cls._with(options) for kind, options in parts.items()}
@@ -108,11 +107,11 @@ class Method(BaseModel):
         return made
 
     def part(self, kind: type[Part]) -> Part:
-        """The method with the options of one of the classes that it is composed of; itself if it is not composed."""
+        """The method with the options of one class that it is composed of; itself if it is not composed."""
         return cast(Part, self._parts.get(kind, self))
 
     @classmethod
-    def _with(cls, options: Mapping[str, Any]) -> Self:
+    def _with(cls, options: Mapping[str, Any]) -> Method:
         """A method that has just these options, which were checked before."""
         made = cls.model_construct()
         made.__dict__.clear()

@@ -22,8 +22,8 @@ class Centralised(FedAvg):
     several_sites: ClassVar[bool] = False
 
     share: float = Field(1.0, gt=0, le=1)
-    """The share of the bags that a round trains on, drawn anew each round. With the sites' fraction C, a round costs
-    as much as theirs."""
+    """The share of the bags that a round trains on, drawn anew each round. With the sites' fraction C, a round
+    costs as much as theirs."""
 
     def examples(self, site: Site) -> Bags:
         """All bags, or a random share of them."""

@@ -1,9 +1,10 @@
 """Several methods as one: `att+fedprox` is a class that inherits from both, whatever the order of their names.
 
-A part must be neither ignored nor dependent on the order in which the names are written. So two methods are refused,
-with the reason, if both change the same function, unless the function's changes add up (`adds_up`) or only one order
-keeps both: a change that calls `super()` then comes before one that does not. They are also refused if the one's
-`round` never gets to what the other changes, and if a method itself says that it cannot work so (`unsuited`).
+A part must be neither ignored nor dependent on the order in which the names are written. So two methods are
+refused, with the reason, if both change the same function, unless the function's changes add up (`adds_up`) or
+only one order keeps both: a change that calls `super()` then comes before one that does not. They are also
+refused if the one's `round` never gets to what the other changes, and if a method itself says that it cannot
+work so (`unsuited`).
 """
 
 from __future__ import annotations
@@ -27,25 +28,18 @@ _OWN = {"name", "paper", "carries", "unsuited"}  # what every part has for itsel
 def method_of(parts: Sequence[type[Method]], options: Mapping[str, Mapping[str, Any]]) -> Method:
     """The composed method of these classes, with the options given for each by its name."""
     kind = composed(parts)
-    given = {part: _checked(part, options.get(part.name, {})) for part in dict.fromkeys(parts)}
-    values = {
-        one: {option: _value(owner(one, option), option, given) for option in one.model_fields}
-        for one in kind.__mro__
-        if issubclass(one, Method) and one is not kind
+    given = {part: _checked(part, options.get(part.name, {})) for part in parts}
+    if kind in given:
+        return kind(**_values(kind, given))
+    values = {one: _values(one, given) for one in kind.__mro__ if issubclass(one, Method) and one is not kind}
+    owners = {
+        option: {owner(one, option) for one in values if option in values[one]}
+        for option in kind.model_fields
     }
-    if "+" not in kind.name:
-        return kind(**{option: _value(owner(kind, option), option, given) for option in kind.model_fields})
-    owners: dict[str, set[type[Method]]] = {}
-    for one, own in values.items():
-        for option in own:
-            owners.setdefault(option, set()).add(owner(one, option))
-    clear = {
-        option: value
-        for own in values.values()
-        for option, value in own.items()
-        if len(owners[option]) == 1
+    shared = {
+        option: value for own in values.values() for option, value in own.items() if len(owners[option]) == 1
     }
-    return kind.with_parts(clear, values)
+    return kind.with_parts(shared, values)
 
 
 def composed(parts: Sequence[type[Method]]) -> type[Method]:
@@ -121,8 +115,8 @@ def _check_adds_something(part: type[Method], parts: Sequence[type[Method]]) -> 
     others = [other for other in parts if other is not part]
     if all(not _changed(part, other) for other in others):
         rest = "+".join(other.name for other in others)
-        base = next(one.name for one in part.__mro__[1:] if "name" in vars(one))
-        problem = f"{part.name} trains as {base} does, and adds nothing to {rest}"
+        base = next(one for one in part.__mro__[1:] if issubclass(one, Method) and "name" in vars(one))
+        problem = f"{part.name} trains as {base.name} does, and adds nothing to {rest}"
         raise _refusal(parts, problem, hint=f'write method = "{rest}"')
 
 
@@ -150,7 +144,7 @@ def _builds_on(other: type[Method], part: type[Method]) -> bool:
 
 
 def _changed(part: type[Method], other: type[Method]) -> dict[str, list[Any]]:
-    """What a part defines and another does not have from the same class: all definitions by name, the first first."""
+    """What a part defines and another does not have from the same class: by name, in the order of a call."""
     found: dict[str, list[Any]] = {}
     for one in part.__mro__:
         if issubclass(one, Method) and not issubclass(other, one):
@@ -175,7 +169,9 @@ def _definitions(kind: type[Method], name: str) -> Iterator[FunctionType]:
     """The functions of that name that a call runs: the first, and the next as long as they call `super()`."""
     for one in kind.__mro__:
         value = vars(one).get(name)
-        function = getattr(value, "__func__", getattr(value, "fget", value))  # of a class method or a property
+        function = getattr(
+            value, "__func__", getattr(value, "fget", value)
+        )  # of a class method or a property
         if isinstance(function, FunctionType):
             yield function
             if "super" not in _names(function):
@@ -210,15 +206,22 @@ def _checked(part: type[Method], options: Mapping[str, Any]) -> Method:
         raise UserError(f"methods.{part.name}.{key}: {first['msg']}") from error
 
 
+def _values(kind: type[Method], given: Mapping[type[Method], Method]) -> dict[str, Any]:
+    """The options that the code of a class sees."""
+    return {option: _value(owner(kind, option), option, given) for option in kind.model_fields}
+
+
 def _value(belongs_to: type[Method], option: str, given: Mapping[type[Method], Method]) -> Any:
-    """The value of an option that some parts share: what is given, else a part's own default, else the first one's."""
+    """The value of an option that parts share: what is given, else a default of their own, else the common one."""
     default = belongs_to.model_fields[option].get_default()
     sharing = {
         part: one
         for part, one in given.items()
         if option in part.model_fields and owner(part, option) is belongs_to
     }
-    said = {part.name: getattr(one, option) for part, one in sharing.items() if option in one.model_fields_set}
+    said = {
+        part.name: getattr(one, option) for part, one in sharing.items() if option in one.model_fields_set
+    }
     if not said:
         own = {part.name: getattr(one, option) for part, one in sharing.items()}
         said = {name: value for name, value in own.items() if value != default}

@@ -1,4 +1,4 @@
-"""The model-contrastive loss that MOON and FedLCC share: towards the global model, away from the site's previous one."""
+"""The contrast of MOON and FedLCC: towards the global model, away from the site's previous one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-ONE_MODEL = "with one place to train, the global model is its own previous one, and a contrast of the two is constant"
+ONE_MODEL = (
+    "with one place to train, the global model is its own previous one, and a contrast of the two is constant"
+)
 
 
 @dataclass(frozen=True, slots=True)

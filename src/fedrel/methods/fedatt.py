@@ -1,7 +1,7 @@
 """FedAtt: Ji et al. 2019, Learning Private Neural Language Modeling with Attentive Aggregation.
 
-Each tensor of the global model moves towards the sites' tensors, more towards those that are farther away (Algorithm
-1). The sizes of the sites do not count.
+Each tensor of the global model moves towards the sites' tensors, more towards those that are farther away
+(Algorithm 1). The sizes of the sites do not count.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class AttentiveSum:
         return moved
 
     def _share(self, name: str, distance: float) -> float:
-        """exp(distance) relative to the largest distance so far; if that grows, scale down what was added before."""
+        """exp(distance) relative to the largest distance so far; if that grows, earlier terms are scaled down."""
         largest = max(self._largest[name], distance)
         shrink, share = np.exp(self._largest[name] - largest), float(np.exp(distance - largest))
         self._sums[name] *= shrink

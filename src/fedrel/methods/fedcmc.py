@@ -56,8 +56,8 @@ class FedCMC(FedAvg):
     carries: ClassVar[tuple[type[Message], ...]] = (ClassVectors,)
 
     mu: float = Field(1.0, ge=0)
-    """μ of Eq. 15, how much the sites' vectors count beside the own classifier; 0 is FedAvg. The paper does not give
-    its value; 1 is our choice."""
+    """μ of Eq. 15, how much the sites' vectors count beside the own classifier; 0 is FedAvg. The paper does not
+    give its value; 1 is our choice."""
     vectors: Literal["major", "minor", "random"] = "major"
     """Of each class, the vector of the site where it stands furthest apart, least so, or of a random site."""
 

@@ -1,11 +1,12 @@
 """FedDyn: Acar et al. 2021, Federated Learning Based on Dynamic Regularization.
 
-A site's loss has two more terms (Eq. 1): L_k(w) - <h_k, w> + alpha/2 ||w - w_global||^2. The site updates h_k after
-each round that it takes part in. So where the sites agree, h_k is the gradient of the site's own loss, and the optimum
-of all sites is an optimum of each. The coordinator does the same with h, the mean of all h_k (Algorithm 1).
+A site's loss has two more terms (Eq. 1): L_k(w) - <h_k, w> + alpha/2 ||w - w_global||^2. The site updates h_k
+after each round that it takes part in. So where the sites agree, h_k is the gradient of the site's own loss,
+and the optimum of all sites is an optimum of each. The coordinator does the same with h, the mean of all h_k
+(Algorithm 1).
 
-A site stores h_k on its disk, of the word table only the rows of the site's own words. For that, weight decay, which
-acts on all rows, does not count as a move of the table.
+A site stores h_k on its disk, of the word table only the rows of the site's own words. For that, weight decay,
+which acts on all rows, does not count as a move of the table.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class FedDyn(FedAvg):
     weighting: Literal["examples", "uniform"] = "uniform"
     """How much an update counts in the average: all the same, as in the paper, or by its number of examples."""
     alpha: float = Field(0.01, gt=0)
-    """α, how strongly sites are regularised. The paper chooses among 0.1, 0.01 and 0.001."""
+    """How strongly sites are regularised. The paper chooses among 0.1, 0.01 and 0.001."""
 
     # The coordinator's half.
 

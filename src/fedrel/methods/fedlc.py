@@ -1,7 +1,7 @@
 """FedLC: Zhang et al. 2022, Federated Learning with Label Distribution Skew via Logits Calibration.
 
-The rarer a class is at a site, the more its logit is lowered in training. So the model must tell the class's sentences
-from those of frequent classes by a wider margin.
+The rarer a class is at a site, the more its logit is lowered in training. So the model must tell the class's
+sentences from those of frequent classes by a wider margin.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """FedLCC: Xiao, Jin, Hao 2024, Federated Document-Level Biomedical RE with Localized Context Contrast.
 
-In training, the localized context of every pair (Eq. 5) is drawn towards the one that the global model of the round
-sees, and away from the one that the site's own model saw at the end of the last round that the site took part in
-(Eq. 12).
+In training, the localized context of every pair (Eq. 5) is drawn towards the one that the global model of the
+round sees, and away from the one that the site's own model saw at the end of the last round that the site took
+part in (Eq. 12).
 
-The last two are constants of a round: each is computed once for every pair, whatever the number of epochs, and without
-dropout. As with MOON, a site stores not its previous model but the contexts that this model gives to the site's pairs:
-the same numbers in a small part of the bytes. A site that takes part for the first time has no previous model and
-leaves the contrast out.
+The last two are constants of a round: each is computed once for every pair, whatever the number of epochs, and
+without dropout. As with MOON, a site stores not its previous model but the contexts that this model gives to
+the site's pairs: the same numbers in a small part of the bytes. A site that takes part for the first time has
+no previous model and leaves the contrast out.
 """
 
 from __future__ import annotations

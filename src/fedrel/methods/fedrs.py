@@ -29,7 +29,7 @@ class FedRS(FedAvg):
     )
 
     alpha: float = Field(0.5, ge=0, le=1)
-    """α, the factor of the logits of classes absent at the site; 1 is FedAvg."""
+    """The factor of the logits of classes absent at the site; 1 is FedAvg."""
 
     # The site's half.
 
@@ -45,5 +45,7 @@ class FedRS(FedAvg):
     def unsuited(cls) -> str | None:
         """With all text in one place no class is absent."""
         if not cls.several_sites:
-            return "fedrs scales the logits of classes that a site lacks, and one place with all data lacks none"
+            return (
+                "fedrs scales the logits of classes that a site lacks, and one place with all data lacks none"
+            )
         return super().unsuited()

@@ -1,12 +1,13 @@
 """Lazy MIL: Sui et al. 2021, Distantly Supervised Relation Extraction in Federated Settings (EMNLP Findings).
 
-At the start of a round, the active sites and the coordinator together choose one sentence for every triple: of all
-sentences that mention the triple's pair at any of these sites, the one that expresses the relation best (Algorithm
-1). The sites train on the chosen sentences (Algorithm 2). The choice stays until the next round: hence lazy.
+At the start of a round, the active sites and the coordinator together choose one sentence for every triple: of
+all sentences that mention the triple's pair at any of these sites, the one that expresses the relation best
+(Algorithm 1). The sites train on the chosen sentences (Algorithm 2). The choice stays until the next round:
+hence lazy.
 
 There are two differences from the paper. Each site is told only of its own winners, not of the whole table: the
-result is the same, and less is revealed. And `pooled_winners`, the behaviour of the released code, is an option for
-simulation, since it moves sentences between sites.
+result is the same, and less is revealed. And `pooled_winners`, the behaviour of the released code, is an option
+for simulation, since it moves sentences between sites.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class LazyMIL(FedAvg):
     test_head: ClassVar[str] = "one"
 
     keyed_triples: bool = False
-    """Claims carry keyed digests instead of triple numbers, so that the coordinator does not learn which facts a text
-    mentions."""
+    """Claims carry keyed digests instead of triple numbers, so that the coordinator does not learn which facts
+    a text mentions."""
     pooled_winners: bool = False
     """Every active site trains on all winners, as in the released code. It moves text: simulation only."""
 
@@ -64,7 +65,7 @@ class LazyMIL(FedAvg):
         self.train_and_average(fed, pooled(won, claims) if self.pooled_winners else won)
 
     def check(self, fed: Federation, site: int, answer: Message) -> None:
-        """Refuse a claim on a triple that is not in the KB, on a sentence that the site does not have, or a second."""
+        """Refuse claims on triples that the KB lacks, on sentences that the site lacks, and repeated claims."""
         super().check(fed, site, answer)
         if isinstance(answer, Claims | KeyedClaims):
             check_claims(answer, fed.sizes[site], fed.triples)
@@ -86,7 +87,7 @@ class LazyMIL(FedAvg):
 
     @at_site(takes=(Model,), gives=KeyedClaims)
     def claim_keyed(self, site: Site) -> KeyedClaims:
-        """The same claims with digests, sorted by digest: the order of the triples would reveal something of them."""
+        """The same claims with digests, sorted by digest: the order of the triples would reveal them."""
         claims = self.claim(site)
         digest = site.digests(claims.triple)
         order = np.lexsort(digest.T[::-1])

@@ -1,14 +1,14 @@
 """MOON: Li, He and Song 2021, Model-Contrastive Federated Learning.
 
-In training, a sentence's vector is drawn towards the one that the global model gives it, and away from the one that
-the site's own model gave it at the end of the last round that the site took part in (Eq. 3).
+In training, a sentence's vector is drawn towards the one that the global model gives it, and away from the one
+that the site's own model gave it at the end of the last round that the site took part in (Eq. 3).
 
 Both of these vectors are constants of a round: each is computed once for every sentence, whatever the number of
-epochs. So a site stores not its previous model but the vectors that this model gives to the site's sentences: the
-same numbers, and for a large model a small part of its bytes.
+epochs. So a site stores not its previous model but the vectors that this model gives to the site's sentences:
+the same numbers, and for a large model a small part of its bytes.
 
-A site that takes part for the first time has no previous model and leaves the contrast out, as the authors' released
-code does in its first round. The extractor stays as it is: no projection head is added.
+A site that takes part for the first time has no previous model and leaves the contrast out, as the authors'
+released code does in its first round. The extractor stays as it is: no projection head is added.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class MOON(FedAvg):
     # The site's half.
 
     def fit(self, site: Site) -> int:
-        """Algorithm 1, PartyLocalTraining: train against the two models, then store the vectors of the trained one."""
+        """Algorithm 1, PartyLocalTraining: train against the two models, store the vectors of the trained one."""
         if not self.mu:
             return super().fit(site)
         site.begin(site.received(Model).weights)
@@ -71,7 +71,9 @@ class MOON(FedAvg):
     def unsuited(cls) -> str | None:
         """A head that mixes sentences leaves no one sentence to compare the models by."""
         if cls.train_head not in SENTENCE_HEADS:
-            return f"moon compares the vectors of single sentences, and the head {cls.train_head!r} mixes them"
+            return (
+                f"moon compares the vectors of single sentences, and the head {cls.train_head!r} mixes them"
+            )
         return super().unsuited() if cls.several_sites else ONE_MODEL
 
 

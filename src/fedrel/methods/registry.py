@@ -136,12 +136,12 @@ def _message(kind: type[Message]) -> MessageDescription:
 def _numbers(declared: Any) -> str:
     if not isinstance(declared, Array):
         return "float32, the model's tensors" + (", of tables only the changed rows" if declared.rows else "")
-    sizes = " × ".join(map(str, declared.shape))
+    sizes = " by ".join(map(str, declared.shape))
     return f"{declared.dtype}, {sizes}" if sizes else declared.dtype
 
 
 def _field_docs(kind: type) -> dict[str, str]:
-    """The docstrings below a class's fields and those it inherits; none where there is no source, as in a notebook."""
+    """The docstrings below the fields of a class; none where there is no source, as in a notebook."""
     found: dict[str, str] = {}
     for one in reversed(kind.__mro__[:-1]):
         try:
@@ -150,9 +150,9 @@ def _field_docs(kind: type) -> dict[str, str]:
             continue
         assert isinstance(body, ast.ClassDef)
         for field, below in zip(body.body, body.body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-                    found[field.target.id] = " ".join(str(below.value.value).split())
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                    found[name] = " ".join(text.split())
     return found
 
 

@@ -1,15 +1,16 @@
 """SCAFFOLD: Karimireddy et al. 2020, Stochastic Controlled Averaging for Federated Learning, with option II.
 
-Sites drift apart because their gradients differ. Each site keeps c_k, its mean gradient of the last round in which it
-trained. The coordinator keeps c, the mean of all c_k. A site's steps go down g + c - c_k (Algorithm 1).
+Sites drift apart because their gradients differ. Each site keeps c_k, its mean gradient of the last round in
+which it trained. The coordinator keeps c, the mean of all c_k. A site's steps go down g + c - c_k (Algorithm
+1).
 
-By option II, c_k changes by (w_global - w_k) / (steps * lr) - c, which the coordinator can compute from what it has.
-So a site uploads its weights and one number, `path` = steps * lr, half of what the paper's algorithm box sends; and it
-cannot send a control variate that does not belong to its weights.
+By option II, c_k changes by (w_global - w_k) / (steps * lr) - c, which the coordinator can compute from what it
+has. So a site uploads its weights and one number, `path` = steps * lr, half of what the paper's algorithm box
+sends; and it cannot send a control variate that does not belong to its weights.
 
-The paper has no weight decay. With it, the earlier a step of a round is, the less it counts, and `path` takes that
-into account. In a word table, where decay acts on all rows, it does not count as a gradient: c_k is then zero but for
-the words of the site's own text, and so small on the site's disk.
+The paper has no weight decay. With it, the earlier a step of a round is, the less it counts, and `path` takes
+that into account. In a word table, where decay acts on all rows, it does not count as a gradient: c_k is then
+zero but for the words of the site's own text, and so small on the site's disk.
 """
 
 from __future__ import annotations

@@ -31,7 +31,9 @@ class ServerStep(FedAvg):
         """w += server_step(d), tensor by tensor."""
         mean = super().server_update(fed, mean)
         return {
-            name: (weight + self.server_step(fed, name, mean[name].astype(np.float64) - weight)).astype(np.float32)
+            name: (weight + self.server_step(fed, name, mean[name].astype(np.float64) - weight)).astype(
+                np.float32
+            )
             for name, weight in fed.weights.items()
         }
 

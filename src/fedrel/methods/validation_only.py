@@ -1,4 +1,4 @@
-"""Validation-only: the coordinator trains on its own labelled sentences, D_v, and asks no site (FedED's baseline)."""
+"""Validation-only, a baseline of FedED's paper: the coordinator trains on its own labelled sentences, D_v."""
 
 from __future__ import annotations
 
