@@ -13,8 +13,9 @@ from unittest.mock import patch
 from fedrel.data.bags import Bags
 from fedrel.evaluation import tasks
 from fedrel.evaluation.ranking import Ranking
-from fedrel.federation.coordinator import SturdyFederation
+from fedrel.federation.coordinator import Engine, Federation
 from fedrel.methods import lazy_mil
+from fedrel.runs import engines
 from fedrel.runs import train as experiment
 from fedrel.runs.checkpoint import Checkpoints
 from fedrel.runs.records import MetricsFile
@@ -23,8 +24,8 @@ from processes import cpu_seconds
 
 # What stands for a phase: an object and the name of a function in it. Asking and scoring are the engine's.
 WATCHED: dict[str, list[tuple[Any, str]]] = {
-    "preparing": [(experiment, "prepare")],
-    "drawing": [(SturdyFederation, "draw")],
+    "preparing": [(engines, "prepare")],
+    "drawing": [(Federation, "draw")],
     "winners": [(lazy_mil, "winners")],
     "averaging": [(WeightedMean, "__init__"), (WeightedMean, "add"), (WeightedMean, "result")],
     "bags of pairs": [(tasks, "by_pair")],
@@ -69,7 +70,7 @@ class Phases:
             for phase, functions in WATCHED.items():
                 for owner, name in functions:
                     patches.enter_context(patch.object(owner, name, self._timed(phase, getattr(owner, name))))
-            engine = experiment.engine
+            engine = engines.engine
 
             @contextmanager
             def timed_engine(*given: Any) -> Iterator[TimedEngine]:
@@ -78,7 +79,7 @@ class Phases:
                         carrier = stack.enter_context(engine(*given))
                     yield TimedEngine(carrier, self)
 
-            patches.enter_context(patch.object(experiment, "engine", timed_engine))
+            patches.enter_context(patch.object(engines, "engine", timed_engine))
             yield
         self.note()
 
@@ -91,7 +92,7 @@ class Phases:
         return timed
 
 
-class TimedEngine:
+class TimedEngine(Engine):
     """An engine whose questions are phases of their own."""
 
     def __init__(self, engine: Any, phases: Phases) -> None:

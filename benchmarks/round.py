@@ -45,7 +45,7 @@ from fedrel.config.schema import Config
 from fedrel.data.bags import singles
 from fedrel.extractors.pcnn.network import PCNN
 from fedrel.extractors.registry import extractor
-from fedrel.federation.site_data import Materials
+from fedrel.federation.site_data import SiteData
 from fedrel.methods.lazy_mil import first_of_highest
 from fedrel.runs import train as experiment
 from fedrel.runs.engines import engine
@@ -96,6 +96,7 @@ class Recorder:
 
     def __init__(self, carrier: Any) -> None:
         self.score = carrier.score
+        self.holdings = carrier.holdings
         self.claims: dict[int, npt.NDArray[np.float32]] = {}
         self.won: dict[int, npt.NDArray[np.int32]] = {}
         self._carrier = carrier
@@ -114,20 +115,20 @@ class PublishedLoop:
     """What the published-style loop does in a round, on batches that were padded beforehand."""
 
     def __init__(self, config: Config, ready: Preparation) -> None:
-        self._materials, self._training = ready.materials, config.training
+        self._site_data, self._training = ready.site_data, config.training
         relations = len(ready.dataset.text.relations)
-        ours = extractor(config.extractor, ready.materials.vocabulary_size, relations, config.seed)
+        ours = extractor(config.extractor, ready.site_data.vocabulary_size, relations, config.seed)
         assert isinstance(ours, PCNN)
         self._net = Published(ours, ours.dropout)
-        self._evaluated = padded(ready.materials, ready.dataset.test[:EVALUATED])
+        self._evaluated = padded(ready.site_data, ready.dataset.test[:EVALUATED])
 
     def round(
         self, weights: Weights, site: int, won: npt.NDArray[np.int32]
     ) -> tuple[Time, npt.NDArray[np.float32]]:
         """Its time for one site, with all E epochs, and its claims."""
-        rows = self._materials.partition.rows(site)
-        bags = self._materials.bags(rows)
-        scored, trained = padded(self._materials, bags.rows), padded(self._materials, rows[won])
+        rows = self._site_data.partition.rows(site)
+        bags = self._site_data.bags(rows)
+        scored, trained = padded(self._site_data, bags.rows), padded(self._site_data, rows[won])
         begin = Time.now()
         self._net.load({name: torch.from_numpy(array) for name, array in weights.items()})
         values = np.concatenate(
@@ -155,13 +156,13 @@ class PublishedLoop:
         return Time.now() - begin
 
 
-def padded(materials: Materials, rows: npt.NDArray[np.int64]) -> Batches:
+def padded(site_data: SiteData, rows: npt.NDArray[np.int64]) -> Batches:
     """Sentences in padded batches, with their labels."""
     found = []
     for begin in range(0, len(rows), BATCH):
         part = rows[begin : begin + BATCH]
-        labels = np.asarray(materials.corpus.relation[part], dtype=np.int64)
-        batch = materials.inputs.batch(singles(part, labels, part))
+        labels = np.asarray(site_data.corpus.relation[part], dtype=np.int64)
+        batch = site_data.inputs.batch(singles(part, labels, part))
         found.append((pad(batch, LONGEST), batch.labels))
     return found
 
@@ -212,7 +213,7 @@ def take_turns(config: Config, ready: Preparation, turns: int, threads: int, fol
         "published_seconds": median(theirs, "seconds"),
         "published_cpu_seconds": median(theirs, "cpu"),
         "published_threads": threads,
-        "sentences_scored": int(ready.materials.partition.sizes[active].sum()),
+        "sentences_scored": int(ready.site_data.partition.sizes[active].sum()),
         "sentences_trained": config.training.epochs * line["examples"],
         "turns": turns,
     }

@@ -43,7 +43,7 @@ from fedrel.extractors.transformer.network import SentenceTransformer
 from fedrel.extractors.transformer.padding import Group
 from fedrel.federation.messages import Model
 from fedrel.federation.site import Site
-from fedrel.runs.engines import desk
+from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
 from fedrel.seeding import numpy_generator
 
@@ -113,23 +113,23 @@ def measure(config: Config, seconds: float) -> dict[str, float]:
     torch.set_num_threads(1)
     ready = prepare(config)
     with tempfile.TemporaryDirectory() as folder:
-        place = desk(config, ready.materials, Path(folder))
-        model = place.extractor
+        runner = new_runner(config, ready.site_data, Path(folder))
+        model = runner.model.extractor
         assert isinstance(model, SentenceTransformer) and isinstance(model.encoder, LayeredEncoder)
         weights = model.state()
-        train(place, weights, 0, Tally())  # for warming up
+        train(runner, weights, 0, Tally())  # for warming up
         tally, end, number = Tally(), time.perf_counter() + seconds, 1
         while time.perf_counter() < end:
             gemm(tally)
-            train(place, weights, number % config.partition.sites, tally)
+            train(runner, weights, number % config.partition.sites, tally)
             number += 1
     return dict(tally.of)
 
 
-def train(place: Any, weights: Any, number: int, tally: Tally) -> None:
+def train(runner: Any, weights: Any, number: int, tally: Tally) -> None:
     """One site's local training, with clocks on what it is made of."""
-    model = place.extractor
-    site = Site(place, number, 1, {Model: Model(weights)})
+    model = runner.model.extractor
+    site = Site(runner.model, number, 1, {Model: Model(weights)})
     make, pool = optimisers.optimiser, model._pool
 
     def clocked(*args: Any) -> Any:
@@ -151,7 +151,7 @@ def train(place: Any, weights: Any, number: int, tally: Tally) -> None:
         ):
             stack.enter_context(mock.patch.object(owner, name, other))
         begin = time.perf_counter()
-        tally.of["sentences"] += place.training.epochs * place.method.fit(site)
+        tally.of["sentences"] += runner.model.training.epochs * runner.method.fit(site)
         tally.of["total"] += time.perf_counter() - begin
 
 

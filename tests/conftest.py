@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from fedrel.config.check import check
 from fedrel.config.schema import Config
+
+if TYPE_CHECKING:
+    from fedrel.federation.engines.local import LocalEngine
+    from fedrel.runs.prepare import Preparation
+    from fedrel.runs.train import Session
 
 NO_STATES = Path("no-states")  # where sites would remember things, for methods that remember nothing
 
@@ -40,6 +46,21 @@ def tiny(**changes: object) -> Config:
     )
     settings = [f"{key.replace('__', '.')}={_toml(value)}" for key, value in changes.items()]
     return config.with_settings(settings)
+
+
+def local_engine(config: Config, ready: Preparation, states: Path = NO_STATES) -> LocalEngine:
+    """The in-process engine over the prepared data; `states` is where sites would keep their state."""
+    from fedrel.federation.engines.local import LocalEngine
+    from fedrel.runs.engines import new_runner
+
+    return LocalEngine(new_runner(config, ready.site_data, states))
+
+
+def local_session(config: Config, ready: Preparation, states: Path = NO_STATES) -> Session:
+    """A run's rounds on the in-process engine, before the first one."""
+    from fedrel.runs.train import Session
+
+    return Session(config, ready, local_engine(config, ready, states), None)
 
 
 def _toml(value: object) -> str:

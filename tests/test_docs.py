@@ -235,7 +235,7 @@ def test_message_sizes_are_as_the_page_says(out):
     d, p, f, w, reach = 8, 5, 12, 3, 120
     dense = 2 * (2 * reach + 1) * p + f * w * (d + 2 * p) + f + 3 * f * n + n
     assert sum(array.size for array in weights.values()) == v * d + dense
-    corpus, sites = ready.dataset.corpus, ready.materials.partition
+    corpus, sites = ready.dataset.corpus, ready.site_data.partition
     triples = [np.unique(corpus.triple[sites.rows(site)]) for site in line["active"]]
     won = len(np.unique(np.concatenate(triples)))
     assert kinds["Claims"]["up"] == 12 * sum(map(len, triples))

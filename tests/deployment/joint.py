@@ -13,8 +13,8 @@ from fedrel.data.partition import Partition
 from fedrel.data.sentences import TRAIN, Corpus
 from fedrel.data.splits import without_duplicates
 from fedrel.deployment.artefacts import Artefacts
-from fedrel.deployment.site_columns import Part, materials, read_columns
-from fedrel.federation.site_data import Materials
+from fedrel.deployment.site_columns import Part, prepare_site_data, read_columns
+from fedrel.federation.site_data import SiteData
 
 
 def joint(
@@ -23,8 +23,8 @@ def joint(
     sites: Mapping[str, Sequence[Path]],
     folder: Path,
     format: str = "text",
-) -> Materials:
-    """Materials in which every site holds what it would find by itself in its own files."""
+) -> SiteData:
+    """SiteData in which every site holds what it would find by itself in its own files."""
     counts = []
     for name, files in sites.items():
         alone = read_columns([Part(TRAIN, files, format)], artefacts, folder / f"only-{name}")
@@ -37,4 +37,6 @@ def joint(
     if isinstance(text, Corpus):
         held = [without_duplicates(text, rows) for rows in held]
     bounds = np.cumsum([0, *map(len, held)])
-    return materials(text, Partition(np.concatenate(held), bounds, tuple(sites)), artefacts, config, folder)
+    return prepare_site_data(
+        text, Partition(np.concatenate(held), bounds, tuple(sites)), artefacts, config, folder
+    )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedrel.config.schema import PCNNSection
-from fedrel.deployment.artefacts import Artefacts, differences, shape
+from fedrel.deployment.artefacts import Artefacts, agreed_part, differences
 from fedrel.deployment.coordinator import asked, check_published
 from fedrel.deployment.experiment import load_experiment
 from fedrel.deployment.remote import open_coordinator
@@ -35,7 +35,7 @@ def test_a_manifest_lists_every_file_with_its_sha256(first_town):
 def test_what_is_published_reads_back(first_town):
     published = Artefacts(first_town.coordinator.artefacts)
     experiment = load_experiment(first_town.write())
-    assert shape(published.config) == shape(experiment.config)
+    assert agreed_part(published.config) == agreed_part(experiment.config)
     assert published.reading == experiment.shared.reading
     assert published.relations[0] == "NA" and len(published.relations) == 4
     lines = (first_town.folder / "vectors.txt").read_text().splitlines()
@@ -190,8 +190,8 @@ def test_the_coordinator_holds_its_own_text_only(first_town):
     for name in ("dev", "test"):
         texts = [json.loads(line)["text"] for line in lines[name]]
         assert [corpus.text_of(int(row)) for row in rows[name]] == texts
-    assert len(coordinator.ready.materials.validation) == len(lines["dev"])
+    assert len(coordinator.ready.site_data.validation) == len(lines["dev"])
     assert len(corpus) == 2 * len(lines["dev"]) + len(lines["test"])
     assert coordinator.artefacts == published.fingerprints
-    assert coordinator.ready.materials.partition.names == tuple(SITES)
-    assert coordinator.ready.materials.partition.sizes.tolist() == [0, 0, 0]
+    assert coordinator.ready.site_data.partition.names == tuple(SITES)
+    assert coordinator.ready.site_data.partition.sizes.tolist() == [0, 0, 0]

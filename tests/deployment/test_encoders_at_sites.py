@@ -19,8 +19,8 @@ from fedrel.deployment.remote import open_coordinator
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor
 from fedrel.federation.messages import Model
-from fedrel.federation.site_data import Materials
-from fedrel.runs.engines import desk
+from fedrel.federation.site_data import SiteData
+from fedrel.runs.engines import new_runner
 from tests.conftest import NO_STATES
 from tests.deployment.joint import joint
 from tests.documents import documents, write_documents
@@ -112,8 +112,8 @@ def answers(folder: Path, phase: str, tmp_path: Path, format: str) -> list[dict[
     weights = extractor(site.published.extractor, 0, len(published.relations), seed=1).state()
     request = {f"Model.{name}": array for name, array in Model(weights).pack().items()}
     found = []
-    for materials in (Materials.load(site.materials), whole):
-        place = desk(site.published, materials, NO_STATES)
+    for site_data in (SiteData.load(site.site_data), whole):
+        place = new_runner(site.published, site_data, NO_STATES)
         place.open(phase, 1, request)
         arrays, _ = place.answer(phase, 1, site.number, {})
         found.append({name: array.tobytes() for name, array in arrays.items()})
@@ -124,7 +124,7 @@ def test_fededs_predictions_are_those_of_the_joint_corpus(sentences, tmp_path):
     mine, whole = answers(sentences, "predict", tmp_path, "gad")
     assert mine == whole
     coordinator = open_coordinator(sentences / "coordinator" / "preparation")
-    assert len(coordinator.ready.materials.validation) == 8
+    assert len(coordinator.ready.site_data.validation) == 8
     assert len(coordinator.ready.dataset.dev) == 10
 
 

@@ -14,9 +14,8 @@ from fedrel.deployment.experiment import load_experiment
 from fedrel.deployment.policy import Allowed, check_names, gives_privacy, objections, read_policy
 from fedrel.deployment.site_gate import open_gate
 from fedrel.errors import UserError
-from fedrel.federation.flower.codec import Reason, Why
-from fedrel.federation.flower.host import Request
-from fedrel.federation.messages import CENSUS
+from fedrel.federation.flower.host import Refusal, RefusalCode, Request
+from fedrel.federation.messages import HOLDINGS
 from fedrel.methods.registry import methods
 from fedrel.privacy.audit import check
 from tests.conftest import tiny
@@ -33,17 +32,16 @@ def request(town: Any, **changes: Any) -> Request:
     config = asked(load_experiment(town.write()), SITES)
     found = Request(
         run="run",
-        config=config,
+        config=config.model_dump(mode="json"),
         artefacts=town.site("north").prepared_with,
         site=0,
         round=1,
         phase="train",
-        brings=("Model", "Winners"),
         gives="Update",
     )
     settings = changes.pop("settings", None)
     if settings:
-        changes["config"] = config.with_settings(settings)
+        changes["config"] = config.with_settings(settings).model_dump(mode="json")
     return dataclasses.replace(found, **changes)
 
 
@@ -53,7 +51,7 @@ def notes(town: Any) -> list[str]:
 
 def test_what_is_allowed_passes_and_is_recorded(town):
     gate = open_gate(town.site("north").path)
-    census = request(town, round=0, phase=CENSUS, gives="Holdings")
+    census = request(town, round=0, phase=HOLDINGS, gives="Holdings")
     assert gate.allow(census) is None
     assert gate.record(census, {"sentences": np.asarray(70, np.int64)}) is None
     assert gate.allow(request(town)) is None
@@ -65,22 +63,37 @@ def test_what_is_allowed_passes_and_is_recorded(town):
     ]
 
 
-REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], Reason, str]] = {
-    "method": ({"methods": ["fedavg"]}, {}, Reason(Why.METHOD), "'lazy-mil'"),
-    "privacy": ({"differential_privacy": True}, {}, Reason(Why.PRIVACY), "gives no differential privacy"),
-    "message": ({"may_leave": ["Holdings"]}, {}, Reason(Why.MESSAGE), "does not name 'Update'"),
-    "field": ({"may_leave": ["Update.weights"]}, {}, Reason(Why.FIELD), "Update.examples"),
-    "field that must stay": ({"must_stay": ["Update.loss"]}, {}, Reason(Why.FIELD), "Update.loss"),
-    "rounds": ({"rounds": 4}, {"round": 5}, Reason(Why.ROUNDS, 4), "round 5"),
-    "epochs": ({"epochs": 1}, {}, Reason(Why.EPOCHS, 1), "2 epochs"),
-    "few sentences": ({"examples": 5000}, {}, Reason(Why.EXAMPLES, 5000), "fewer than allow.examples"),
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], Refusal, str]] = {
+    "method": ({"methods": ["fedavg"]}, {}, Refusal(RefusalCode.METHOD), "'lazy-mil'"),
+    "privacy": (
+        {"differential_privacy": True},
+        {},
+        Refusal(RefusalCode.PRIVACY),
+        "gives no differential privacy",
+    ),
+    "message": ({"may_leave": ["Holdings"]}, {}, Refusal(RefusalCode.MESSAGE), "does not name 'Update'"),
+    "field": ({"may_leave": ["Update.weights"]}, {}, Refusal(RefusalCode.FIELD), "Update.examples"),
+    "field that must stay": ({"must_stay": ["Update.loss"]}, {}, Refusal(RefusalCode.FIELD), "Update.loss"),
+    "rounds": ({"rounds": 4}, {"round": 5}, Refusal(RefusalCode.ROUNDS, 4), "round 5"),
+    "epochs": ({"epochs": 1}, {}, Refusal(RefusalCode.EPOCHS, 1), "2 epochs"),
+    "few sentences": (
+        {"examples": 5000},
+        {},
+        Refusal(RefusalCode.EXAMPLES, 5000),
+        "fewer than allow.examples",
+    ),
     "other settings": (
         {},
         {"settings": ["training.learning_rate=9"]},
-        Reason(Why.CONFIG),
+        Refusal(RefusalCode.CONFIG),
         "another training than was published",
     ),
-    "relations": ({}, {"artefacts": {"relations": "0"}}, Reason(Why.CONFIG), "config: prepared with"),
+    "relations": (
+        {},
+        {"artefacts": {"relations": "0"}},
+        Refusal(RefusalCode.CONFIG),
+        "config: prepared with",
+    ),
 }
 
 
@@ -98,18 +111,18 @@ def test_refused_before_anything_is_computed(town, case):
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("config", Why.CONFIG),
-        ("relations", Why.RELATIONS),
-        ("vocabulary", Why.VOCABULARY),
-        ("knowledge_base", Why.KNOWLEDGE_BASE),
-        ("validation", Why.VALIDATION),
-        ("encoder", Why.ENCODER),
-        ("something new", Why.ARTEFACTS),
+        ("config", RefusalCode.CONFIG),
+        ("relations", RefusalCode.RELATIONS),
+        ("vocabulary", RefusalCode.VOCABULARY),
+        ("knowledge_base", RefusalCode.KNOWLEDGE_BASE),
+        ("validation", RefusalCode.VALIDATION),
+        ("encoder", RefusalCode.ENCODER),
+        ("something new", RefusalCode.ARTEFACTS),
     ],
 )
 def test_a_difference_is_told_by_its_name(town, name, why):
     artefacts = {**town.site("north").prepared_with, name: "0" * 64}
-    assert open_gate(town.site("north").path).allow(request(town, artefacts=artefacts)) == Reason(why)
+    assert open_gate(town.site("north").path).allow(request(town, artefacts=artefacts)) == Refusal(why)
     assert notes(town)[0].count(f"({name}: prepared with") == 1
 
 
@@ -118,7 +131,7 @@ def test_too_few_examples_do_not_leave(town):
     gate = open_gate(town.site("north").path)
     assert gate.allow(request(town)) is None
     few = {**UPDATE, "examples": np.asarray(19, np.int64)}
-    assert gate.record(request(town), few) == Reason(Why.EXAMPLES, 20)
+    assert gate.record(request(town), few) == Refusal(RefusalCode.EXAMPLES, 20)
     assert "19 examples" in notes(town)[0]  # which the coordinator is not told
     assert gate.record(request(town), {**few, "examples": np.asarray(20, np.int64)}) is None
 
@@ -129,7 +142,7 @@ def test_a_tensor_that_must_stay_does_not_leave(town):
     assert gate.allow(request(town)) is None  # a frozen word table is not in the update
     assert gate.record(request(town), UPDATE) is None
     rows = {**UPDATE, "weights/words.weight/index": np.zeros(1, np.int32)}
-    assert gate.record(request(town), rows) == Reason(Why.FIELD)
+    assert gate.record(request(town), rows) == Refusal(RefusalCode.FIELD)
     assert "Update.weights/words.weight/index" in notes(town)[1]
 
 
@@ -140,7 +153,7 @@ def test_only_named_tensors_leave_where_tensors_are_named(town):
     assert gate.allow(request(town)) is None
     assert gate.record(request(town), UPDATE) is None
     other = {**UPDATE, "weights/filters_bias": np.zeros(2, np.float32)}
-    assert gate.record(request(town), other) == Reason(Why.FIELD)
+    assert gate.record(request(town), other) == Refusal(RefusalCode.FIELD)
 
 
 def test_the_same_question_is_not_answered_for_ever(town):
@@ -150,14 +163,14 @@ def test_the_same_question_is_not_answered_for_ever(town):
         assert gate.allow(request(town)) is None
         assert gate.record(request(town), UPDATE) is None
     renamed = request(town, run="another run")
-    assert gate.allow(renamed) == Reason(Why.REPEATS, 2)
+    assert gate.allow(renamed) == Refusal(RefusalCode.REPEATS, 2)
     assert gate.allow(request(town, round=2)) is None
 
 
 def test_a_change_of_policy_counts_at_once(town):
     assert open_gate(town.site("north").path).allow(request(town)) is None
     town.policy("north", rounds=0)
-    assert open_gate(town.site("north").path).allow(request(town)) == Reason(Why.ROUNDS, 0)
+    assert open_gate(town.site("north").path).allow(request(town)) == Refusal(RefusalCode.ROUNDS, 0)
 
 
 @pytest.mark.parametrize("name", methods())
@@ -180,7 +193,7 @@ def test_questions_that_come_at_the_same_time_are_counted_too(town):
     gates = [open_gate(town.site("north").path) for _ in range(4)]
     assert [gate.allow(request(town)) for gate in gates] == [None] * 4
     left = [gate.record(request(town), UPDATE) for gate in gates]
-    assert left == [None, None, *[Reason(Why.REPEATS, 2)] * 2]
+    assert left == [None, None, *[Refusal(RefusalCode.REPEATS, 2)] * 2]
 
 
 def test_with_a_broken_record_nothing_is_answered(town):
@@ -189,7 +202,7 @@ def test_with_a_broken_record_nothing_is_answered(town):
     audit = town.site("north").audit
     audit.write_bytes(audit.read_bytes().replace(b'"round":1', b'"round":2'))
     with pytest.raises(UserError, match="nothing leaves"):
-        gate.allow(request(town, round=0, phase=CENSUS, gives="Holdings"))
+        gate.allow(request(town, round=0, phase=HOLDINGS, gives="Holdings"))
 
 
 def test_a_composed_method_is_private_only_if_every_part_is(monkeypatch):
@@ -202,15 +215,15 @@ def test_an_empty_policy_allows_nothing(town):
     tree = {"coordinator": "localhost:9092"}
     (town.site("north").path / "site.toml").write_text(tomli_w.dumps(tree))
     gate = open_gate(town.site("north").path)
-    assert gate.allow(request(town)) == Reason(Why.METHOD)
-    census = request(town, round=0, phase=CENSUS, gives="Holdings")
-    assert gate.allow(census) == Reason(Why.METHOD)
+    assert gate.allow(request(town)) == Refusal(RefusalCode.METHOD)
+    census = request(town, round=0, phase=HOLDINGS, gives="Holdings")
+    assert gate.allow(census) == Refusal(RefusalCode.METHOD)
 
 
 def test_what_cannot_be_read_is_recorded_too(town):
     town.site("north").seal.unlink()
-    reason = open_gate(town.site("north").path).refuse(None, Reason(Why.UNFIT), "no config in it")
-    assert reason == Reason(Why.UNFIT)
+    reason = open_gate(town.site("north").path).refuse(None, Refusal(RefusalCode.UNFIT), "no config in it")
+    assert reason == Refusal(RefusalCode.UNFIT)
     assert "no config in it" in notes(town)[0]
 
 

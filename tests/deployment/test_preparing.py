@@ -14,8 +14,8 @@ from fedrel.deployment.site_columns import published_triples
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor
 from fedrel.federation.messages import Model
-from fedrel.federation.site_data import Materials
-from fedrel.runs.engines import desk
+from fedrel.federation.site_data import SiteData
+from fedrel.runs.engines import new_runner
 from tests.conftest import NO_STATES
 from tests.deployment.conftest import SITES
 from tests.deployment.joint import joint
@@ -31,7 +31,7 @@ def whole(first_town, tmp_path_factory):
 @pytest.mark.parametrize("name", SITES)
 def test_a_site_finds_the_batches_of_the_joint_corpus(first_town, whole, name):
     folder = first_town.site(name)
-    mine = Materials.load(folder.materials)
+    mine = SiteData.load(folder.site_data)
     number = folder.number
     assert mine.partition.names == tuple(SITES)
     sizes = np.zeros(3, np.int64)
@@ -69,8 +69,8 @@ def test_a_site_gives_the_answers_of_the_joint_corpus(first_town, whole, phase):
     config = folder.published.with_settings(["method=fedavg"]) if phase == "train" else folder.published
     weights = extractor(config.extractor, whole.vocabulary_size, 4, seed=1).state()
     answers = []
-    for materials in (Materials.load(folder.materials), whole):
-        place = desk(config, materials, NO_STATES)
+    for site_data in (SiteData.load(folder.site_data), whole):
+        place = new_runner(config, site_data, NO_STATES)
         asked = {f"Model.{name}": array for name, array in Model(weights).pack().items()}
         place.open(phase, 1, asked)
         arrays, _ = place.answer(phase, 1, folder.number, {})
@@ -79,7 +79,7 @@ def test_a_site_gives_the_answers_of_the_joint_corpus(first_town, whole, phase):
 
 
 def test_columns_hold_the_sites_own_text_and_what_was_published(first_town):
-    corpus = Materials.load(first_town.site("north").materials).corpus
+    corpus = SiteData.load(first_town.site("north").site_data).corpus
     texts = {corpus.text_of(row) for row in range(len(corpus))}
     public = {json.loads(line)["text"] for line in (first_town.folder / "dev.jsonl").open()}
     own = (first_town.site("north").path / "text").iterdir().__next__().read_text()
@@ -88,9 +88,9 @@ def test_columns_hold_the_sites_own_text_and_what_was_published(first_town):
 
 def test_a_prepared_folder_may_be_moved(town, tmp_path):
     before = town.site("north")
-    text = Materials.load(before.materials).corpus.text_of(3)
-    moved = before.path.rename(tmp_path / "moved") / before.materials.relative_to(before.path)
-    assert Materials.load(moved).corpus.text_of(3) == text
+    text = SiteData.load(before.site_data).corpus.text_of(3)
+    moved = before.path.rename(tmp_path / "moved") / before.site_data.relative_to(before.path)
+    assert SiteData.load(moved).corpus.text_of(3) == text
 
 
 def test_facts_without_a_number_are_left_out_where_facts_go_by_number(town):
@@ -130,7 +130,7 @@ def test_a_site_that_was_interrupted_is_not_prepared(town, monkeypatch):
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(preparing, "materials", stop)
+    monkeypatch.setattr(preparing, "prepare_site_data", stop)
     with pytest.raises(KeyboardInterrupt):
         prepare_site(town.site("west"))
     with pytest.raises(UserError, match=r"not prepared(?s:.*)fedrel site prepare"):

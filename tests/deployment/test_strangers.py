@@ -29,6 +29,8 @@ from fedrel.deployment.prepare_site import prepare_site
 from fedrel.deployment.programs import (
     PATIENCE,
     Program,
+    environment,
+    program,
     running,
     superlink,
     supernode,
@@ -37,7 +39,6 @@ from fedrel.deployment.programs import (
 )
 from fedrel.deployment.site_start import check_coordinator
 from fedrel.deployment.submit import _FILES
-from fedrel.federation.flower.executables import environment, program
 from fedrel.files import alone_in
 from tests.federation_e2e.bed import rounds, wait_for
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +18,14 @@ from safetensors.numpy import load_file
 
 from fedrel.config.schema import Config
 from fedrel.errors import UserError
+from fedrel.federation.coordinator import Engine
 from fedrel.federation.engines.processes import WorkerEngine
-from fedrel.federation.engines.threads import ThreadEngine, side_by_side
-from fedrel.federation.journal import Entry
+from fedrel.federation.engines.threads import ThreadEngine
 from fedrel.federation.messages import Arrays
-from fedrel.federation.runner import Desk
+from fedrel.federation.runner import Runner
+from fedrel.federation.site_memory import Entry
 from fedrel.files import alone_in, wait_until_left
-from fedrel.runs.engines import desk
+from fedrel.runs.engines import SimulatedSites, new_runner, parallel_engine
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import run
 from fedrel.tensors import kernels
@@ -53,7 +54,7 @@ def same(one: Path, other: Path) -> None:
 @pytest.fixture
 def processes(monkeypatch):
     """Workers are processes, even where they would be threads."""
-    monkeypatch.setattr(Desk, "trains_by_kernels", lambda _: False)
+    monkeypatch.setattr(Runner, "trains_by_kernels", lambda _: False)
 
 
 @pytest.mark.parametrize("method", ["lazy-mil", "att-ra", "one"])
@@ -66,26 +67,34 @@ def test_workers_give_the_same_weights_and_bytes(method, tmp_path, processes):
 def thread_engine(config: Config, tmp_path: Path, threads: int) -> ThreadEngine:
     """Threads, whatever the engine would choose: they must do for any method."""
     ready = prepare(config)
-    return ThreadEngine([desk(config, ready.materials, tmp_path / "sites") for _ in range(threads)])
+    return ThreadEngine([new_runner(config, ready.site_data, tmp_path / "sites") for _ in range(threads)])
+
+
+class SitesOn(SimulatedSites):
+    """Simulated sites with an engine that the test chooses."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def engine(self, *_: object, **__: object) -> AbstractContextManager[Engine]:
+        return nullcontext(self._engine)
 
 
 @pytest.mark.parametrize("method", ["lazy-mil", "att-ra"])
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_threads_give_the_same_weights_and_bytes(method, threads, tmp_path, monkeypatch):
+def test_threads_give_the_same_weights_and_bytes(method, threads, tmp_path):
     config = tiny(method=f'"{method}"', training__rounds=2)
     run(config, tmp_path / "local")
     with thread_engine(config, tmp_path, threads) as engine:
-        monkeypatch.setattr("fedrel.runs.engines.engine", lambda *_: nullcontext(engine))
-        run(config, tmp_path / "threads")
+        run(config, tmp_path / "threads", sites=SitesOn(engine))
     same(tmp_path / "local", tmp_path / "threads")
 
 
-def test_many_sites_go_to_threads_several_at_a_time(tmp_path, monkeypatch):
+def test_many_sites_go_to_threads_several_at_a_time(tmp_path):
     config = tiny(training__rounds=2, training__fraction=1.0, partition__sites=200)
     run(config, tmp_path / "local")
     with thread_engine(config, tmp_path, 2) as engine:
-        monkeypatch.setattr("fedrel.runs.engines.engine", lambda *_: nullcontext(engine))
-        run(config, tmp_path / "threads")
+        run(config, tmp_path / "threads", sites=SitesOn(engine))
     assert len(rounds(tmp_path / "threads")[0]["active"]) == 200
     same(tmp_path / "local", tmp_path / "threads")
 
@@ -97,7 +106,7 @@ def test_many_sites_go_to_threads_several_at_a_time(tmp_path, monkeypatch):
 )
 def test_workers_are_threads_where_kernels_train(method, kind, tmp_path):
     config = tiny(method=f'"{method}"')
-    with side_by_side(config, prepare(config).materials, tmp_path, 2) as engine:
+    with parallel_engine(config, prepare(config).site_data, tmp_path, 2) as engine:
         assert isinstance(engine, kind)
 
 
@@ -105,20 +114,20 @@ def test_a_threads_mistake_ends_the_question(tmp_path, monkeypatch):
     """What goes wrong on a thread is raised where the question was put; no other site is begun."""
     config, begun = tiny(), []
 
-    def answer(_: Desk, __: str, ___: int, site: int, ____: Arrays) -> tuple[Arrays, Entry]:
+    def answer(_: Runner, __: str, ___: int, site: int, ____: Arrays) -> tuple[Arrays, Entry]:
         begun.append(site)
         if site == 2:
             raise UserError("site 2 has lost its file")
         return {"site": np.array(site)}, Entry()
 
-    monkeypatch.setattr(Desk, "answer", answer)
+    monkeypatch.setattr(Runner, "answer", answer)
     with thread_engine(config, tmp_path, 2) as engine:
         answers = engine.ask("train", 1, {}, {site: {} for site in range(50)})
         assert [next(answers)[0], next(answers)[0]] == [0, 1]
         with pytest.raises(UserError, match="site 2 has lost its file"):
             next(answers)
         assert len(begun) < 50
-        monkeypatch.setattr(Desk, "answer", lambda *_: ({}, Entry()))
+        monkeypatch.setattr(Runner, "answer", lambda *_: ({}, Entry()))
         assert [site for site, _ in engine.ask("train", 1, {}, {7: {}, 9: {}})] == [7, 9]
 
 

@@ -10,10 +10,10 @@ import pytest
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer
 from fedrel.federation.engines.local import LocalEngine
-from fedrel.runs.engines import desk
+from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import Session
-from tests.conftest import NO_STATES, tiny
+from tests.conftest import NO_STATES, local_engine, tiny
 
 LIAR = 1
 
@@ -38,7 +38,7 @@ def session(phase: str, lie: Callable[[dict], None], sites: set[int]) -> Session
     config = tiny(method="lazy-mil", training__fraction=1.0)
     ready = prepare(config)
     return Session(
-        config, ready, LyingEngine(desk(config, ready.materials, NO_STATES), phase, lie, sites), None
+        config, ready, LyingEngine(new_runner(config, ready.site_data, NO_STATES), phase, lie, sites), None
     )
 
 
@@ -128,7 +128,7 @@ def test_with_no_answer_left_the_round_is_repeated_and_then_the_run_stops():
 def test_a_site_refuses_what_it_was_not_to_be_sent():
     config = tiny(method="lazy-mil")
     ready = prepare(config)
-    engine = LocalEngine(desk(config, ready.materials, NO_STATES))
+    engine = local_engine(config, ready)
     weights = Session(config, ready, engine, None).checkpoint().weights
     shared = {f"Model.weights/{name}": array for name, array in weights.items()}
     far = {"Winners.index": np.array([10**6], np.int32)}

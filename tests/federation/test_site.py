@@ -1,4 +1,4 @@
-"""What a site finds at its desk: rows by site and index, and the journal's watched rows."""
+"""What a site's code works with: rows by site and index, and the journal's watched rows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.federation.journal import Journal
 from fedrel.federation.messages import RefusedError
 from fedrel.federation.site import Site
-from fedrel.runs.engines import desk
+from fedrel.federation.site_memory import Journal
+from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
 from tests.conftest import NO_STATES, tiny
 
@@ -23,11 +23,11 @@ numbers = st.lists(st.integers(0, 60), unique=True)
 @pytest.fixture(scope="module")
 def site() -> Site:
     config = tiny()
-    return Site(desk(config, prepare(config).materials, NO_STATES), 1, 1, {})
+    return Site(new_runner(config, prepare(config).site_data, NO_STATES).model, 1, 1, {})
 
 
 def test_other_sites_rows_are_found_by_site_and_index(site):
-    partition = site._desk.materials.partition
+    partition = site._data.partition
     sites, index = np.array([3, 0, 3], np.int32), np.array([0, 5, 2], np.int32)
     expected = [partition.rows(3)[0], partition.rows(0)[5], partition.rows(3)[2]]
     assert site.rows_elsewhere(sites, index).tolist() == expected
@@ -35,7 +35,7 @@ def test_other_sites_rows_are_found_by_site_and_index(site):
 
 @pytest.mark.parametrize(("number", "beyond"), [(6, 0), (2, None)])
 def test_a_sentence_that_no_site_holds_is_refused(site, number, beyond):
-    index = site._desk.materials.partition.sizes[number] if beyond is None else beyond
+    index = site._data.partition.sizes[number] if beyond is None else beyond
     with pytest.raises(RefusedError, match="does not hold"):
         site.rows_elsewhere(np.array([number], np.int32), np.array([index], np.int32))
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrel.errors import UserError
-from fedrel.federation.site_state import SiteStates
+from fedrel.federation.site_memory import SiteStates
 
 
 def number(tensors):

@@ -25,8 +25,7 @@ from fedrel.deployment.bundles import init_federation
 from fedrel.deployment.folders import CoordinatorFolder, SiteFolder
 from fedrel.deployment.nodes import register
 from fedrel.deployment.policy import kinds_of_message
-from fedrel.deployment.programs import Program, superlink, supernode, wait_until_listening
-from fedrel.federation.flower.executables import environment
+from fedrel.deployment.programs import Program, environment, superlink, supernode, wait_until_listening
 from fedrel.methods.registry import methods
 from fedrel.runs.prepare import Preparation
 from tests.federation_e2e.dividing import divide, prepared_for

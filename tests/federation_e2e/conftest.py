@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedrel.config.schema import Config
-from fedrel.deployment.remote import Venue
+from fedrel.deployment.remote import RemoteSites
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import run
 from tests.conftest import tiny
@@ -68,8 +68,8 @@ class Called:
     def run(self, config: Config, out: Path, *, resume: bool = False) -> Path:
         for name in NAMES:
             prepared_for(config, self.bed.site(name).path)
-        venue = Venue(self.grid.as_grid(), self.bed.coordinator.path)
-        run(config, out, resume=resume, venue=venue)
+        sites = RemoteSites(self.grid.as_grid(), self.bed.coordinator.path)
+        run(config, out, resume=resume, sites=sites)
         return out
 
 

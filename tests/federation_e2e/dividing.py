@@ -16,10 +16,10 @@ from fedrel.config.schema import Config
 from fedrel.data.load import Dataset
 from fedrel.data.sentences import Corpus, open_corpus
 from fedrel.data.store import COLUMNS, TABLES, column_path, write_index
-from fedrel.deployment.artefacts import shape
+from fedrel.deployment.artefacts import agreed_part
 from fedrel.deployment.remote import Coordinator, alone, save_coordinator, unseen
 from fedrel.extractors.pcnn.words import WordInputs
-from fedrel.federation.site_data import Materials
+from fedrel.federation.site_data import SiteData
 from fedrel.runs.prepare import Preparation
 
 ARTEFACTS = {"config": "1" * 64, "relations": "2" * 64}
@@ -28,10 +28,10 @@ _RAGGED = {"tokens": "starts", "text": "text_starts"}
 
 def divide(config: Config, ready: Preparation, coordinator: Path, sites: list[Path]) -> None:
     """Write the coordinator's and the sites' folders, as `coordinator publish` and `site prepare` would."""
-    whole, validation = ready.materials, ready.materials.validation
+    whole, validation = ready.site_data, ready.site_data.validation
     assert whole.partition.sites == len(sites)
     own = np.unique(np.concatenate([ready.dataset.dev, ready.dataset.test, validation]))
-    held = _materials(whole, own, coordinator / "preparation" / "corpus")
+    held = _site_data(whole, own, coordinator / "preparation" / "corpus")
     held = replace(held, partition=unseen(whole.partition.names))
     dev, test = (np.searchsorted(own, rows) for rows in (ready.dataset.dev, ready.dataset.test))
     data = Dataset(held.corpus, np.zeros(0, np.int64), dev, test)
@@ -44,9 +44,9 @@ def divide(config: Config, ready: Preparation, coordinator: Path, sites: list[Pa
     for number, folder in enumerate(sites):
         mine = whole.partition.rows(number)
         rows = np.unique(np.concatenate([mine, validation]))
-        materials = _materials(whole, rows, folder / "materials" / "corpus")
+        site_data = _site_data(whole, rows, folder / "materials" / "corpus")
         part = alone(np.searchsorted(rows, mine), number, whole.partition.names)
-        replace(materials, partition=part).save(folder / "materials")
+        replace(site_data, partition=part).save(folder / "materials")
         prepared_for(config, folder)
 
 
@@ -54,10 +54,10 @@ def prepared_for(config: Config, site: Path) -> None:
     """Let a site take part in this experiment."""
     (site / "config.json").write_text(config.model_dump_json())
     (site / "artefacts.json").write_text(json.dumps(ARTEFACTS))
-    assert shape(config)
+    assert agreed_part(config)
 
 
-def _materials(whole: Materials, rows: np.ndarray, folder: Path) -> Materials:
+def _site_data(whole: SiteData, rows: np.ndarray, folder: Path) -> SiteData:
     """Of the rows alone; nobody follows them, and no journal leaves a site."""
     corpus, words = subset(whole.corpus, rows, folder)
     assert isinstance(whole.inputs, WordInputs)

@@ -12,7 +12,7 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedrel.deployment.host import Deployed
+from fedrel.deployment.host import SiteHost
 from fedrel.federation.flower.client import respond
 
 Behaviour = Callable[[RecordDict, Callable[[RecordDict], RecordDict]], RecordDict | Error | None]
@@ -55,7 +55,7 @@ class CalledGrid:
         return number
 
     def _answers(self, number: int) -> Callable[[RecordDict], RecordDict]:
-        return lambda content: respond(lambda: Deployed(self._folders[number]), content)
+        return lambda content: respond(lambda: SiteHost(self._folders[number]), content)
 
 
 def _as_it_should(content: RecordDict, answer: Callable[[RecordDict], RecordDict]) -> RecordDict | None:

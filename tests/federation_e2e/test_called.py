@@ -14,10 +14,10 @@ pytest.importorskip("flwr", reason="needs the extra `flower`")
 from flwr.app import Error, RecordDict
 
 from fedrel.config.schema import Config
-from fedrel.deployment.host import Deployed
+from fedrel.deployment.host import SiteHost
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer
-from fedrel.federation.flower import codec as envelope
+from fedrel.federation.flower import codec
 from fedrel.federation.flower.client import respond
 from fedrel.federation.wire import decode
 from fedrel.privacy.audit import check
@@ -48,7 +48,7 @@ def test_keyed_triples_lead_to_the_same_weights_under_a_key_that_the_coordinator
     for folder in (called.bed.coordinator.path, out):
         for file in folder.rglob("*"):
             assert file.is_dir() or key not in file.read_bytes(), file
-    whole = prepare(KEYED).materials.corpus
+    whole = prepare(KEYED).site_data.corpus
     facts = [
         (whole.entities[head], whole.relations[relation], whole.entities[tail])
         for (head, tail), relation in zip(whole.pairs[whole.triples[:, 0]], whole.triples[:, 1], strict=True)
@@ -121,9 +121,9 @@ def test_limits_hold_in_every_round(called: Called, out: Path):
     folder = called.bed.site("south").path
 
     def ask() -> Answer:
-        return envelope.open_answer(respond(lambda: Deployed(folder), train))
+        return codec.decode_answer(respond(lambda: SiteHost(folder), train))
 
-    train["own"] = envelope.sealed({"Winners.index": np.full(20, 3, np.int32)})
+    train["own"] = codec.encode_arrays({"Winners.index": np.full(20, 3, np.int32)})
     assert ask().failure.startswith("refused the request: it does not fit")
     train["question"]["round"] = 0
     assert ask().failure.startswith("refused the request: it does not fit")

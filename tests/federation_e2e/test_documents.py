@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,11 +22,12 @@ from fedrel.deployment.bundles import init_federation
 from fedrel.deployment.coordinator import asked, publish_experiment
 from fedrel.deployment.experiment import load_experiment
 from fedrel.deployment.prepare_site import prepare_site
-from fedrel.deployment.remote import Venue, open_coordinator
+from fedrel.deployment.remote import open_coordinator
 from fedrel.federation.engines.local import LocalEngine
-from fedrel.federation.runner import Desk
-from fedrel.federation.site_data import Materials
-from fedrel.runs.engines import desk
+from fedrel.federation.runner import Runner
+from fedrel.federation.site_data import SiteData
+from fedrel.runs.engines import new_runner
+from fedrel.runs.prepare import Preparation
 from fedrel.runs.train import run
 from tests.deployment.joint import joint
 from tests.documents import documents, write_documents
@@ -37,23 +38,28 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
 
 
 class Together:
-    """The yardstick: the coordinator's folder, and all sites' documents beside it at one desk."""
+    """The yardstick: the coordinator's folder, and all sites' documents beside it at one runner."""
 
-    def __init__(self, coordinator: Path, whole: Materials) -> None:
+    def __init__(self, coordinator: Path, whole: SiteData) -> None:
         self._own, self._whole = open_coordinator(coordinator).ready, whole
         untold = replace(whole.partition, order=np.zeros(0, np.int64))
-        self.ready = replace(self._own, materials=replace(self._own.materials, partition=untold))
+        self._ready = replace(self._own, site_data=replace(self._own.site_data, partition=untold))
+
+    def prepare(self, config: Config, progress: object) -> Preparation:
+        return self._ready
 
     @contextmanager
-    def engine(self, config: Config, out: Path, *, fresh: bool) -> Iterator[LocalEngine]:
-        at_sites, own = (desk(config, held, out / "sites") for held in (self._whole, self._own.materials))
-        yield ByTwoDesks(at_sites, own)
+    def engine(self, config: Config, ready: Preparation, out: Path, *, fresh: bool) -> Iterator[LocalEngine]:
+        at_sites, own = (
+            new_runner(config, held, out / "sites") for held in (self._whole, self._own.site_data)
+        )
+        yield TwoRunners(at_sites, own)
 
 
-class ByTwoDesks(LocalEngine):
-    """Sites answer at one desk; the coordinator evaluates at its own."""
+class TwoRunners(LocalEngine):
+    """One runner answers for the sites, another evaluates for the coordinator."""
 
-    def __init__(self, at_sites: Desk, own: Desk) -> None:
+    def __init__(self, at_sites: Runner, own: Runner) -> None:
         super().__init__(at_sites)
         self.score = LocalEngine(own).score  # type: ignore[method-assign]
 
@@ -102,8 +108,7 @@ def test_fedlcc_between_real_processes(tmp_path: Path) -> None:
     whole = joint(
         Artefacts(bed.coordinator.artefacts), bed.site("north").published, own, tmp_path / "joint", "docred"
     )
-    together = cast(Venue, Together(bed.coordinator.preparation, whole))
-    run(config, tmp_path / "local", venue=together)
+    run(config, tmp_path / "local", sites=Together(bed.coordinator.preparation, whole))
     with bed:
         bed.start()
         bed.fedrel("federation", "run", str(file), "--folder", str(bed.coordinator.path))

@@ -17,21 +17,22 @@ import json
 import sys
 from pathlib import Path
 from fedrel.federation.flower import client
-from fedrel.federation.flower import codec as envelope
-from fedrel.deployment.host import Deployed
+from fedrel.federation.flower import codec
+from fedrel.federation.flower.host import Request
+from fedrel.deployment.host import SiteHost
 
 def loaded():
     print(*(name for name in {HEAVY} if name in sys.modules), flush=True)
 
 folder = Path(sys.argv[1])
-run, config = "0" * 32 + "-" + "0" * 8, (folder / "config.json").read_text()
+run, config = "0" * 32 + "-" + "0" * 8, json.loads((folder / "config.json").read_text())
 artefacts = json.loads((folder / "artefacts.json").read_text())
-nothing = envelope.sealed({{}})
-asked = envelope.Question(run, config, artefacts, 0, 0, "census")
-answer = client.respond(lambda: Deployed(folder), envelope.question(asked, nothing, nothing))
+nothing = codec.encode_arrays({{}})
+asked = Request(run, config, artefacts, 0, 0, "census")
+answer = client.respond(lambda: SiteHost(folder), codec.encode_request(asked, nothing, nothing))
 assert "answer" in answer, answer
 loaded()
-Deployed(folder).desk(run)
+SiteHost(folder).runner(run)
 loaded()
 """
 

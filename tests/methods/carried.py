@@ -17,7 +17,7 @@ WORKERS = ("engine.kind=workers", "engine.workers=2")
 
 
 def same_when_resumed(config: Config, folder: Path) -> None:
-    """Three rounds at one desk equal three by the config's engine, of which the third is lost and done again."""
+    """Three rounds at one runner equal three by the config's engine, of which the third is lost and done again."""
     ready = prepare(config)
     whole = fast(config, ready, 3, folder / "whole").checkpoint()
     checkpoints = Checkpoints(folder / "checkpoint", config.shapes_result())

@@ -12,12 +12,10 @@ from torch import Tensor
 
 from fedrel.config.schema import Config
 from fedrel.data.partition import Partition
-from fedrel.federation.engines.local import LocalEngine
-from fedrel.runs.engines import desk
 from fedrel.runs.prepare import Preparation
 from fedrel.runs.train import Session
 from fedrel.seeding import numpy_generator
-from tests.conftest import NO_STATES
+from tests.conftest import NO_STATES, local_session
 from tests.methods.slow import slow_logits
 
 Model = dict[str, Tensor]
@@ -28,18 +26,18 @@ def with_sites(ready: Preparation, rows: Sequence[np.ndarray]) -> Preparation:
     bounds = np.concatenate(([0], np.cumsum([len(own) for own in rows])))
     names = tuple(f"site-{number}" for number in range(len(rows)))
     partition = Partition(np.concatenate(rows), bounds, names)
-    return replace(ready, materials=replace(ready.materials, partition=partition))
+    return replace(ready, site_data=replace(ready.site_data, partition=partition))
 
 
 def small(ready: Preparation, sentences: int) -> Preparation:
     """Each site keeps its first few sentences, so that the slow version takes seconds."""
-    partition = ready.materials.partition
+    partition = ready.site_data.partition
     return with_sites(ready, [partition.rows(site)[:sentences] for site in range(partition.sites)])
 
 
 def fast(config: Config, ready: Preparation, rounds: int, states: Path = NO_STATES) -> Session:
-    """The method itself after so many rounds, at one desk."""
-    session = Session(config, ready, LocalEngine(desk(config, ready.materials, states)), None)
+    """The method itself after so many rounds, at one runner."""
+    session = local_session(config, ready, states)
     for _ in range(rounds):
         session.next_round()
     return session
@@ -60,7 +58,7 @@ class SlowFedAvg:
         assert config.extractor.dropout == 0
         start = fast(config, ready, 0).checkpoint().weights
         self.config, self.corpus = config, ready.dataset.corpus
-        self.sites, self.lookup = ready.materials.partition, ready.materials.inputs.lookup
+        self.sites, self.lookup = ready.site_data.partition, ready.site_data.inputs.lookup
         self.weights: Model = {
             name: torch.tensor(array, dtype=torch.float64) for name, array in start.items()
         }

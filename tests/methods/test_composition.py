@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from fedrel.errors import UserError
-from fedrel.federation.engines.local import LocalEngine
 from fedrel.federation.site import Site
 from fedrel.methods.registry import method, methods
-from fedrel.runs.engines import desk
+from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import Session
-from tests.conftest import NO_STATES, tiny
+from tests.conftest import local_session, tiny
 from tests.methods.slow_rounds import fast, same, with_sites
 
 LOSSES = sorted(
@@ -22,7 +21,7 @@ LOSSES = sorted(
 
 def session(config) -> Session:
     ready = prepare(config)
-    return Session(config, ready, LocalEngine(desk(config, ready.materials, NO_STATES)), None)
+    return local_session(config, ready)
 
 
 def test_every_method_is_found_by_name():
@@ -109,7 +108,7 @@ def test_a_loss_that_adds_nothing_changes_nothing_in_whatever_company(tmp_path):
 
 def test_composed_methods_each_keep_their_own_memories(tmp_path):
     config = tiny()
-    at = desk(config, prepare(config).materials, tmp_path)
+    at = new_runner(config, prepare(config).site_data, tmp_path).model
     first, second = Site(at, 2, 1, {}), Site(at, 2, 2, {})
     first.remember({"one": np.ones(3, np.float32)})
     first.remember({"other": np.zeros(2, np.float32)})
@@ -123,9 +122,9 @@ def test_composed_methods_each_keep_their_own_memories(tmp_path):
 def test_sites_are_drawn_by_the_papers_rule_and_empty_ones_never():
     config = tiny(partition__sites=6, training__fraction=0.34)
     ready = prepare(config)
-    sites = ready.materials.partition
+    sites = ready.site_data.partition
     object.__setattr__(sites, "bounds", np.concatenate([[0, 0], sites.bounds[2:]]))  # site 0 loses its text
-    rounds = Session(config, ready, LocalEngine(desk(config, ready.materials, NO_STATES)), None)
+    rounds = local_session(config, ready)
     drawn = [rounds.next_round()["active"] for _ in range(4)]
     assert all(len(set(active)) == 2 and 0 not in active for active in drawn)  # max(int(0.34 * 6), 1) = 2
     assert len(set(map(tuple, drawn))) > 1

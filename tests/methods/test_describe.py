@@ -37,7 +37,10 @@ def test_a_method_is_described():
     ("name", "kinds"),
     [
         ("fedavg", ["Update"]),
-        ("feded", ["Predictions", "BytePredictions"]),  # no update, though FedAvg, which it is built on, sends one
+        (
+            "feded",
+            ["Predictions", "BytePredictions"],
+        ),  # no update, though FedAvg, which it is built on, sends one
         ("scaffold", ["ControlledUpdate"]),
         ("validation-only", []),
         ("lazy-mil+scaffold", ["Claims", "KeyedClaims", "ControlledUpdate"]),
@@ -57,7 +60,13 @@ def test_fields_that_a_message_inherits_are_described_too():
 
 @pytest.mark.parametrize(
     ("name", "trained_by"),
-    [("one", "kernels"), ("feded", "kernels"), ("att", "graph"), ("fedprox", "graph"), ("fedadam", "kernels")],
+    [
+        ("one", "kernels"),
+        ("feded", "kernels"),
+        ("att", "graph"),
+        ("fedprox", "graph"),
+        ("fedadam", "kernels"),
+    ],
 )
 def test_what_trains_a_site(name, trained_by):
     assert describe(name).trained_by == trained_by
@@ -81,7 +90,10 @@ def test_what_does_not_compose_cannot_be_described():
         describe("feded+lazy-mil")
 
 
-@pytest.mark.parametrize("name", [name for name, kind in methods().items() if kind.__module__.startswith("fedrel.")])
+OURS = [name for name, kind in methods().items() if kind.__module__.startswith("fedrel.")]
+
+
+@pytest.mark.parametrize("name", OURS)
 def test_every_method_can_be_described_in_full(name):
     found = describe(name)
     assert found.summary and found.paper

@@ -14,7 +14,7 @@ from fedrel.federation.messages import RefusedError
 from fedrel.federation.site import Site
 from fedrel.methods.fedcmc import CHOSEN, Choice, ClassVectors
 from fedrel.methods.registry import method
-from fedrel.runs.engines import desk
+from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import Session, run
 from fedrel.seeding import numpy_generator
@@ -111,7 +111,9 @@ def test_the_first_round_is_led_by_the_global_classifier_and_the_vectors_cross_o
 def site_with(vectors, config, ready) -> Site:
     """A site that has begun a round with these class vectors, and the weights it began with."""
     weights = fast(config, ready, 0).checkpoint().weights
-    site = Site(desk(config, ready.materials, NO_STATES), 1, 1, {ClassVectors: ClassVectors(vectors)})
+    site = Site(
+        new_runner(config, ready.site_data, NO_STATES).model, 1, 1, {ClassVectors: ClassVectors(vectors)}
+    )
     site.begin(weights)
     return site
 
@@ -203,7 +205,7 @@ def test_class_vectors_are_read_from_rows_too():
 def test_a_classifier_of_nan_is_refused_and_never_chosen():
     config = tiny(method="fedcmc", training__fraction=1.0).with_settings(SKEWED)
     ready = prepare(config)
-    engine = LyingEngine(desk(config, ready.materials, NO_STATES), "train", nan_weights, {LIAR})
+    engine = LyingEngine(new_runner(config, ready.site_data, NO_STATES), "train", nan_weights, {LIAR})
     session = Session(config, ready, engine, None)
     line = session.next_round()
     (refusal,) = line["refused"]

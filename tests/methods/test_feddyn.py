@@ -97,7 +97,7 @@ def test_h_is_the_mean_of_what_the_sites_remember_and_they_remember_their_own_wo
     config = tiny(training__weight_decay=1e-3, training__fraction=0.7).with_settings(SETTINGS)
     ready = small(prepare(config), 40)
     checkpoint = fast(config, ready, 4, tmp_path).checkpoint()
-    sites, corpus, lookup = ready.materials.partition, ready.dataset.corpus, ready.materials.inputs.lookup
+    sites, corpus, lookup = ready.site_data.partition, ready.dataset.corpus, ready.site_data.inputs.lookup
     kept = {}
     for folder in tmp_path.iterdir():
         site = int(folder.name)

@@ -17,11 +17,11 @@ from fedrel.federation.messages import RefusedError, payload
 from fedrel.federation.predictions import BytePredictions, Predictions
 from fedrel.methods.feded import FedED
 from fedrel.methods.registry import method
-from fedrel.runs.engines import desk
+from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import Session, run
 from fedrel.seeding import numpy_generator
-from tests.conftest import NO_STATES, tiny
+from tests.conftest import NO_STATES, local_session, tiny
 from tests.federation.test_lying_sites import LyingEngine
 from tests.methods.slow import slow_logits
 
@@ -36,7 +36,7 @@ CONFIG = tiny(
 
 def begun(engine=LocalEngine, config=CONFIG) -> Session:
     ready = prepare(config)
-    return Session(config, ready, engine(desk(config, ready.materials, NO_STATES)), None)
+    return Session(config, ready, engine(new_runner(config, ready.site_data, NO_STATES)), None)
 
 
 def test_equations_4_to_6_by_hand():
@@ -62,12 +62,12 @@ def test_two_rounds_equal_a_slow_version_of_algorithm_1(teacher):
         [f"methods.feded.teacher={teacher}", "methods.feded.temperature=2.0", "training.epochs=1"]
     )
     ready = prepare(config)
-    corpus, sites = ready.dataset.corpus, ready.materials.partition
+    corpus, sites = ready.dataset.corpus, ready.site_data.partition
     object.__setattr__(sites, "order", sites.order[: 6 * 20])
     object.__setattr__(sites, "bounds", np.arange(7) * 20)
-    object.__setattr__(ready.materials, "validation", ready.materials.validation[:30])
-    validation = ready.materials.validation
-    session = Session(config, ready, LocalEngine(desk(config, ready.materials, NO_STATES)), None)
+    object.__setattr__(ready.site_data, "validation", ready.site_data.validation[:30])
+    validation = ready.site_data.validation
+    session = local_session(config, ready)
     theta = {
         name: torch.tensor(array, dtype=torch.float64) for name, array in session.checkpoint().weights.items()
     }
@@ -79,7 +79,7 @@ def test_two_rounds_equal_a_slow_version_of_algorithm_1(teacher):
     def logits_of(weights, rows):
         reach = config.extractor.max_length
         return torch.stack(
-            [slow_logits(weights, corpus, ready.materials.inputs.lookup, row, reach) for row in rows]
+            [slow_logits(weights, corpus, ready.site_data.inputs.lookup, row, reach) for row in rows]
         )
 
     def labels_of(rows):
@@ -197,7 +197,7 @@ def test_uploads_are_the_predictions_and_nothing_else():
     session = begun(config=config)
     line = session.next_round()
     ready = prepare(config)
-    numbers = len(ready.materials.validation) * len(ready.dataset.corpus.relations)
+    numbers = len(ready.site_data.validation) * len(ready.dataset.corpus.relations)
     assert line["bytes"]["up"] == 3 * numbers
     assert set(line["bytes"]["by_kind"]) == {"Model", "BytePredictions"}
 
@@ -211,7 +211,7 @@ def test_without_labelled_sentences_at_the_coordinator_nothing_begins(name):
 def test_validation_only_asks_no_site():
     line = begun(config=CONFIG.with_settings(["method=validation-only"])).next_round()
     assert line["bytes"]["up"] == line["bytes"]["down"] == 0
-    assert line["examples"] == len(prepare(CONFIG).materials.validation)
+    assert line["examples"] == len(prepare(CONFIG).site_data.validation)
 
 
 def test_workers_and_resume_give_the_same_weights(out):

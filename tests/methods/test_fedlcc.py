@@ -14,15 +14,13 @@ from fedrel.errors import UserError
 from fedrel.extractors.document.network import DocumentTransformer
 from fedrel.extractors.inputs import shuffled
 from fedrel.extractors.registry import extractor
-from fedrel.federation.engines.local import LocalEngine
 from fedrel.methods.fedlcc import FedLCC
 from fedrel.methods.registry import method
 from fedrel.runs.checkpoint import Checkpoints
-from fedrel.runs.engines import desk
 from fedrel.runs.prepare import Preparation, prepare
-from fedrel.runs.train import Session, run
+from fedrel.runs.train import run
 from fedrel.seeding import numpy_generator
-from tests.conftest import tiny
+from tests.conftest import local_session, tiny
 from tests.documents import tiny_documents
 from tests.extractors.conftest import write_encoder
 
@@ -53,7 +51,7 @@ def config(tmp_path: Path, encoder: str) -> Config:
 
 
 def rounds(config: Config, ready: Preparation, count: int, states: Path) -> dict[str, np.ndarray]:
-    session = Session(config, ready, LocalEngine(desk(config, ready.materials, states)), None)
+    session = local_session(config, ready, states)
     for _ in range(count):
         session.next_round()
     return dict(session.checkpoint().weights)
@@ -71,7 +69,7 @@ class Slow:
         self.contrasted = 0
 
     def round(self, number: int) -> None:
-        sites, training = self.ready.materials.partition, self.config.training
+        sites, training = self.ready.site_data.partition, self.config.training
         wanted = max(int(training.fraction * sites.sites), 1)
         drawn = numpy_generator(self.config.seed, "draw", number, 0).choice(
             sites.sites, wanted, replace=False
@@ -119,14 +117,14 @@ class Slow:
         return model.pairs(batch, model.documents(batch)).contexts
 
     def batches(self, site: int, number: int):
-        materials, training = self.ready.materials, self.config.training
-        bags = materials.bags(materials.partition.rows(site))
+        site_data, training = self.ready.site_data, self.config.training
+        bags = site_data.bags(site_data.partition.rows(site))
         shuffle = numpy_generator(self.config.seed, "shuffle", number, site)
         for _ in range(training.epochs):
             for which in shuffled(
-                len(bags), training.batch_size, shuffle, materials.inputs.lengths(bags.rows)
+                len(bags), training.batch_size, shuffle, site_data.inputs.lengths(bags.rows)
             ):
-                yield materials.inputs.batch(bags.take(which))
+                yield site_data.inputs.batch(bags.take(which))
 
 
 def cosine(a, b):
@@ -177,7 +175,7 @@ def test_workers_and_a_resumed_run_come_to_the_same_weights(tmp_path: Path, conf
 def test_a_site_keeps_the_contexts_of_its_pairs(tmp_path: Path, config: Config) -> None:
     ready = prepare(config)
     rounds(config, ready, 2, tmp_path)
-    corpus, parts = ready.dataset.text, ready.materials.partition
+    corpus, parts = ready.dataset.text, ready.site_data.partition
     for folder in tmp_path.glob("0*"):
         kept = load_file(sorted(folder.glob("*.safetensors"))[-1])
         assert kept["fedlcc.contexts"].shape == (len(corpus.pairs_of(parts.rows(int(folder.name)))), 32)
@@ -197,8 +195,8 @@ def test_it_reads_each_document_no_more_often_than_the_equations_need(
     monkeypatch.setattr(DocumentTransformer, "documents", counted)
     config = config.with_settings(["training.fraction=1.0", "evaluation.every=9", "training.rounds=9"])
     ready = prepare(config)
-    session = Session(config, ready, LocalEngine(desk(config, ready.materials, tmp_path)), None)
-    held = len(ready.materials.partition.order)
+    session = local_session(config, ready, tmp_path)
+    held = len(ready.site_data.partition.order)
     session.next_round()
     assert sum(read) == held * (2 + 1)  # two epochs, and this round's model for the next one
     read.clear()

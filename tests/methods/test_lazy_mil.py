@@ -8,13 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.federation.engines.local import LocalEngine
 from fedrel.methods.lazy_mil import Claims, KeyedClaims, first_of_highest, pooled, winners
-from fedrel.runs.engines import desk
 from fedrel.runs.prepare import prepare
-from fedrel.runs.train import Session
 from fedrel.seeding import numpy_generator
-from tests.conftest import NO_STATES, tiny
+from tests.conftest import local_session, tiny
 from tests.methods.slow import slow_logits
 
 
@@ -77,17 +74,17 @@ def test_two_rounds_equal_a_slow_version_of_algorithms_1_and_2(weighting):
     config = config.with_settings([f"methods.lazy-mil.weighting={weighting}", "training.epochs=1"])
     ready = prepare(config)
     # Fewer sentences a site, so that the slow version takes seconds.
-    corpus, sites = ready.dataset.corpus, ready.materials.partition
+    corpus, sites = ready.dataset.corpus, ready.site_data.partition
     object.__setattr__(sites, "order", sites.order[: 6 * 25])
     object.__setattr__(sites, "bounds", np.arange(7) * 25)
-    session = Session(config, ready, LocalEngine(desk(config, ready.materials, NO_STATES)), None)
+    session = local_session(config, ready)
     start = {
         name: torch.tensor(array, dtype=torch.float64) for name, array in session.checkpoint().weights.items()
     }
     for _ in range(2):
         session.next_round()
 
-    theta, reach, lookup = start, config.extractor.max_length, ready.materials.inputs.lookup
+    theta, reach, lookup = start, config.extractor.max_length, ready.site_data.inputs.lookup
     for q in (1, 2):
         active = sorted(numpy_generator(config.seed, "draw", q, 0).choice(6, size=3, replace=False))
         values: dict[int, list[tuple[float, int, int]]] = {}
@@ -129,7 +126,7 @@ def test_keyed_triples_change_no_weight():
     def weights(*settings: str) -> dict[str, np.ndarray]:
         config = tiny(method="lazy-mil").with_settings(settings)
         ready = prepare(config)
-        session = Session(config, ready, LocalEngine(desk(config, ready.materials, NO_STATES)), None)
+        session = local_session(config, ready)
         for _ in range(2):
             line = session.next_round()
         kinds.append(set(line["bytes"]["by_kind"]))
@@ -145,7 +142,7 @@ def test_keyed_triples_change_no_weight():
 def test_the_model_crosses_once_a_round():
     config = tiny(method="lazy-mil", training__fraction=0.5)
     ready = prepare(config)
-    session = Session(config, ready, LocalEngine(desk(config, ready.materials, NO_STATES)), None)
+    session = local_session(config, ready)
     model = sum(array.nbytes for array in session.checkpoint().weights.values())
     for _ in range(2):
         line = session.next_round()
@@ -157,8 +154,8 @@ def test_pooled_winners_train_every_site_on_all_of_them():
         ["methods.lazy-mil.pooled_winners=true"]
     )
     ready = prepare(config)
-    session = Session(config, ready, LocalEngine(desk(config, ready.materials, NO_STATES)), None)
+    session = local_session(config, ready)
     line = session.next_round()
-    rows = np.concatenate([ready.materials.partition.rows(site) for site in line["active"]])
+    rows = np.concatenate([ready.site_data.partition.rows(site) for site in line["active"]])
     triples = len(np.unique(ready.dataset.corpus.triple[rows]))
     assert line["examples"] == triples * len(line["active"])

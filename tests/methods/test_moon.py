@@ -152,7 +152,7 @@ def test_a_site_keeps_a_vector_for_each_of_its_sentences_in_at_most_two_files(tm
     config = tiny(method="moon", training__fraction=1.0)
     ready = prepare(config)
     fast(config, ready, 4, tmp_path)
-    sites = ready.materials.partition
+    sites = ready.site_data.partition
     assert len(list(tmp_path.iterdir())) == sites.sites
     for site in range(sites.sites):
         files = sorted((tmp_path / f"{site:06}").iterdir())

@@ -12,16 +12,15 @@ import pytest
 from fedrel.config.schema import Config
 from fedrel.data.documents import DocumentCorpus
 from fedrel.errors import UserError
-from fedrel.federation.engines.local import LocalEngine
 from fedrel.methods.composition import composed
 from fedrel.methods.registry import method, methods, parts
-from fedrel.runs.engines import desk
 from fedrel.runs.prepare import Preparation, prepare
-from fedrel.runs.train import Session
-from tests.conftest import tiny
+from tests.conftest import local_session, tiny
 from tests.documents import tiny_documents
 from tests.extractors.conftest import write_encoder
 from tests.methods.slow_rounds import small, with_sites
+
+pytestmark = pytest.mark.xdist_group("pairs")
 
 NAMES = sorted(name for name, kind in methods().items() if kind.__module__.startswith("fedrel.methods."))
 PAIRS = [f"{one}+{other}" for one, other in combinations(NAMES, 2)]
@@ -86,7 +85,7 @@ class Trained:
     def __init__(self, config: Config, folder: Path) -> None:
         self._config, self._folder = config.with_settings(SETTINGS), folder
         self._sites = small(prepare(config), 40)
-        self._together = with_sites(self._sites, [self._sites.materials.partition.order])
+        self._together = with_sites(self._sites, [self._sites.site_data.partition.order])
         self._weights: dict[str, dict[str, np.ndarray]] = {}
 
     def ready(self, config: Config) -> Preparation:
@@ -99,8 +98,7 @@ class Trained:
             ready = self.ready(config)
             if isinstance(ready.dataset.text, DocumentCorpus):
                 prepare(config)  # refuses methods that choose among sentences
-            at = desk(config, ready.materials, self._folder / name)
-            session = Session(config, ready, LocalEngine(at), None)
+            session = local_session(config, ready, self._folder / name)
             for number in (1, 2):
                 session._train(number)
             self._weights[name] = dict(session._fed.weights)

@@ -1,4 +1,4 @@
-"""Each method's file can be read like the algorithm box of its paper: short, with a paper and documented options."""
+"""A method's file reads like the algorithm box of its paper: it is short, and its options are documented."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ from fedrel.methods.registry import methods
 MOST = 80  # lines of code, without blank lines, comments and docstrings
 FOLDER = Path(fedrel.methods.__file__).parent
 MODULES = sorted(file.stem for file in FOLDER.glob("*.py") if file.stem != "__init__")
-LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+LAYOUT = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
 
 
 def lines_of_code(source: str) -> int:
@@ -58,4 +65,6 @@ def test_every_method_is_in_a_file_of_the_package():
 def test_a_method_names_its_paper_and_documents_itself_and_its_options(kind):
     assert kind.__dict__["paper"]
     assert kind.__doc__.endswith(".")
-    assert [name for name, field in kind.model_fields.items() if not (field.description or "").endswith(".")] == []
+    assert [
+        name for name, field in kind.model_fields.items() if not (field.description or "").endswith(".")
+    ] == []

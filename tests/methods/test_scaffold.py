@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 
 from fedrel.errors import UserError
 from fedrel.methods.registry import method
-from fedrel.runs.engines import desk
+from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import Session
 from tests.conftest import tiny
@@ -108,7 +108,7 @@ def test_c_is_the_mean_of_what_the_sites_remember_and_they_remember_their_own_wo
     config = tiny(training__weight_decay=1e-3, training__fraction=0.7).with_settings(SETTINGS)
     ready = small(prepare(config), 40)
     checkpoint = fast(config, ready, 4, tmp_path).checkpoint()
-    sites, corpus, lookup = ready.materials.partition, ready.dataset.corpus, ready.materials.inputs.lookup
+    sites, corpus, lookup = ready.site_data.partition, ready.dataset.corpus, ready.site_data.inputs.lookup
     kept = {}
     for folder in tmp_path.iterdir():
         site = int(folder.name)
@@ -183,7 +183,7 @@ def with_a_control_of_its_own(arrays):
 def test_a_lying_site_does_not_reach_c(lie, reason, tmp_path):
     config = tiny(method="scaffold", training__fraction=1.0, training__learning_rate=1.0)
     ready = prepare(config)
-    engine = LyingEngine(desk(config, ready.materials, tmp_path), "train", lie, {1})
+    engine = LyingEngine(new_runner(config, ready.site_data, tmp_path), "train", lie, {1})
     session = Session(config, ready, engine, None)
     (refusal,) = session.next_round()["refused"]
     assert (refusal["site"], refusal["message"]) == (1, "ControlledUpdate")

@@ -64,7 +64,7 @@ def test_every_file_and_field_is_documented(compared: Path) -> None:
 def test_label_counts_are_those_of_the_partition(compared: Path) -> None:
     ready = prepare(config())
     found = read(compared / "fedavg" / "seed-1" / "label_counts.json")
-    parts = ready.materials.partition
+    parts = ready.site_data.partition
     assert found["sites"] == list(parts.names)
     assert found["counts"] == parts.label_counts(ready.dataset.corpus).tolist()
     pooled = read(compared / "centralised" / "seed-1" / "label_counts.json")
@@ -75,7 +75,7 @@ def test_label_counts_are_those_of_the_partition(compared: Path) -> None:
 def test_sites_make_up_the_whole(compared: Path) -> None:
     """Accuracies, weighted by the sizes of the shares, are the accuracy on the whole test set; also when pooled."""
     ready = prepare(config())
-    shares = mirrored(ready.materials.partition, ready.dataset.corpus, ready.dataset.test, 1)
+    shares = mirrored(ready.site_data.partition, ready.dataset.corpus, ready.dataset.test, 1)
     for method in ("fedavg", "centralised"):
         result = read(compared / method / "seed-1" / "result.json")
         values = result["sites"]["values"]

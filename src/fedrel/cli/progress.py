@@ -22,7 +22,7 @@ from rich.table import Table
 from fedrel.config.schema import Config
 from fedrel.evaluation.heterogeneity import label_distances
 from fedrel.runs.train import Watcher
-from fedrel.studio.formatting import size
+from fedrel.studio.formatting import about_round
 
 if TYPE_CHECKING:
     from fedrel.data.partition import Partition
@@ -53,7 +53,7 @@ def watching() -> Iterator[Callable[[str, Config], Watcher]]:
                 progress.update(task, about=f"reading, {count:,} {what}")
 
             def prepared(ready: Preparation) -> None:
-                data, sites = ready.dataset, ready.materials.partition
+                data, sites = ready.dataset, ready.site_data.partition
                 progress.update(
                     task,
                     total=config.training.rounds,
@@ -64,7 +64,9 @@ def watching() -> Iterator[Callable[[str, Config], Watcher]]:
                     console.print(empty, style="yellow", markup=False)
 
             def round_done(line: dict[str, Any]) -> None:
-                progress.update(task, completed=line["round"], about=about_round(line, config))
+                progress.update(
+                    task, completed=line["round"], about=about_round(line, config.evaluation.measure)
+                )
                 for refusal in line["refused"]:
                     console.print(
                         f"round {line['round']}: refused {refusal['message']} of site {refusal['site']}: "
@@ -76,17 +78,6 @@ def watching() -> Iterator[Callable[[str, Config], Watcher]]:
             return Watcher(prepared=prepared, reading=reading, round_done=round_done)
 
         yield watch
-
-
-def about_round(line: dict[str, Any], config: Config) -> str:
-    """A round in a few words."""
-    parts = [f"loss {line['loss']:.2f}"]
-    if line["dev"] is not None:
-        parts.append(f"dev {line['dev'][config.evaluation.measure]:.3f}")
-    if line["selection_precision"] is not None:
-        parts.append(f"clean {line['selection_precision']:.0%}")
-    parts.append(f"up {size(line['bytes']['up'])}")
-    return " ".join(parts)
 
 
 @contextmanager

@@ -157,18 +157,30 @@ def _fits(name: str, about: object) -> bool:
     return False
 
 
-def shape(config: Config) -> dict[str, Any]:
-    """Of a config, what all must agree on.
+_AGREED: dict[str, tuple[str, ...]] = {  # the parts of a config that all must agree on, without these keys
+    "seed": (),
+    "method": (),
+    "methods": (),
+    "extractor": ("vectors", "encoder"),
+    "training": ("rounds", "device"),
+}
 
-    Where vectors and encoder lie is each machine's own matter: their fingerprints are compared instead. How many
-    rounds there are is the coordinator's, within each site's limit.
+
+def agreed_part(config: Config | Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a config that the coordinator and all sites must agree on, as a JSON tree.
+
+    The paths of vectors and encoder differ between machines: their fingerprints are compared instead. The
+    number of rounds is for the coordinator to choose, within each site's limit. A tree may come from anywhere:
+    nothing that it names is opened or imported.
     """
-    tree = config.model_dump(mode="json", include={"seed", "method", "methods", "extractor", "training"})
-    for key in ("vectors", "encoder"):
-        tree["extractor"].pop(key, None)
-    for key in ("rounds", "device"):
-        del tree["training"][key]
-    return tree
+    tree = config.model_dump(mode="json") if isinstance(config, Config) else config
+    agreed = {}
+    for name, left_out in _AGREED.items():
+        part = tree.get(name)
+        if isinstance(part, Mapping):
+            part = {key: value for key, value in part.items() if key not in left_out}
+        agreed[name] = part
+    return agreed
 
 
 def differences(mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:

@@ -14,12 +14,12 @@ from fedrel.config.schema import Config, PCNNSection
 from fedrel.data.load import Dataset
 from fedrel.data.sentences import DEV, TEST
 from fedrel.data.vectors import Vocabulary
-from fedrel.deployment.artefacts import Artefacts, shape
+from fedrel.deployment.artefacts import Artefacts, agreed_part
 from fedrel.deployment.experiment import AWAY, Experiment
 from fedrel.deployment.folders import CONNECTION, CoordinatorFolder
 from fedrel.deployment.publishing import PUBLISHED, publish
 from fedrel.deployment.remote import Coordinator, save_coordinator, unseen
-from fedrel.deployment.site_columns import Part, Progress, materials, published_triples, read_columns
+from fedrel.deployment.site_columns import Part, Progress, prepare_site_data, published_triples, read_columns
 from fedrel.errors import UserError
 from fedrel.files import wait_until_left, write_text
 from fedrel.runs.prepare import Preparation
@@ -40,7 +40,7 @@ def publish_experiment(
     for name, split in (("dev", DEV), ("test", TEST)):
         if not len(text.rows(split)):
             raise UserError(f"shared.{name} has nothing to evaluate on", hint="check its files")
-    own = materials(text, held, artefacts, config, folder.preparation, progress)
+    own = prepare_site_data(text, held, artefacts, config, folder.preparation, progress)
     dataset = Dataset(text, np.zeros(0, np.int64), text.rows(DEV), text.rows(TEST))
     words = None if artefacts.words is None else Vocabulary(tuple(artefacts.words))
     ready = Preparation(dataset, own, words, artefacts.vectors)
@@ -97,7 +97,7 @@ def check_published(folder: CoordinatorFolder, experiment: Experiment) -> None:
     if not (folder.preparation / "coordinator.json").exists():
         raise UserError("nothing was published", file=folder.path, hint="run `fedrel coordinator publish`")
     artefacts = Artefacts(folder.artefacts)
-    pairs = {"": (shape(experiment.config), shape(artefacts.config))}
+    pairs = {"": (agreed_part(experiment.config), agreed_part(artefacts.config))}
     pairs["shared."] = (experiment.shared.reading.model_dump(), artefacts.reading.model_dump())
     for prefix, (wanted, published) in pairs.items():
         if different := _different(wanted, published):

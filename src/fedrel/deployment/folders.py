@@ -106,7 +106,7 @@ class SiteFolder:
         return self.path / "artefacts"
 
     @property
-    def materials(self) -> Path:
+    def site_data(self) -> Path:
         """The site's own text as columns."""
         return self.path / "materials"
 
@@ -122,12 +122,12 @@ class SiteFolder:
 
     @property
     def seal(self) -> Path:
-        """The fingerprints that the materials were prepared with; written last, so its absence says: not ready."""
+        """The fingerprints that the site_data were prepared with; written last, so its absence says: not ready."""
         return self.path / "artefacts.json"
 
     @cached_property
     def prepared_with(self) -> Mapping[str, str]:
-        """The fingerprints of the artefacts that the materials were prepared with."""
+        """The fingerprints of the artefacts that the site_data were prepared with."""
         if not self.seal.is_file():
             raise UserError("the site is not prepared", file=self.path, hint="run `fedrel site prepare`")
         return dict(_read(self.seal))
@@ -150,7 +150,7 @@ class SiteFolder:
     @cached_property
     def sentences(self) -> int:
         """How many training sentences the site holds."""
-        bounds = np.load(self.materials / "bounds.npy")
+        bounds = np.load(self.site_data / "bounds.npy")
         return int(bounds[self.number + 1] - bounds[self.number])
 
     @cached_property

@@ -10,23 +10,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrel.federation.flower.codec import Reason, Why
-from fedrel.federation.flower.host import Gate, Inbox
+from fedrel.federation.flower.host import Gate, Refusal, RefusalCode, StoredMessages
 from fedrel.privacy.keyed import KEY_BYTES
 
 if TYPE_CHECKING:
     from fedrel.config.schema import Config
     from fedrel.federation.method import Method
-    from fedrel.federation.runner import Desk
+    from fedrel.federation.runner import Runner
 
 
 EARLIER_RUNS = 4  # of an experiment, whose memories a site keeps
 
 
-class Deployed:
+class SiteHost:
     """A real site's folder. What is opened here, the site's own files say, and nothing that came from outside."""
 
-    tells = False
+    sends_journal = False
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -41,13 +40,13 @@ class Deployed:
         gate: Gate = open_gate(self._folder)
         return gate
 
-    def stranger(self, site: int) -> Reason | None:
+    def refusal_for(self, site: int) -> Refusal | None:
         """A site answers for itself only, and never for a method that would need another's text."""
         if site != self._number:
-            return Reason(Why.WRONG_SITE, self._number)
+            return Refusal(RefusalCode.WRONG_SITE, self._number)
         if self.method().simulation_only():
-            return Reason(Why.SIMULATION)
-        return Reason(Why.TRIPLE_KEY) if self._keyed and self._triple_key is None else None
+            return Refusal(RefusalCode.SIMULATION)
+        return Refusal(RefusalCode.TRIPLE_KEY) if self._keyed and self._triple_key is None else None
 
     def method(self) -> Method:
         """As the site's own copy of the config names it."""
@@ -60,27 +59,27 @@ class Deployed:
         bounds = np.load(self._folder / "materials" / "bounds.npy", mmap_mode="r")
         return int(bounds[site + 1] - bounds[site])
 
-    def welcome(self, run: str) -> None:
+    def begin_run(self, run: str) -> None:
         """What earlier runs of the same experiment left is kept for the last few of them: they may be resumed."""
         digest = run.split("-", maxsplit=1)[0]
         others = (folder for folder in self._state.glob(f"{digest}-*") if folder.name != run)
         for folder in sorted(others, key=lambda folder: folder.stat().st_mtime)[:-EARLIER_RUNS]:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def inbox(self, run: str, site: int) -> Inbox:
+    def stored_messages(self, run: str, site: int) -> StoredMessages:
         """In the run's own folder."""
-        return Inbox(self._state / run / "inbox")
+        return StoredMessages(self._state / run / "inbox")
 
-    def desk(self, run: str) -> Desk:
-        """With the site's own materials and memories."""
+    def runner(self, run: str) -> Runner:
+        """With the site's own site_data and memories."""
         import torch
 
-        from fedrel.federation.site_data import Materials
-        from fedrel.runs.engines import desk
+        from fedrel.federation.site_data import SiteData
+        from fedrel.runs.engines import new_runner
 
         torch.set_num_threads(1)  # more would change the order of sums
-        materials = Materials.load(self._folder / "materials")
-        return desk(self._config, materials, self._state / run / "memory", self._triple_key)
+        site_data = SiteData.load(self._folder / "materials")
+        return new_runner(self._config, site_data, self._state / run / "memory", self._triple_key)
 
     @property
     def _keyed(self) -> bool:

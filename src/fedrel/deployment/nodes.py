@@ -9,8 +9,8 @@ from typing import Any
 
 from fedrel.deployment.artefacts import digest
 from fedrel.deployment.folders import CONNECTION, CoordinatorFolder
+from fedrel.deployment.programs import environment, needs_flower
 from fedrel.errors import UserError
-from fedrel.federation.flower.executables import environment, needs_flower
 from fedrel.files import write_text
 
 

@@ -17,7 +17,7 @@ NAME = "site.toml"
 TEXT = "text"  # the format of raw text, which is labelled with the published knowledge base
 
 
-class SiteData(Section):
+class DataTable(Section):
     """The site's own files; paths and patterns are relative to the site's folder."""
 
     files: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class SitePolicy(Section):
     """Where the coordinator listens, `host:port`."""
     local_port: int = Field(9094, ge=1, le=65535)
     """On this machine, for Flower's own processes to talk to each other; no other machine reaches it."""
-    data: SiteData = SiteData()
+    data: DataTable = DataTable()
     allow: Allowed = Allowed()
 
 

@@ -18,9 +18,16 @@ from fedrel.data.splits import without_duplicates
 from fedrel.deployment.artefacts import Artefacts
 from fedrel.deployment.experiment import sends_triple_numbers
 from fedrel.deployment.folders import SiteFolder
-from fedrel.deployment.policy import NAME, SiteData, check_names, objections, read_policy
+from fedrel.deployment.policy import NAME, DataTable, check_names, objections, read_policy
 from fedrel.deployment.remote import alone
-from fedrel.deployment.site_columns import Ints, Part, Progress, materials, published_triples, read_columns
+from fedrel.deployment.site_columns import (
+    Ints,
+    Part,
+    Progress,
+    prepare_site_data,
+    published_triples,
+    read_columns,
+)
 from fedrel.errors import UserError
 from fedrel.files import write_text
 
@@ -35,7 +42,7 @@ class Prepared:
 
 
 def prepare_site(folder: SiteFolder, progress: Progress | None = None) -> Prepared:
-    """Read the site's files against the published artefacts and leave its materials in its folder."""
+    """Read the site's files against the published artefacts and leave its site_data in its folder."""
     folder.check()
     policy = read_policy(folder.path)
     check_names(policy, folder.path)
@@ -44,14 +51,14 @@ def prepare_site(folder: SiteFolder, progress: Progress | None = None) -> Prepar
     config = _at_home(artefacts, policy.data)
     own = Part(TRAIN, own_files(folder.path, policy.data), policy.data.format, policy.data.source_field)
     folder.seal.unlink(missing_ok=True)
-    shutil.rmtree(folder.materials, ignore_errors=True)
-    text = read_columns([own], artefacts, folder.materials / "corpus", progress)
+    shutil.rmtree(folder.site_data, ignore_errors=True)
+    text = read_columns([own], artefacts, folder.site_data / "corpus", progress)
     rows, left_out = trainable(text, artefacts)
     if not len(rows):
         problem = "nothing to train on was found in the site's files"
         raise UserError(problem, file=folder.path / NAME, hint="check data.files and data.format")
     held = alone(rows, folder.number, folder.sites)
-    materials(text, held, artefacts, config, folder.materials, progress).save(folder.materials)
+    prepare_site_data(text, held, artefacts, config, folder.site_data, progress).save(folder.site_data)
     write_text(folder.path / "config.json", config.model_dump_json())
     write_text(folder.seal, json.dumps(artefacts.fingerprints, indent=1))
     return Prepared(len(rows), left_out, objections(policy.allow, config))
@@ -72,7 +79,7 @@ def trainable(text: Corpus | DocumentCorpus, artefacts: Artefacts) -> tuple[Ints
     return kept, len(found) - len(kept)
 
 
-def own_files(folder: Path, data: SiteData) -> list[Path]:
+def own_files(folder: Path, data: DataTable) -> list[Path]:
     """The files that site.toml names, each once, in order."""
     found: dict[Path, None] = {}
     for pattern in data.files:
@@ -93,7 +100,7 @@ def own_files(folder: Path, data: SiteData) -> list[Path]:
     return list(found)
 
 
-def _at_home(artefacts: Artefacts, data: SiteData) -> Config:
+def _at_home(artefacts: Artefacts, data: DataTable) -> Config:
     """The published experiment with the site's own copy of the encoder, which must be the same one."""
     config, section = artefacts.config, artefacts.config.extractor
     if isinstance(section, PCNNSection) or artefacts.encoder is None:

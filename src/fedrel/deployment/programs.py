@@ -12,13 +12,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from fedrel.deployment.client_guard import write_programs
 from fedrel.deployment.folders import CONNECTION, CoordinatorFolder, SiteFolder
 from fedrel.deployment.policy import read_policy
 from fedrel.errors import UserError
-from fedrel.federation.flower.executables import environment, needs_flower, program
+from fedrel.federation.flower.simulation import QUIET
 from fedrel.files import write_text
 
 PATIENCE = 180.0  # seconds, for a program to listen: on a busy machine it takes its time
@@ -76,6 +77,24 @@ def write_connection(folder: CoordinatorFolder) -> None:
     link = {"address": f"127.0.0.1:{folder.federation.port}", "root-certificates": authority}
     known = {"superlink": {"default": CONNECTION, CONNECTION: link}}
     write_text(folder.flower / "config.toml", tomli_w.dumps(known))
+
+
+def needs_flower() -> None:
+    """Fail where Flower is not installed."""
+    if find_spec("flwr") is None:
+        raise UserError("Flower is not installed", hint="run `pip install fedrel[flower]`")
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The environment for Flower's programs; they start one another by name, from this interpreter's folder."""
+    programs = str(Path(sys.executable).parent)
+    path = os.pathsep.join([programs, os.environ.get("PATH", os.defpath)])
+    return os.environ | QUIET | {"FLWR_HOME": str(home), "PATH": path}
+
+
+def program(name: str) -> str:
+    """One of Flower's programs, from this interpreter's folder."""
+    return str(Path(sys.executable).parent / name)
 
 
 @contextmanager

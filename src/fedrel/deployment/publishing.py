@@ -15,7 +15,7 @@ from fedrel.data.kb import KnowledgeBase, read_kb
 from fedrel.data.readers import RELATIONS, reader
 from fedrel.data.relations import RelationMap, read_relations
 from fedrel.data.vectors import Vectors, packaged_glove, read_vectors
-from fedrel.deployment.artefacts import FILES, FORMAT, MANIFEST, Artefacts, digest, over, shape
+from fedrel.deployment.artefacts import FILES, FORMAT, MANIFEST, Artefacts, agreed_part, digest, over
 from fedrel.deployment.experiment import Experiment, Shared
 from fedrel.errors import UserError
 
@@ -52,7 +52,7 @@ def _write(experiment: Experiment, folder: Path) -> None:
         read = reader(shared.format)
         found = (one for path in shared.validation for one in read(path, relations=relations))
         write_jsonl(found, folder / "validation.jsonl")
-    config = shape(experiment.config)
+    config = agreed_part(experiment.config)
     if not isinstance(section, PCNNSection):
         config["extractor"]["encoder"] = _encoder(section, folder / "encoder.json")
     else:

@@ -17,7 +17,7 @@ from fedrel.data.load import Dataset
 from fedrel.data.partition import Partition
 from fedrel.data.vectors import Vectors, Vocabulary
 from fedrel.errors import UserError
-from fedrel.federation.site_data import Materials
+from fedrel.federation.site_data import SiteData
 from fedrel.methods.registry import method
 from fedrel.runs.prepare import Preparation
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
     from fedrel.config.schema import Config
-    from fedrel.federation.flower.transport import FlowerEngine
+    from fedrel.data.load import Progress
+    from fedrel.federation.flower.members import RemoteEngine
 
 
 Ints = npt.NDArray[np.int64]
@@ -56,7 +57,7 @@ def save_coordinator(folder: Path, coordinator: Coordinator) -> None:
     """Leave it for the process that the coordinator's half runs in."""
     folder.mkdir(parents=True, exist_ok=True)
     ready = coordinator.ready
-    ready.materials.save(folder)
+    ready.site_data.save(folder)
     np.save(folder / "dev.npy", ready.dataset.dev)
     np.save(folder / "test.npy", ready.dataset.test)
     if ready.vectors is not None:
@@ -69,21 +70,21 @@ def save_coordinator(folder: Path, coordinator: Coordinator) -> None:
 def open_coordinator(folder: Path) -> Coordinator:
     """What `save_coordinator` left."""
     rest = json.loads((folder / "coordinator.json").read_text(encoding="utf-8"))
-    materials = Materials.load(folder)
+    site_data = SiteData.load(folder)
     dev, test = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("dev", "test"))
     vocabulary = None if rest["words"] is None else Vocabulary(tuple(rest["words"]))
     vectors = None
     if (folder / "vectors.npy").exists():
         vectors = Vectors(rest["words"], np.load(folder / "vectors.npy", mmap_mode="r"))
     nothing = np.zeros(0, np.int64)
-    ready = Preparation(Dataset(materials.text, nothing, dev, test), materials, vocabulary, vectors)
+    ready = Preparation(Dataset(site_data.text, nothing, dev, test), site_data, vocabulary, vectors)
     return Coordinator(ready, rest["triples"], rest["artefacts"])
 
 
 POLL = 0.5  # seconds between two looks for a reply: each is a request over the network
 
 
-class Venue:
+class RemoteSites:
     """A coordinator's folder with a grid to the sites."""
 
     def __init__(self, grid: Grid, folder: Path) -> None:
@@ -91,36 +92,40 @@ class Venue:
         self._coordinator = open_coordinator(folder / "preparation")
 
     @property
-    def ready(self) -> Preparation:
-        """What the coordinator itself holds."""
+    def names(self) -> tuple[str, ...]:
+        """The sites' names, in order of their numbers."""
+        return self._coordinator.ready.site_data.partition.names
+
+    def prepare(self, config: Config, progress: Progress | None) -> Preparation:
+        """What the coordinator itself holds, as it was published."""
         return self._coordinator.ready
 
     @contextmanager
-    def engine(self, config: Config, out: Path, *, fresh: bool) -> Iterator[FlowerEngine]:
-        """The engine of a run, once its sites are there; a `fresh` run has no memories at the sites."""
-        from fedrel.federation.flower.members import Roster, SurveyingEngine, run_of
-        from fedrel.federation.flower.transport import Post
-        from fedrel.runs.engines import desk
+    def engine(self, config: Config, ready: Preparation, out: Path, *, fresh: bool) -> Iterator[RemoteEngine]:
+        """The engine of a run, once enough sites are there; sites have no state of a `fresh` run."""
+        from fedrel.federation.flower.members import Members, RemoteEngine, run_of
+        from fedrel.federation.flower.transport import Transport
+        from fedrel.runs.engines import new_runner
 
         if reason := method(config.method, config.methods).simulation_only():
             raise UserError(
                 f"{config.method!r} is for simulations only: {reason}", hint="choose another method"
             )
         file, coordinator = out / "federation.json", self._coordinator
-        roster = Roster(self._grid, self.ready.materials.partition.names, self._nodes(), file)
+        members = Members(self._grid, ready.site_data.partition.names, self._nodes(), file)
         earlier = None if fresh else run_of(file)
-        roster.run = earlier or f"{config.digest()}-{secrets.token_hex(4)}"
-        with SurveyingEngine(
-            Post(self._grid, every=POLL, deadline=config.engine.deadline),
-            roster,
-            desk(config, self.ready.materials, out / "sites"),
+        members.run = earlier or f"{config.digest()}-{secrets.token_hex(4)}"
+        with RemoteEngine(
+            Transport(self._grid, every=POLL, deadline=config.engine.deadline),
+            members,
+            new_runner(config, ready.site_data, out / "sites"),
             config,
-            run=roster.run,
+            run=members.run,
             artefacts=coordinator.artefacts,
             journal=False,
             triples=coordinator.triples,
         ) as engine:
-            engine.gather(config.engine.min_sites, within=config.engine.deadline)
+            engine.wait_for_sites(config.engine.min_sites, within=config.engine.deadline)
             yield engine
 
     def _nodes(self) -> dict[int, int] | None:

@@ -39,19 +39,19 @@ def outcome(request: Path) -> Path:
 
 
 def _run(grid: Grid, request: Path) -> None:
-    from fedrel.cli.progress import about_round
     from fedrel.config.schema import Config
-    from fedrel.deployment.remote import Venue
+    from fedrel.deployment.remote import RemoteSites
     from fedrel.runs.train import Watcher, run
+    from fedrel.studio.formatting import about_round
 
     asked = json.loads(request.read_text(encoding="utf-8"))
     config = Config.model_validate(asked["config"])
-    venue = Venue(grid, Path(asked["coordinator"]))
-    names = venue.ready.materials.partition.names
+    sites = RemoteSites(grid, Path(asked["coordinator"]))
+    names = sites.names
 
     def say(line: dict[str, Any]) -> None:
         """A line for whoever follows the log."""
         left_out = "".join(f"; {names[one['site']]} {one['reason']}" for one in line["refused"])
-        print(f"round {line['round']}: {about_round(line, config)}{left_out}", flush=True)
+        print(f"round {line['round']}: {about_round(line, config.evaluation.measure)}{left_out}", flush=True)
 
-    run(config, Path(asked["out"]), resume=asked["resume"], watcher=Watcher(round_done=say), venue=venue)
+    run(config, Path(asked["out"]), resume=asked["resume"], watcher=Watcher(round_done=say), sites=sites)

@@ -36,7 +36,7 @@ from fedrel.deployment.policy import TEXT
 from fedrel.errors import UserError
 from fedrel.extractors.inputs import Inputs
 from fedrel.extractors.pcnn.words import WordInputs
-from fedrel.federation.site_data import Materials
+from fedrel.federation.site_data import SiteData
 from fedrel.files import atomic_folder
 from fedrel.runs.prepare import fixed_words
 
@@ -136,14 +136,14 @@ def read_columns(
         return renumbered(corpus, artefacts.knowledge_base, folder)
 
 
-def materials(
+def prepare_site_data(
     text: Corpus | DocumentCorpus,
     held: Partition,
     artefacts: Artefacts,
     config: Config,
     folder: Path,
     progress: Progress | None = None,
-) -> Materials:
+) -> SiteData:
     """The columns as the experiment's model reads them; what it makes of them is kept in `folder`."""
     section, size = config.extractor, 0
     inputs: Inputs
@@ -161,7 +161,7 @@ def materials(
 
         assert isinstance(text, Corpus)
         inputs = tokenise(text, section, progress, folder / "pieces")
-    return Materials(
+    return SiteData(
         text=text,
         inputs=inputs,
         vocabulary_size=size,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrel.deployment import policy
-from fedrel.deployment.artefacts import differences, shape
+from fedrel.deployment.artefacts import agreed_part, differences
 from fedrel.deployment.folders import SiteFolder
-from fedrel.federation.flower.codec import Reason, Why
+from fedrel.federation.flower.host import Refusal, RefusalCode
 from fedrel.files import turn_in
 from fedrel.privacy.audit import append, describe, sound
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 REFUSAL = "Refusal"  # what the record calls a reason that left instead of an answer
 
 _DIFFERS = {
-    "config": Why.CONFIG,
-    "relations": Why.RELATIONS,
-    "vocabulary": Why.VOCABULARY,
-    "encoder": Why.ENCODER,
-    "knowledge_base": Why.KNOWLEDGE_BASE,
-    "validation": Why.VALIDATION,
+    "config": RefusalCode.CONFIG,
+    "relations": RefusalCode.RELATIONS,
+    "vocabulary": RefusalCode.VOCABULARY,
+    "encoder": RefusalCode.ENCODER,
+    "knowledge_base": RefusalCode.KNOWLEDGE_BASE,
+    "validation": RefusalCode.VALIDATION,
 }
 
 
@@ -47,7 +47,7 @@ class SiteGate:
         self._folder = folder
         self._allow = policy.read_policy(folder.path).allow
 
-    def allow(self, request: Request) -> Reason | None:
+    def allow(self, request: Request) -> Refusal | None:
         """Why a request is refused before anything is computed for it, or None."""
         for rule in (self._agreement, self._method, self._message, self._limits):
             if found := rule(request):
@@ -55,71 +55,76 @@ class SiteGate:
                 return self.refuse(request, reason, note)
         return None
 
-    def record(self, request: Request, arrays: Arrays) -> Reason | None:
+    def record(self, request: Request, arrays: Arrays) -> Refusal | None:
         """Write down what is about to leave, or why it must not."""
         kept = [name for name in sorted(arrays) if not self._allow.lets(request.gives, name)]
         if kept:
             note = f"allow.may_leave does not cover {request.gives}.{kept[0]}"
-            return self.refuse(request, Reason(Why.FIELD), note)
+            return self.refuse(request, Refusal(RefusalCode.FIELD), note)
         if "examples" in arrays and (made_from := int(arrays["examples"])) < self._allow.examples:
             note = f"made from {made_from} examples, fewer than allow.examples"
-            return self.refuse(request, Reason(Why.EXAMPLES, self._allow.examples), note)
+            return self.refuse(request, Refusal(RefusalCode.EXAMPLES, self._allow.examples), note)
         with turn_in(self._folder.path):  # the same question may have come more than once at a time
             if self._is_repeated(request):
                 return self.refuse(
-                    request, Reason(Why.REPEATS, self._allow.repeats), "asked at the same time"
+                    request, Refusal(RefusalCode.REPEATS, self._allow.repeats), "asked at the same time"
                 )
             self._write(request, request.gives, arrays)
         return None
 
-    def refuse(self, request: Request | None, reason: Reason, note: str = "") -> Reason:
+    def refuse(self, request: Request | None, reason: Refusal, note: str = "") -> Refusal:
         """Write down that a reason leaves instead of an answer; the note is for the site alone."""
-        numbers = {"why": np.asarray(reason.why, np.int64), "number": np.asarray(reason.number, np.int64)}
+        numbers = {"why": np.asarray(reason.code, np.int64), "number": np.asarray(reason.number, np.int64)}
         self._write(request, REFUSAL, numbers, f"{reason}{f' ({note})' if note else ''}")
         return reason
 
     # The rules, each with a reason and what the site's own record says of it.
 
-    def _agreement(self, request: Request) -> tuple[Reason, str] | None:
+    def _agreement(self, request: Request) -> tuple[Refusal, str] | None:
         """What all must agree on: the fingerprints, and a request for just the experiment that was published."""
         mine, asked = self._folder.prepared_with, request.artefacts
         if different := differences(mine, asked):
             name = different[0]
             note = f"{name}: prepared with {mine.get(name)}, asked with {asked.get(name)}"
-            return Reason(_DIFFERS.get(name, Why.ARTEFACTS)), note
-        if shape(request.config) != (published := shape(self._folder.published)):
-            keys = [key for key in published if shape(request.config)[key] != published[key]]
-            return Reason(Why.CONFIG), f"asked for another {', '.join(keys)} than was published"
+            return Refusal(_DIFFERS.get(name, RefusalCode.ARTEFACTS)), note
+        if request.config.get("plugins"):
+            return Refusal(
+                RefusalCode.CONFIG
+            ), "asked to load plug-in files: a site uses only what is installed"
+        wanted, published = agreed_part(request.config), agreed_part(self._folder.published)
+        if keys := [key for key in published if wanted[key] != published[key]]:
+            return Refusal(RefusalCode.CONFIG), f"asked for another {', '.join(keys)} than was published"
         return None
 
-    def _method(self, request: Request) -> tuple[Reason, str] | None:
-        if refused := policy.refused_parts(self._allow, request.config.method):
-            return Reason(Why.METHOD), f"allow.methods does not name {refused[0]!r}"
-        if self._allow.differential_privacy and not policy.gives_privacy(request.config.method):
-            return Reason(Why.PRIVACY), f"{request.config.method!r} gives no differential privacy"
+    def _method(self, request: Request) -> tuple[Refusal, str] | None:
+        name = self._folder.published.method  # the request's is the same
+        if refused := policy.refused_parts(self._allow, name):
+            return Refusal(RefusalCode.METHOD), f"allow.methods does not name {refused[0]!r}"
+        if self._allow.differential_privacy and not policy.gives_privacy(name):
+            return Refusal(RefusalCode.PRIVACY), f"{name!r} gives no differential privacy"
         return None
 
-    def _message(self, request: Request) -> tuple[Reason, str] | None:
+    def _message(self, request: Request) -> tuple[Refusal, str] | None:
         """Refuse before the work is done what could not leave after it."""
         kind = policy.kinds_of_message().get(request.gives)
         if kind is None or not any(rule.split(".")[0] == request.gives for rule in self._allow.may_leave):
-            return Reason(Why.MESSAGE), f"allow.may_leave does not name {request.gives!r}"
+            return Refusal(RefusalCode.MESSAGE), f"allow.may_leave does not name {request.gives!r}"
         for field in kind.declared():
             if not self._allow.lets_field(request.gives, field):
-                return Reason(Why.FIELD), f"allow.may_leave does not cover {request.gives}.{field}"
+                return Refusal(RefusalCode.FIELD), f"allow.may_leave does not cover {request.gives}.{field}"
         return None
 
-    def _limits(self, request: Request) -> tuple[Reason, str] | None:
-        allow, epochs = self._allow, request.config.training.epochs
+    def _limits(self, request: Request) -> tuple[Refusal, str] | None:
+        allow, epochs = self._allow, self._folder.published.training.epochs
         if request.round > allow.rounds:
-            return Reason(Why.ROUNDS, allow.rounds), f"asked for round {request.round}"
+            return Refusal(RefusalCode.ROUNDS, allow.rounds), f"asked for round {request.round}"
         if epochs > allow.epochs:
-            return Reason(Why.EPOCHS, allow.epochs), f"asked for {epochs} epochs"
+            return Refusal(RefusalCode.EPOCHS, allow.epochs), f"asked for {epochs} epochs"
         if self._folder.sentences < allow.examples:
             note = f"holds {self._folder.sentences} sentences, fewer than allow.examples"
-            return Reason(Why.EXAMPLES, allow.examples), note
+            return Refusal(RefusalCode.EXAMPLES, allow.examples), note
         if self._is_repeated(request):
-            return Reason(Why.REPEATS, allow.repeats), "the coordinator asks again and again"
+            return Refusal(RefusalCode.REPEATS, allow.repeats), "the coordinator asks again and again"
         return None
 
     def _is_repeated(self, request: Request) -> bool:

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from fedrel.deployment.programs import environment, needs_flower, program
 from fedrel.errors import UserError
-from fedrel.federation.flower.executables import environment, needs_flower, program
 
 STARTED = re.compile(r"started run (\d+)")  # as `flwr run` says it
 LINES = 8  # of what was said last, for the message of a run that failed

@@ -1,106 +1,65 @@
-"""Where a process does sites' work: one resident model, the corpus columns, the method.
+"""Answers requests for the sites of one process: unpack what was sent, run the method's `at_site` function, pack.
 
-Sites come to a desk one after the other; each starts from the global weights again and finds nothing of the one
-before.
+Sites are served one after the other with one resident model. Each starts from the global weights and sees
+nothing of the site before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.data.bags import Bags, slices
-from fedrel.federation.journal import Entry
 from fedrel.federation.messages import Arrays, Message, RefusedError
+from fedrel.federation.method import Method
 from fedrel.federation.site import Site
-from fedrel.federation.site_data import Materials
+from fedrel.federation.site_memory import Entry
 
 if TYPE_CHECKING:
-    from fedrel.config.schema import Training
-    from fedrel.extractors.base import Batch, Extractor
-    from fedrel.federation.method import Method
-    from fedrel.federation.site_state import SiteStates
+    from fedrel.data.bags import Bags
+    from fedrel.federation.resident import ResidentModel
     from fedrel.tensors.weights import Weights
 
 
-class Desk:
-    """Where a process answers for sites, with one resident model."""
+class Runner:
+    """Runs the site's half of a method for any of the run's sites."""
 
-    def __init__(
-        self,
-        materials: Materials,
-        extractor: Callable[[], Extractor],
-        method: Method,
-        training: Training,
-        seed: int,
-        states: SiteStates,
-        triple_key: bytes | None = None,
-    ) -> None:
-        self.materials, self.method, self.states = materials, method, states
-        self.training, self.seed = training, seed
-        self.triple_key = triple_key  # the sites' own; none in a simulation
-        self.extractor = extractor()
-        self._shapes = self.extractor.shapes()
-        self._new_extractor = extractor
-        self._others: dict[str, Extractor] = {}
+    def __init__(self, method: Method, model: ResidentModel) -> None:
+        self.method, self.model = method, model
+        self._shapes = model.extractor.shapes()
         self._round = 0
         self._messages: dict[type[Message], Message] = {}
 
     def open(self, phase: str, round_: int, shared: Arrays) -> None:
-        """Take in what a question sends to every site."""
+        """Receive what a request sends to every site."""
         self.keep(round_, self.unpack(phase, shared))
 
     def keep(self, round_: int, messages: Mapping[type[Message], Message]) -> None:
-        """Have messages to every site at hand until the round ends."""
+        """Keep messages to every site until the round ends."""
         before = self._messages if round_ == self._round else {}
         self._round, self._messages = round_, {**before, **messages}
 
     def answer(self, phase: str, round_: int, site: int, own: Arrays) -> tuple[Arrays, Entry]:
-        """One site's answer to the question that was opened, and the site's journal entry."""
+        """One site's answer to the request that was opened, and the site's journal entry."""
         received = {**self._messages, **self.unpack(phase, own)}
-        ask = getattr(self.method, phase)
-        missing = [kind.__name__ for kind in ask.takes if kind not in received]
+        function = getattr(self.method, phase)
+        missing = [kind.__name__ for kind in function.takes if kind not in received]
         if missing:
             raise RefusedError(f"the request for {phase} lacks {missing[0]}")
-        asked = Site(self, site, round_, received)
-        return ask(asked).pack(), asked.journal.entry
+        asked = Site(self.model, site, round_, received)
+        return function(asked).pack(), asked.journal.entry
 
     def score(self, weights: Weights, head: str, bags: Bags) -> npt.NDArray[np.float32]:
-        """Each relation's probability for each test bag, [B, R], under the given weights."""
-        import torch
-
-        self.extractor.begin(weights)
-        with torch.inference_mode():
-            parts = [
-                self.extractor.probabilities(head, self.batch(part)).cpu().numpy()
-                for part in slices(bags, self.materials.inputs.at_once)
-            ]
-        return np.concatenate(parts)
-
-    def other(self, role: str) -> Extractor:
-        """A second model for methods that compare with another one; resident too, one for each role."""
-        if role not in self._others:
-            self._others[role] = self._new_extractor()
-        return self._others[role]
-
-    def batch(self, bags: Bags) -> Batch:
-        """Gather bags from the corpus."""
-        return self.materials.inputs.batch(bags, self.training.device)
-
-    def can_fit(self, head: str) -> bool:
-        """Whether the extractor's own kernels train a bag head as the config asks, if a method asks for no more."""
-        training = self.training
-        plain = training.optimiser == "sgd" and training.clip is None and not training.warmup
-        return plain and self.extractor.can_fit(head)
+        """Each relation's probability for each bag, [B, R], under the given weights."""
+        return self.model.score(weights, head, bags)
 
     def trains_by_kernels(self) -> bool:
-        """Whether they do all of a site's training, so that it hardly needs the interpreter."""
+        """Whether kernels do all of a site's training: then threads can run sites side by side."""
         head = self.method.kernel_head()
-        return head is not None and self.can_fit(head)
+        return head is not None and self.model.can_fit(head)
 
     def unpack(self, phase: str, arrays: Arrays) -> dict[type[Message], Message]:
         """The messages of a request; arrays are named `Kind.field`."""

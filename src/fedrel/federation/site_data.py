@@ -1,4 +1,4 @@
-"""What a run's processes work with, and how one leaves it on disk for the others."""
+"""The data that a run's processes work with, and how one process saves it for the others."""
 
 from __future__ import annotations
 
@@ -23,40 +23,43 @@ if TYPE_CHECKING:
 
 
 Ints = npt.NDArray[np.int64]
+_INDEX = "materials.json"  # prepared sites have files of this name: it stays
 
 
 @dataclass(frozen=True)
-class Materials:
-    """What a run's processes work with: text as columns and as the model reads it, and who holds which rows."""
+class SiteData:
+    """Text as columns and as the model reads it, and which site holds which rows.
+
+    In a simulation all sites' rows are here, at a real site its own only, at a coordinator none.
+    """
 
     text: Corpus | DocumentCorpus
     inputs: Inputs
     vocabulary_size: int  # PCNN's; a transformer brings its own
     partition: Partition
-    validation: Ints  # labelled rows that the coordinator holds and every site may read (FedED's D_v)
+    validation: Ints  # labelled rows that the coordinator holds and every site has too (FedED's D_v)
     watched: Ints  # rows that journals follow for the case study
     truth_known: bool
-    words: npt.NDArray[np.float32] | None = (
-        None  # PCNN's word table where it is not trained, and so never sent
-    )
+    words: npt.NDArray[np.float32] | None = None
+    """PCNN's word table, where it is not trained and so never sent."""
 
     @property
     def corpus(self) -> Corpus:
-        """The text as sentences; a method that asks for it cannot work with documents."""
+        """The text as sentences; `RefusedError` for documents, which the method cannot read then."""
         if not isinstance(self.text, Corpus):
             raise RefusedError("this method reads sentences, but the data are documents")
         return self.text
 
     def bags(self, rows: Ints) -> Bags:
-        """What sites train on: a bag for each triple of the rows, or each document by itself."""
+        """What sites train on: a bag for each triple of the rows, or one for each document."""
         if isinstance(self.text, Corpus):
             return by_triple(self.text, rows)
         return singles(rows, np.zeros_like(rows), rows)
 
     def save(self, folder: Path) -> None:
-        """Leave it for other processes of this machine, which map what they need.
+        """Save it for other processes of this machine, which map what they need.
 
-        A corpus that lies in there goes by its place in it: the folder may be moved.
+        A corpus inside the folder is named by its relative path: the folder may be moved.
         """
         corpus = self.text.folder.resolve()
         if corpus.is_relative_to(folder.resolve()):
@@ -75,12 +78,12 @@ class Materials:
             "truth_known": self.truth_known,
             "names": self.partition.names,
         }
-        (folder / "materials.json").write_text(json.dumps(rest))
+        (folder / _INDEX).write_text(json.dumps(rest))
 
     @classmethod
-    def load(cls, folder: Path) -> Materials:
-        """Open what `save` left."""
-        rest = json.loads((folder / "materials.json").read_text())
+    def load(cls, folder: Path) -> SiteData:
+        """Open what `save` wrote."""
+        rest = json.loads((folder / _INDEX).read_text())
         validation, watched, order, bounds = (
             np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r"))  # faster to index than a memmap
             for name in ("validation", "watched", "order", "bounds")
@@ -98,8 +101,8 @@ class Materials:
         )
 
 
-def hand_over(folder: Path, config: Config, materials: Materials, states: Path) -> None:
-    """Leave the materials, the config, and the place where sites keep what they remember."""
-    materials.save(folder)
+def save_for_workers(folder: Path, config: Config, site_data: SiteData, states: Path) -> None:
+    """Save what a worker process needs: the data, the config, and the path of the sites' states."""
+    site_data.save(folder)
     (folder / "config.json").write_text(config.model_dump_json(), encoding="utf-8")
     (folder / "states.txt").write_text(str(states.absolute()), encoding="utf-8")

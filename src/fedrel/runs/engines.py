@@ -1,38 +1,65 @@
-"""One run: from a config to a run folder with metrics, a model and a report; stopped at any moment, it resumes."""
+"""Where a run's sites are, and the engine that reaches them: simulated here, or real ones behind Flower."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
-from fedrel.config.schema import (
-    Config,
-)
+from fedrel.config.plugins import load_files, only_in_this_process
+from fedrel.config.schema import Config, PCNNSection
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor
+from fedrel.federation.coordinator import Engine
 from fedrel.federation.engines.local import LocalEngine
-from fedrel.federation.runner import Desk
-from fedrel.federation.site_data import Materials
-from fedrel.federation.site_state import SiteStates
+from fedrel.federation.resident import ResidentModel
+from fedrel.federation.runner import Runner
+from fedrel.federation.site_data import SiteData
+from fedrel.federation.site_memory import SiteStates
 from fedrel.methods.registry import method
-from fedrel.runs.prepare import Preparation
+from fedrel.runs.prepare import Preparation, prepare
+from fedrel.tensors import kernels
 
 if TYPE_CHECKING:
+    from fedrel.data.load import Progress
     from fedrel.extractors.base import Extractor
-    from fedrel.federation.engines.processes import WorkerEngine
-    from fedrel.federation.engines.threads import ThreadEngine
-    from fedrel.federation.flower.transport import FlowerEngine
 
-AnyEngine: TypeAlias = "LocalEngine | ThreadEngine | WorkerEngine | FlowerEngine"
+WORKER = "fedrel.runs.worker"  # the module that a worker process runs
+
+
+class Sites(Protocol):
+    """Where a run's data and engine come from: `SimulatedSites`, or `deployment`'s `RemoteSites`."""
+
+    def prepare(self, config: Config, progress: Progress | None) -> Preparation:
+        """The data that this process holds; of real sites, the coordinator's own only."""
+
+    def engine(
+        self, config: Config, ready: Preparation, out: Path, *, fresh: bool
+    ) -> AbstractContextManager[Engine]:
+        """The engine of the run in folder `out`; in a `fresh` run, sites have no state from earlier rounds."""
+
+
+class SimulatedSites:
+    """All sites on this machine, as the config's partition divides the data."""
+
+    def prepare(self, config: Config, progress: Progress | None) -> Preparation:
+        """Read the data and divide it among the sites."""
+        return prepare(config, progress)
+
+    def engine(
+        self, config: Config, ready: Preparation, out: Path, *, fresh: bool
+    ) -> AbstractContextManager[Engine]:
+        """The engine that the config names; sites keep their state in the run folder."""
+        return engine(config, ready, out / "sites")
 
 
 @contextmanager
-def engine(config: Config, ready: Preparation, states: Path) -> Iterator[AnyEngine]:
-    """The engine that the config asks for, ended whatever happens; sites keep what they remember in `states`."""
-    active = max(int(config.training.fraction * ready.materials.partition.sites), 1)
+def engine(config: Config, ready: Preparation, states: Path) -> Iterator[Engine]:
+    """The engine that the config names, stopped at the end; sites keep their state in `states`."""
+    active = max(int(config.training.fraction * ready.site_data.partition.sites), 1)
     workers = min(config.engine.workers or os.cpu_count() or 1, max(active, 1))
     if config.engine.kind == "flower":
         raise UserError(
@@ -42,36 +69,71 @@ def engine(config: Config, ready: Preparation, states: Path) -> Iterator[AnyEngi
     if config.engine.kind == "flower-simulation":
         from fedrel.federation.flower.simulation import simulation
 
-        with simulation(config, ready, states, workers) as simulated:
+        _check_other_processes_can_import(config)
+        own = new_runner(config, ready.site_data, states)
+        with simulation(config, own, states, workers, open_runner) as simulated:
             yield simulated
     elif config.engine.kind == "local" or workers == 1:
-        with LocalEngine(desk(config, ready.materials, states)) as local:
+        with LocalEngine(new_runner(config, ready.site_data, states)) as local:
             yield local
     else:
-        from fedrel.federation.engines.threads import side_by_side
-
-        with side_by_side(config, ready.materials, states, workers) as spread:
-            yield spread
+        with parallel_engine(config, ready.site_data, states, workers) as parallel:
+            yield parallel
 
 
-def desk(config: Config, materials: Materials, states: Path, triple_key: bytes | None = None) -> Desk:
-    """A place to work for a process of this run; its model's weights arrive with the first question.
+def parallel_engine(config: Config, site_data: SiteData, states: Path, workers: int) -> Engine:
+    """An engine that trains several sites at once: on threads where kernels do the training, else in processes."""
+    if isinstance(config.extractor, PCNNSection) and kernels.available():
+        from fedrel.federation.engines.threads import ThreadEngine
 
-    `states` is the folder where sites keep what they remember, `triple_key` what real sites share.
+        first = new_runner(config, site_data, states)
+        if first.trains_by_kernels():
+            return ThreadEngine([first, *(new_runner(config, site_data, states) for _ in range(1, workers))])
+    from fedrel.federation.engines.processes import WorkerEngine
+
+    _check_other_processes_can_import(config)
+    return WorkerEngine(config, site_data, states, workers, module=WORKER)
+
+
+def new_runner(config: Config, site_data: SiteData, states: Path, triple_key: bytes | None = None) -> Runner:
+    """A runner for this process. Its model gets the weights with the first request.
+
+    `states` is the folder where sites keep their state; `triple_key` is the secret that real sites share.
     """
 
     def model() -> Extractor:
-        relations = len(materials.text.relations)
-        size = materials.vocabulary_size
-        new = extractor(config.extractor, size, relations, config.seed, materials.words)
+        relations = len(site_data.text.relations)
+        size = site_data.vocabulary_size
+        new = extractor(config.extractor, size, relations, config.seed, site_data.words)
         return new.to(config.training.device)
 
-    return Desk(
-        materials,
-        model,
-        method(config.method, config.methods),
-        config.training,
-        config.seed,
-        SiteStates(states, config.digest()),
-        triple_key,
+    resident = ResidentModel(
+        site_data, model, config.training, config.seed, SiteStates(states, config.digest()), triple_key
     )
+    return Runner(method(config.method, config.methods), resident)
+
+
+def open_runner(folder: Path) -> Runner:
+    """In another process of this machine: a runner over what `save_for_workers` saved.
+
+    It uses one thread: more would change the order of sums. The run's plug-in files are loaded first, so that its
+    method is found here too.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    tree = json.loads((folder / "config.json").read_bytes())
+    load_files([Path(file) for file in tree.get("plugins", ())])
+    states = Path((folder / "states.txt").read_text(encoding="utf-8"))
+    return new_runner(Config.model_validate(tree), SiteData.load(folder), states)
+
+
+def _check_other_processes_can_import(config: Config) -> None:
+    """Fail fast if the method is a class of a notebook or script: a worker process could not find it."""
+    for part in type(method(config.method, config.methods)).__mro__:
+        if part.__module__ != "builtins" and only_in_this_process(part):
+            raise UserError(
+                f"the class {part.__qualname__} is defined in this process only: "
+                "worker processes and Flower's simulation cannot import it",
+                hint='set engine.kind = "local", or move the class to a file and load that as a plug-in',
+            )

@@ -25,7 +25,7 @@ from fedrel.errors import UserError
 from fedrel.extractors.inputs import Inputs
 from fedrel.extractors.pcnn.words import WordInputs
 from fedrel.extractors.registry import AnyExtractor, extractor
-from fedrel.federation.site_data import Materials
+from fedrel.federation.site_data import SiteData
 from fedrel.methods.registry import method
 from fedrel.runs.case_study import watched_rows
 
@@ -41,7 +41,7 @@ class Preparation:
     """All that stands before the first round."""
 
     dataset: Dataset
-    materials: Materials
+    site_data: SiteData
     vocabulary: Vocabulary | None  # PCNN's
     vectors: Vectors | None
 
@@ -82,7 +82,7 @@ def prepare(config: Config, progress: Progress | None = None) -> Preparation:
     if isinstance(data.text, Corpus):
         truth_known = bool((data.text.expresses[data.train[:1]] >= 0).all())
         watched = watched_rows(data.text, data.train, truth_known, config.case_study)
-    materials = Materials(
+    site_data = SiteData(
         text=data.text,
         inputs=inputs,
         vocabulary_size=len(words) if words else 0,
@@ -92,7 +92,7 @@ def prepare(config: Config, progress: Progress | None = None) -> Preparation:
         truth_known=truth_known,
         words=fixed_words(config.extractor, vectors),
     )
-    return Preparation(data, materials, words, vectors)
+    return Preparation(data, site_data, words, vectors)
 
 
 def vocabulary(section: PCNNSection, data: Dataset) -> tuple[Vocabulary, Vectors | None]:
@@ -122,7 +122,7 @@ def with_words(config: Config, ready: Preparation, weights: Weights) -> Weights:
         return weights
     from fedrel.extractors.pcnn.network import PCNN
 
-    held, relations = ready.materials, len(ready.dataset.text.relations)
+    held, relations = ready.site_data, len(ready.dataset.text.relations)
     model = extractor(config.extractor, held.vocabulary_size, relations, config.seed, held.words)
     assert isinstance(model, PCNN)
     return {**weights, "words.weight": model.words.dense().numpy()}

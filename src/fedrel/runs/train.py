@@ -28,21 +28,20 @@ from fedrel.evaluation.fairness import AtSites, at_sites
 from fedrel.evaluation.ranking import Ranking
 from fedrel.evaluation.tasks import Outcome, task, to_target
 from fedrel.extractors.registry import extractor
-from fedrel.federation.coordinator import RoundNotes, SturdyFederation
+from fedrel.federation.coordinator import Federation, RoundNotes
 from fedrel.files import ELSEWHERE, alone_in, write_text
 from fedrel.inference.document_model import pair_options
 from fedrel.methods.registry import method
 from fedrel.runs.case_study import case_study
 from fedrel.runs.checkpoint import Checkpoint, Checkpoints
-from fedrel.runs.engines import engine
+from fedrel.runs.engines import SimulatedSites, Sites
 from fedrel.runs.environment import environment
-from fedrel.runs.prepare import Ints, Preparation, prepare, with_words
+from fedrel.runs.prepare import Ints, Preparation, with_words
 from fedrel.runs.records import MetricsFile
 from fedrel.tensors.weights import NoAnswerError, Weights
 
 if TYPE_CHECKING:
-    from fedrel.deployment.remote import Venue
-    from fedrel.runs.engines import AnyEngine
+    from fedrel.federation.coordinator import Engine
 
 ATTEMPTS = 2  # how often a round is tried with newly drawn sites before the run stops
 SHOWN = 10  # sites that are named when a round fails
@@ -63,17 +62,17 @@ def run(
     *,
     resume: bool = False,
     watcher: Watcher | None = None,
-    venue: Venue | None = None,
+    sites: Sites | None = None,
 ) -> dict[str, Any]:
     """Train as the config says and leave everything in `out`; returns what `result.json` holds.
 
-    A venue brings the coordinator's own data and the sites behind Flower; without one, all is on this machine.
+    `sites` says where the data and the engine come from; by default all sites are simulated on this machine.
     """
     with alone_in(out):
-        return _run(config, out, resume, watcher or Watcher(), venue)
+        return _run(config, out, resume, watcher or Watcher(), sites or SimulatedSites())
 
 
-def _run(config: Config, out: Path, resume: bool, watcher: Watcher, venue: Venue | None) -> dict[str, Any]:
+def _run(config: Config, out: Path, resume: bool, watcher: Watcher, sites: Sites) -> dict[str, Any]:
     checkpoints = Checkpoints(out / "checkpoint", config.shapes_result())
     checkpoint = checkpoints.latest()
     if checkpoint is not None and not resume:
@@ -85,7 +84,7 @@ def _run(config: Config, out: Path, resume: bool, watcher: Watcher, venue: Venue
     if checkpoint is not None and checkpoint.round > config.training.rounds:
         problem = f"has {checkpoint.round} rounds already, but training.rounds is {config.training.rounds}"
         raise UserError(problem, file=out, hint=f"ask for at least as many rounds, or {ELSEWHERE}")
-    ready = venue.ready if venue else prepare(config, watcher.reading)
+    ready = sites.prepare(config, watcher.reading)
     if checkpoint is not None:
         same_data(out, ready.dataset.text.fingerprint)
     watcher.prepared(ready)
@@ -93,12 +92,12 @@ def _run(config: Config, out: Path, resume: bool, watcher: Watcher, venue: Venue
     write_text(out / "environment.json", json.dumps(environment(ready.dataset.text.fingerprint), indent=2))
     metrics = MetricsFile(out / "metrics.jsonl")
     metrics.keep(checkpoint.round if checkpoint else 0)
-    states = out / "sites"
     if checkpoint is None:
-        shutil.rmtree(states, ignore_errors=True)  # of a run that was killed in its first round
-    carried = venue.engine(config, out, fresh=checkpoint is None) if venue else engine(config, ready, states)
-    with carried as carrier:
-        session = Session(config, ready, carrier, checkpoint)
+        shutil.rmtree(
+            out / "sites", ignore_errors=True
+        )  # states from a run that was killed in its first round
+    with sites.engine(config, ready, out, fresh=checkpoint is None) as engine:
+        session = Session(config, ready, engine, checkpoint)
         while not session.finished():
             line = session.next_round()
             metrics.append(line)
@@ -127,26 +126,26 @@ class Session:
         self,
         config: Config,
         ready: Preparation,
-        carrier: AnyEngine,
+        engine: Engine,
         checkpoint: Checkpoint | None,
     ) -> None:
-        self._config, self._ready, self._engine = config, ready, carrier
+        self._config, self._ready, self._engine = config, ready, engine
         self._method = method(config.method, config.methods)
         self._task = task(config.evaluation, ready.dataset)
         text, relations = ready.dataset.text, len(ready.dataset.text.relations)
         if checkpoint is None:
-            size = ready.materials.vocabulary_size
+            size = ready.site_data.vocabulary_size
             first = None if ready.vectors is None else ready.vectors.table()
             model = extractor(config.extractor, size, relations, config.seed, first)
             checkpoint = Checkpoint(0, model.state(), {}, 0, -1.0, 0, 0.0)
-        self._fed = SturdyFederation(
-            carrier,
-            self._method,
+        self._fed = Federation(
+            engine,
+            self._method.check,
             checkpoint.weights,
-            sizes=ready.materials.partition.sizes,
+            sizes=ready.site_data.partition.sizes,
             triples=len(text.triples) if isinstance(text, Corpus) else 0,
             relations=relations,
-            validation=len(ready.materials.validation),
+            validation=len(ready.site_data.validation),
             state=checkpoint.state,
             fraction=config.training.fraction,
             seed=config.seed,
@@ -224,7 +223,7 @@ class Session:
                 self._method.round(self._fed)
                 return
             except NoAnswerError as error:
-                names = self._ready.materials.partition.names
+                names = self._ready.site_data.partition.names
                 reasons = {names[one["site"]]: one["reason"] for one in self._fed.notes.refused}
                 problem = str(error) or "no site's answer could be used"
         said = [f"{name}: {reason}" for name, reason in reasons.items()]
@@ -286,7 +285,7 @@ def described(config: Config, ready: Preparation) -> Partition | None:
     None where pooled data cannot be divided so: then nobody needs them to be.
     """
     if not method(config.method, config.methods).pools_data:
-        return ready.materials.partition
+        return ready.site_data.partition
     rows, _ = held_back(ready.dataset.train, config.partition.coordinator, config.seed)
     try:
         return partition(config.partition, replace(ready.dataset, train=rows), config.seed)
@@ -319,10 +318,10 @@ def finish(
     else:
         classes = {"per_class": outcome.per_class(), "confusion": outcome.confusion()}
         write_text(out / "classes.json", json.dumps(classes, ensure_ascii=False, indent=1))
-    if len(ready.materials.partition.order):  # real sites do not tell
+    if len(ready.site_data.partition.order):  # real sites do not tell
         write_text(out / "label_counts.json", json.dumps(label_counts(ready), ensure_ascii=False))
-    watched = ready.materials.watched
-    cases = case_study(text, ready.materials.partition, watched, lines) if isinstance(text, Corpus) else []
+    watched = ready.site_data.watched
+    cases = case_study(text, ready.site_data.partition, watched, lines) if isinstance(text, Corpus) else []
     write_text(out / "case_study.json", json.dumps(cases, ensure_ascii=False, indent=1))
     write_text(out / "result.json", json.dumps(result, indent=2))
     write_run_report(out)
@@ -336,13 +335,13 @@ def found_and_where(config: Config, ready: Preparation, weights: Weights) -> lis
 
     model = extractor(config.extractor, 0, len(ready.dataset.text.relations), config.seed)
     model.load(weights)
-    assert isinstance(model, DocumentTransformer) and isinstance(ready.materials.inputs, DocumentInputs)
-    return evidence(model, ready.materials.inputs, ready.dataset.test, config.case_study)
+    assert isinstance(model, DocumentTransformer) and isinstance(ready.site_data.inputs, DocumentInputs)
+    return evidence(model, ready.site_data.inputs, ready.dataset.test, config.case_study)
 
 
 def label_counts(ready: Preparation) -> dict[str, Any]:
     """n(k,c): how many training sentences, or pairs, of each relation each site holds."""
-    text, parts = ready.dataset.text, ready.materials.partition
+    text, parts = ready.dataset.text, ready.site_data.partition
     return {
         "sites": list(parts.names),
         "relations": list(text.relations),

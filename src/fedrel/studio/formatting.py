@@ -85,6 +85,17 @@ def duration(seconds: float | None) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def about_round(line: Mapping[str, Any], measure: str) -> str:
+    """A line of metrics.jsonl in a few words; `measure` is the dev metric to name."""
+    parts = [f"loss {line['loss']:.2f}"]
+    if line["dev"] is not None:
+        parts.append(f"dev {line['dev'][measure]:.3f}")
+    if line["selection_precision"] is not None:
+        parts.append(f"clean {line['selection_precision']:.0%}")
+    parts.append(f"up {size(line['bytes']['up'])}")
+    return " ".join(parts)
+
+
 def several(values: Sequence[object], *, last: str = "and") -> str:
     """A list in a sentence.
 

@@ -3,56 +3,65 @@
 from __future__ import annotations
 
 CURVE = (
-    "Each line follows a list of guesses from the surest to the least sure. From left to right more of the"
-    " true facts have been found (recall); the height is the share of the guesses so far that is right"
+    "Each line goes through a list of guesses, from the surest to the least sure. From left to right, more of"
+    " the true facts have been found (recall). The height is the share of the guesses so far that are right"
     " (precision). Higher is better everywhere; the area under a line is its AUC."
 )
 DEVELOPMENT = (
     "How good the shared model is after each round, on data it does not train on. A line that rises earlier"
-    " needs fewer rounds, hence less traffic; where it flattens, more rounds no longer help."
+    " needs fewer rounds, hence less traffic; where it is flat, more rounds no longer help."
 )
 LOSS = (
-    "What training makes smaller, averaged over the sites active in a round. It falls as the model fits its"
-    " sentences; a fall while the development set gets worse is overfitting."
+    "The training loss, averaged over the sites active in a round. It falls as the model fits its sentences."
+    " If it falls while the development set gets worse, the model is overfitting."
 )
 SELECTION = (
-    "Of the sentences trained on in a round, the share that really state their fact rather than only mention"
-    " its two names: how well signal is told from noise. It is known only for corpora that come with the"
-    " truth of each sentence."
+    "The share of the sentences trained on in a round that really state their fact, and do not only mention"
+    " its two names. Higher is better: less noise is trained on. It is known only for corpora that come with"
+    " the truth of each sentence."
 )
-SENT_BY_SITES = "What left the sites in each round, by kind of message."
-SENT_TO_SITES = "What the sites were sent in each round, on the same scale."
+SENT_BY_SITES = "What the sites sent in each round, by kind of message."
+SENT_TO_SITES = "What was sent to the sites in each round, on the same scale."
 BOUNDARY = (
-    "All bytes that the sites sent to the coordinator and were sent by it in a whole run. Shorter bars are"
-    " cheaper; what a method asks of its sites beyond the weights shows as the difference."
+    "All bytes that went from the sites to the coordinator and back in a whole run. Shorter bars are cheaper."
+    " Methods differ by what they send besides the weights."
 )
 KEPT = " The dotted line marks the round whose weights were kept."
 MEAN_CURVES = " Lines are means over seeds."
 BANDS = " Lines are means over seeds, bands one standard deviation."
 LEGEND = " Select a name in the legend to hide or show its line."
 CONFUSION = (
-    "Each row is a relation, and what its test sentences were found to be. Blue on the diagonal is right,"
-    " orange beside it is confused; the stronger, the larger the share of the row. Numbers are sentences."
+    "Each row is a relation; its cells say which relations its test sentences were given. Blue on the diagonal"
+    " is right, orange beside it is wrong; the stronger the colour, the larger the share of the row. Numbers"
+    " are sentences."
 )
-RARE = " The rarest relations share the last row and column, whose corner holds confusions among them too."
-BY_RELATION = "How well each method finds each relation, the most frequent first; the stronger, the better."
+RARE = (
+    " The rarest relations share the last row and column; their common cell also counts mistakes among them."
+)
+BY_RELATION = (
+    "How well each method finds each relation, the most frequent first. The stronger the colour, the better."
+)
 AT_SITES = (
-    "Each site is tested on a share of the test set that is labelled as its own data are. The dotted line is"
-    " the mean of the sites, all counted alike; the worst site stands out."
+    "Each site is tested on a share of the test set whose labels are distributed as in its own data. The dotted"
+    " line is the mean of the sites, whatever their size. The worst site has another colour."
 )
 STRIPS = (
-    "Each dot is a site of a run, tested on a share of the test set that is labelled as its own data are; the"
-    " upright stroke is the sites' mean. The further left the leftmost dots, the less a method does for some."
+    "Each dot is a site of a run, tested on a share of the test set whose labels are distributed as in its own"
+    " data. The vertical line is the mean of the sites. Dots far to the left are sites for which the method"
+    " does little."
 )
 BY_BYTES = (
-    "The same development metric over all bytes that the sites had sent by then, on a logarithmic scale:"
-    " further left is cheaper."
+    "The same development metric over all bytes that the sites had sent by then, on a logarithmic scale."
+    " Further left is cheaper."
 )
-LABELS = "How many training examples of each relation each site holds; a gap is none. Colour goes by powers."
+LABELS = (
+    "How many training examples of each relation each site holds; an empty cell is none. Colours are on a"
+    " logarithmic scale."
+)
 SIMILARITIES = {
     "first": "The mean cosine similarity of each class vector to the site's other ones, after the first round"
-    " in which the site was active. The smaller, the stronger the colour: a vector that stands further apart."
-    " Where this map looks like that of the labels, class vectors tell what a site has.",
+    " in which the site was active. The stronger the colour, the smaller the similarity: the vector stands"
+    " further apart. Where this map looks like that of the labels, class vectors tell what a site has.",
     "last": "The same after the last round in which the site was active. Where the rows have become alike, the"
     " labels of all sites together shape the vectors.",
 }

@@ -1,7 +1,7 @@
-"""The worker-process engine: sites side by side, with the same results as one after the other.
+"""The worker-process engine: sites in parallel, with the same results as one after the other.
 
-Two single-threaded processes beat one process with two threads, so the site is the unit of parallelism.
-Workers live as long as the run, each with one resident model. What they are sent and what they send back are
+Two single-threaded processes are faster than one process with two threads, so a worker trains one site at a time.
+Workers live as long as the run, each with one resident model. What is sent to them and what they send back are
 encoded messages, the same bytes that would cross a network.
 """
 
@@ -13,30 +13,33 @@ import tempfile
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from multiprocessing.connection import wait
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedrel.data.bags import Bags, slices
 from fedrel.errors import UserError
-from fedrel.federation.coordinator import Answer
-from fedrel.federation.journal import Entry
+from fedrel.federation.coordinator import Answer, Engine
+from fedrel.federation.engines.local import answer_of
 from fedrel.federation.messages import Arrays, RefusedError
-from fedrel.federation.site_data import hand_over
+from fedrel.federation.site_data import save_for_workers
+from fedrel.federation.site_memory import Entry
 from fedrel.federation.wire import encode, read_block, write_block
 
 if TYPE_CHECKING:
     from fedrel.config.schema import Config
-    from fedrel.federation.site_data import Materials
+    from fedrel.federation.runner import Runner
+    from fedrel.federation.site_data import SiteData
     from fedrel.tensors.weights import Weights
 
 
-AHEAD = 2  # answers a worker may be ahead of the next one in order: bounds what waits in memory
-PIPE = 1 << 20  # bytes, where the system lets us choose: an update passes in one go instead of eight
+AHEAD = 2  # answers that a worker may be ahead of the next one in order: limits how many wait in memory
+PIPE = 1 << 20  # bytes, where the system lets us choose: an update then needs one write instead of eight
 
 
 class Block(NamedTuple):
@@ -46,15 +49,21 @@ class Block(NamedTuple):
     arrays: Arrays
 
 
-class WorkerEngine:
-    """Several desks, each in a process of its own."""
+class WorkerEngine(Engine):
+    """Several runners, each in a process of its own.
 
-    def __init__(self, config: Config, materials: Materials, states: Path, workers: int) -> None:
+    `module` is run as `python -m MODULE FOLDER`: it opens what `save_for_workers` wrote to the folder, builds a
+    runner and calls `serve`.
+    """
+
+    def __init__(
+        self, config: Config, site_data: SiteData, states: Path, workers: int, *, module: str
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="fedrel-")
         folder = Path(self._folder.name)
-        self._at_once = materials.inputs.at_once
-        hand_over(folder, config, materials, states)
-        command = [sys.executable, "-m", "fedrel.runs.worker", str(folder)]
+        self._at_once = site_data.inputs.at_once
+        save_for_workers(folder, config, site_data, states)
+        command = [sys.executable, "-m", module, str(folder)]
         self._workers = [
             subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pipesize=PIPE)
             for _ in range(workers)
@@ -63,7 +72,7 @@ class WorkerEngine:
     def ask(
         self, phase: str, round_: int, shared: Arrays, own: Mapping[int, Arrays]
     ) -> Iterator[tuple[int, Answer]]:
-        """Put one question to the sites in `own`; answers come back in the order of the sites."""
+        """Send one request to the sites in `own`; answers come back in the order of the sites."""
         tasks = [
             Block({"verb": "answer", "site": site, "round": round_}, arrays) for site, arrays in own.items()
         ]
@@ -95,14 +104,14 @@ class WorkerEngine:
             self._send(worker, opening.note, body)
         waiting = deque(enumerate(tasks))
         done: dict[int, Block] = {}
-        busy: dict[int, tuple[IO[bytes], int]] = {}  # by the number of the pipe: what is under way there
+        busy: dict[int, tuple[IO[bytes], int]] = {}  # by the number of a pipe: the task that it works on
         for number in range(len(tasks)):
             self._hand_out(waiting, busy, number + AHEAD * len(self._workers))
             while number not in done:
                 for heard in wait(list(busy)):
                     output, task = busy.pop(heard)  # type: ignore[arg-type]  # what went in as int comes out as int
                     done[task] = self._receive(output)
-                # Before the answer is used: its worker should not wait for that.
+                # Before the answer is used: its worker should not wait for the caller.
                 self._hand_out(waiting, busy, number + AHEAD * len(self._workers))
             yield done.pop(number)
 
@@ -140,13 +149,10 @@ class WorkerEngine:
             hint="if memory ran out, use fewer workers; then go on with --resume",
         )
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the workers: the end of their input tells them, a signal those that do not listen."""
+        """End the workers: by closing their input, or by a signal if that is not enough."""
         for worker in self._workers:
             if kind is not None:
                 worker.kill()
@@ -161,6 +167,28 @@ class WorkerEngine:
                 worker.wait()
             _output(worker).close()
         self._folder.cleanup()
+
+
+def serve(runner: Runner, requests: IO[bytes], answers: IO[bytes]) -> None:
+    """In a worker: answer request after request. `open` (a phase) and `weights` (for scoring) have no answer."""
+    phase = ""
+    weights: Arrays = {}
+    while True:
+        note, arrays = read_block(requests)
+        match note["verb"]:
+            case "open":
+                phase = note["phase"]
+                runner.open(phase, note["round"], arrays)
+            case "weights":
+                weights = arrays
+            case "answer":
+                answer = answer_of(runner, phase, note["round"], note["site"], arrays)
+                journal = asdict(answer.journal) if answer.journal else None
+                note = {"failure": answer.failure, "journal": journal}
+                write_block(answers, note, encode(answer.arrays or {}))
+            case "score":
+                scores = runner.score(weights, note["head"], Bags(**arrays))
+                write_block(answers, {}, encode({"scores": scores}))
 
 
 def _output(worker: subprocess.Popen[bytes]) -> IO[bytes]:

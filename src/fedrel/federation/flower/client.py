@@ -1,126 +1,106 @@
-"""The site's half under Flower: a ClientApp that asks the gate, sits down at a desk, and answers.
+"""The site's half under Flower: a ClientApp that asks the gate, runs the method's `at_site` function, and answers.
 
-Flower sends the text of an exception to the coordinator. So none gets out of here: what goes wrong is written to
-the site's own log, and the coordinator hears a number.
+Flower would send an exception's text to the coordinator. So no exception gets out of here: what goes wrong is
+written to the site's own log, and the coordinator gets a number.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedrel.federation import messages
-from fedrel.federation.flower import codec as envelope
-from fedrel.federation.flower.codec import Question, Reason, Why
-from fedrel.federation.flower.host import Place, Request
-from fedrel.federation.journal import Entry
-from fedrel.federation.messages import CENSUS, Arrays, Holdings, RefusedError
+from fedrel.federation.flower import codec
+from fedrel.federation.flower.host import Host, Refusal, RefusalCode, Request
+from fedrel.federation.messages import HOLDINGS, Arrays, Holdings, RefusedError
+from fedrel.federation.site_memory import Entry
 from fedrel.federation.wire import decode
 
 _log = logging.getLogger(__name__)
 
 
-def client_app(find: Callable[[Context], Place]) -> ClientApp:
-    """An app that answers at the place that `find` names."""
+def client_app(find_host: Callable[[Context], Host]) -> ClientApp:
+    """An app that answers at the host that `find_host` returns."""
     app = ClientApp()
 
     @app.query()
     def query(message: Message, context: Context) -> Message:
-        return Message(respond(lambda: find(context), message.content), reply_to=message)
+        return Message(respond(lambda: find_host(context), message.content), reply_to=message)
 
     return app
 
 
-def respond(find: Callable[[], Place], content: RecordDict) -> RecordDict:
-    """The answer to a question, or the reason why there is none; never an exception."""
+def respond(find_host: Callable[[], Host], content: RecordDict) -> RecordDict:
+    """The answer to a request, or the refusal; never an exception."""
     try:
-        return _respond(find(), content)
-    except Exception:  # the folder, its site.toml or its record is not as it should be
+        return _respond(find_host(), content)
+    except Exception:  # the site's folder, its site.toml or its audit record is damaged
         _log.exception("cannot answer, nor record that")
-        return envelope.refusal(Reason(Why.FAILED))
+        return codec.encode_refusal(Refusal(RefusalCode.FAILED))
 
 
-def _respond(place: Place, content: RecordDict) -> RecordDict:
-    """The answer or the reason, which the gate has allowed and recorded."""
+def _respond(host: Host, content: RecordDict) -> RecordDict:
+    """The answer or the refusal, after the gate has allowed and recorded it."""
     request: Request | None = None
     try:
-        asked, shared, own = envelope.open_question(content)
+        asked, shared, own = codec.decode_request(content)
         common, mine = decode(shared), decode(own)
-        request = _request(place, asked, common, mine)
-        reason = place.gate.allow(request)
-        if reason is None:
-            arrays, journal = _made(place, asked, shared if common else b"", mine)
-            reason = place.gate.record(request, arrays)
-        if reason is None:
-            return envelope.answer(arrays, journal if place.tells else None)
-    except Unanswerable as error:
-        reason = place.gate.refuse(request, error.reason)
-    except RefusedError as refusal:
-        reason = place.gate.refuse(request, Reason(Why.UNFIT), str(refusal))
+        if refusal := host.refusal_for(asked.site):
+            raise NotHereError(refusal)
+        request = replace(asked, gives=_answer_kind(host, asked).__name__)
+        refusal = host.gate.allow(request)
+        if refusal is None:
+            arrays, journal = _compute(host, request, shared if common else b"", mine)
+            refusal = host.gate.record(request, arrays)
+        if refusal is None:
+            return codec.encode_answer(arrays, journal if host.sends_journal else None)
+    except NotHereError as error:
+        refusal = host.gate.refuse(request, error.refusal)
+    except RefusedError as error:
+        refusal = host.gate.refuse(request, Refusal(RefusalCode.UNFIT), str(error))
     except Exception as error:
         _log.exception("failed while answering")
-        reason = place.gate.refuse(request, Reason(Why.FAILED), f"{type(error).__name__}: {error}")
-    _log.warning("the coordinator hears: %s", reason)
-    return envelope.refusal(reason)
+        refusal = host.gate.refuse(request, Refusal(RefusalCode.FAILED), f"{type(error).__name__}: {error}")
+    _log.warning("told the coordinator: %s", refusal)
+    return codec.encode_refusal(refusal)
 
 
-class Unanswerable(Exception):  # noqa: N818 - a question's fault, not an error
-    """A question that is well formed, but not for this site."""
+class NotHereError(Exception):
+    """A well-formed request that this host cannot answer, as one for another site."""
 
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(str(reason))
-        self.reason = reason
-
-
-def _request(place: Place, asked: Question, common: Arrays, mine: Arrays) -> Request:
-    """What the gate is shown, of a question that this site could answer."""
-    from fedrel.config.schema import Config
-
-    if reason := place.stranger(asked.site):
-        raise Unanswerable(reason)
-    if (asked.phase == CENSUS) != (asked.round == 0):  # rounds and repeats are limited, the census is not
-        raise RefusedError(f"asks for {asked.phase} in round {asked.round}")
-    brings = dict.fromkeys(name.partition(".")[0] for name in (*common, *mine))
-    try:
-        config = Config.model_validate_json(asked.config)
-    except ValueError as error:
-        raise RefusedError("brings a config that cannot be read") from error
-    gives = Holdings if asked.phase == CENSUS else _gives(place, asked.phase)
-    return Request(
-        run=asked.run,
-        config=config,
-        artefacts=asked.artefacts,
-        site=asked.site,
-        round=asked.round,
-        phase=asked.phase,
-        brings=tuple(brings),
-        gives=gives.__name__,
-    )
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
 
 
-def _gives(place: Place, phase: str) -> type[messages.Message]:
-    """The kind of message that a phase of the method answers with."""
-    kind = getattr(getattr(place.method(), phase, None), "gives", None)
+def _answer_kind(host: Host, request: Request) -> type[messages.Message]:
+    """The kind of message that the request's phase answers with, as the host's own method declares it."""
+    if (request.phase == HOLDINGS) != (request.round == 0):  # else round 0 would escape the limits of rounds
+        raise RefusedError(f"asks for {request.phase} in round {request.round}")
+    if request.phase == HOLDINGS:
+        return Holdings
+    kind = getattr(getattr(host.method(), request.phase, None), "gives", None)
     if kind is None:
-        raise RefusedError(f"asks for {phase}, which the method does not have")
+        raise RefusedError(f"asks for {request.phase}, which the method does not have")
     found: type[messages.Message] = kind
     return found
 
 
-def _made(place: Place, asked: Question, shared: bytes, mine: Arrays) -> tuple[Arrays, Entry | None]:
-    """The answer itself. Messages of this round that came with earlier questions are taken in again first."""
-    if asked.phase == CENSUS:
-        place.welcome(asked.run)
-        return Holdings(place.sentences(asked.site)).pack(), None
-    inbox = place.inbox(asked.run, asked.site)
+def _compute(host: Host, request: Request, shared: bytes, own: Arrays) -> tuple[Arrays, Entry | None]:
+    """The answer itself. The runner first gets the messages that came with earlier requests of this round."""
+    if request.phase == HOLDINGS:
+        host.begin_run(request.run)
+        return Holdings(host.sentences(request.site)).pack(), None
+    stored = host.stored_messages(request.run, request.site)
     if shared:
-        inbox.keep(asked.round, asked.phase, shared)
-    desk = place.desk(asked.run)
-    desk.open(asked.phase, 0, {})  # a desk that stays may still hold another site's round
-    for phase, block in inbox.kept(asked.round):
-        desk.open(phase, asked.round, decode(block))
-    desk.open(asked.phase, asked.round, {})
-    return desk.answer(asked.phase, asked.round, asked.site, mine)
+        stored.add(request.round, request.phase, shared)
+    runner = host.runner(request.run)
+    runner.open(request.phase, 0, {})  # a simulation's runner may still have another site's messages
+    for phase, block in stored.of_round(request.round):
+        runner.open(phase, request.round, decode(block))
+    runner.open(request.phase, request.round, {})
+    return runner.answer(request.phase, request.round, request.site, own)

@@ -1,145 +1,77 @@
-"""Why a site did not answer. From a site never a string: a reason crosses as its number, and one more number."""
+"""Requests, answers and refusals as Flower's records, and back again."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from enum import IntEnum
+from dataclasses import asdict
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedrel.federation.coordinator import Answer
-from fedrel.federation.journal import Entry
+from fedrel.federation.flower.host import Refusal, RefusalCode, Request
 from fedrel.federation.messages import Arrays, RefusedError
+from fedrel.federation.site_memory import Entry
 from fedrel.federation.wire import decode, encode
-
-
-class Why(IntEnum):
-    """Every reason a site may give. Numbers travel between versions: new reasons come last, none is renumbered."""
-
-    UNFIT = 1
-    WRONG_SITE = 2
-    FAILED = 3
-    METHOD = 10
-    MESSAGE = 11
-    FIELD = 12
-    ROUNDS = 13
-    EPOCHS = 14
-    EXAMPLES = 15
-    PRIVACY = 16
-    REPEATS = 17
-    SIMULATION = 18
-    TRIPLE_KEY = 19
-    ARTEFACTS = 20
-    CONFIG = 21
-    RELATIONS = 22
-    VOCABULARY = 23
-    ENCODER = 24
-    KNOWLEDGE_BASE = 25
-    VALIDATION = 26
-
-
-_PHRASES = {
-    Why.UNFIT: "refused the request: it does not fit its declaration (the site's log says how)",
-    Why.WRONG_SITE: "refused the request: it is site number {}",
-    Why.FAILED: "failed while it answered (the site's log says why)",
-    Why.METHOD: "refused the request: its site.toml does not allow the method",
-    Why.MESSAGE: "refused the request: its site.toml does not allow the message",
-    Why.FIELD: "refused the request: its site.toml does not let a field of the message leave",
-    Why.ROUNDS: "refused the request: its site.toml allows at most {} rounds",
-    Why.EPOCHS: "refused the request: its site.toml allows at most {} epochs",
-    Why.EXAMPLES: "refused the request: its site.toml demands at least {} examples",
-    Why.PRIVACY: "refused the request: its site.toml demands differential privacy",
-    Why.REPEATS: "refused the request: it answers one round at most {} times",
-    Why.SIMULATION: "refused the request: the method is for simulations only",
-    Why.TRIPLE_KEY: "refused the request: facts go by keyed names, and its triple.key is missing or not 32 bytes",
-    Why.ARTEFACTS: "refused the request: its artefacts are not those that were published",
-    Why.CONFIG: "refused the request: its config is not the one that was published",
-    Why.RELATIONS: "refused the request: its relation map is not the one that was published",
-    Why.VOCABULARY: "refused the request: its vocabulary is not the one that was published",
-    Why.ENCODER: "refused the request: its encoder is not the one that was published",
-    Why.KNOWLEDGE_BASE: "refused the request: its knowledge base is not the one that was published",
-    Why.VALIDATION: "refused the request: its validation set is not the one that was published",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """A reason and the number its phrase may hold."""
-
-    why: Why
-    number: int = 0
-
-    def __str__(self) -> str:
-        return _PHRASES[self.why].format(self.number)
-
 
 _RUN = re.compile(r"[0-9a-f]{32}-[0-9a-f]{8}")  # it names a folder at the site
 _PHASE = re.compile(r"[a-z][a-z_]*")
 _FORMAT = "safetensors"
+_FIELDS = {"run": str, "config": str, "artefacts": str, "site": int, "round": int, "phase": str}
 
 
-@dataclass(frozen=True)
-class Question:
-    """What is put to one site, as it travels."""
-
-    run: str
-    config: str  # JSON
-    artefacts: Mapping[str, str]
-    site: int
-    round: int
-    phase: str
-
-
-def sealed(arrays: Arrays) -> ArrayRecord:
-    """Arrays as a record; the same record may go into many envelopes, and Flower then carries it once."""
+def encode_arrays(arrays: Arrays) -> ArrayRecord:
+    """Arrays as a record. The same record may be part of many requests, and Flower then sends it once."""
     block = encode(arrays)
     return ArrayRecord({"body": Array("uint8", (len(block),), _FORMAT, block)})
 
 
-def question(asked: Question, shared: ArrayRecord, own: ArrayRecord) -> RecordDict:
-    """A question's envelope."""
-    fields = asdict(asked) | {"artefacts": json.dumps(dict(asked.artefacts))}
+def encode_request(request: Request, shared: ArrayRecord, own: ArrayRecord) -> RecordDict:
+    """A request with its arrays: those for all sites, and the site's own. Its record is called `question`."""
+    fields: dict[str, Any] = {name: getattr(request, name) for name in _FIELDS}
+    fields |= {"config": json.dumps(request.config), "artefacts": json.dumps(dict(request.artefacts))}
     return RecordDict({"question": ConfigRecord(fields), "shared": shared, "own": own})
 
 
-def open_question(content: RecordDict) -> tuple[Question, bytes, bytes]:
-    """A question with its encoded arrays, those for all sites and the site's own; `RefusedError` if it is none."""
+def decode_request(content: RecordDict) -> tuple[Request, bytes, bytes]:
+    """A request with its encoded arrays, those for all sites and the site's own; `RefusedError` if it is none."""
     try:
         fields: dict[str, Any] = dict(content["question"])
-        fields["artefacts"] = json.loads(fields["artefacts"])
-        asked = Question(**fields)
-        kinds = {"run": str, "config": str, "artefacts": dict, "site": int, "round": int, "phase": str}
-        fits = all(type(getattr(asked, name)) is kind for name, kind in kinds.items())
+        fits = fields.keys() == _FIELDS.keys() and all(
+            type(fields[name]) is kind for name, kind in _FIELDS.items()
+        )
+        if fits:
+            fields |= {name: json.loads(fields[name]) for name in ("config", "artefacts")}
         shared, own = (_body(content[name]) for name in ("shared", "own"))
     except (KeyError, TypeError, ValueError) as error:
-        raise RefusedError(f"is not a question: {error}") from error
-    if not fits or asked.round < 0 or not _RUN.fullmatch(asked.run) or not _PHASE.fullmatch(asked.phase):
-        raise RefusedError("is not a question: a field has another form")
-    return asked, shared, own
+        raise RefusedError(f"is not a request: {error}") from error
+    if not fits or not all(isinstance(fields[name], dict) for name in ("config", "artefacts")):
+        raise RefusedError("is not a request: a field has another form")
+    request = Request(**fields)
+    if request.round < 0 or not _RUN.fullmatch(request.run) or not _PHASE.fullmatch(request.phase):
+        raise RefusedError("is not a request: a field has another form")
+    return request, shared, own
 
 
-def answer(arrays: Arrays, journal: Entry | None = None) -> RecordDict:
-    """An answer's envelope; the journal goes along in a simulation only."""
-    records: dict[str, Any] = {"answer": sealed(arrays)}
+def encode_answer(arrays: Arrays, journal: Entry | None = None) -> RecordDict:
+    """An answer; only a simulation sends the journal with it."""
+    records: dict[str, Any] = {"answer": encode_arrays(arrays)}
     if journal is not None:
         records["journal"] = ConfigRecord({"entry": json.dumps(asdict(journal))})
     return RecordDict(records)
 
 
-def refusal(reason: Reason) -> RecordDict:
-    """The envelope of a site that does not answer."""
-    return RecordDict({"refusal": MetricRecord({"why": int(reason.why), "number": reason.number})})
+def encode_refusal(refusal: Refusal) -> RecordDict:
+    """What a site sends that does not answer: two numbers."""
+    return RecordDict({"refusal": MetricRecord({"why": int(refusal.code), "number": refusal.number})})
 
 
-def open_answer(content: RecordDict, *, journal: bool = False) -> Answer:
-    """What a site sent back. What does not have an answer's form is a failure, with the reason."""
+def decode_answer(content: RecordDict, *, journal: bool = False) -> Answer:
+    """What a site sent back. Anything that is not an answer becomes a failure with the reason."""
     try:
         if "refusal" in content:
-            return Answer(None, failure=str(_reason(content["refusal"])))
+            return Answer(None, failure=str(decode_refusal(content)))
         arrays = decode(_body(content["answer"]))
         entry = _entry(content["journal"]) if journal and "journal" in content else None
     except (KeyError, TypeError, ValueError, RefusedError) as error:
@@ -147,11 +79,13 @@ def open_answer(content: RecordDict, *, journal: bool = False) -> Answer:
     return Answer(arrays, journal=entry)
 
 
-def _reason(record: Any) -> Reason:
-    why, number = record["why"], record["number"]
-    if type(why) is not int or type(number) is not int:
+def decode_refusal(content: RecordDict) -> Refusal:
+    """The refusal that a site sent; `KeyError`, `TypeError` or `ValueError` if it is none."""
+    record: Any = content["refusal"]
+    code, number = record["why"], record["number"]
+    if type(code) is not int or type(number) is not int:
         raise TypeError("another kind of number")
-    return Reason(Why(why), number)
+    return Refusal(RefusalCode(code), number)
 
 
 def _body(record: Any) -> bytes:

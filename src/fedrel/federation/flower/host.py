@@ -1,87 +1,182 @@
-"""The site's say in what it is asked: a gate before every answer is made, and again before it leaves."""
+"""What a site is asked, who decides whether it answers, and where it answers: the parts that need no Flower.
+
+A `Host` is where a client process answers: a real site's own folder, or a process of a simulation. Its `Gate`
+decides for the site, before an answer is computed and again before it leaves. A site never sends text: a
+refusal travels as the number of its reason and one more number.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from fedrel.federation.flower.codec import Reason
 from fedrel.federation.messages import Arrays
 from fedrel.files import atomic_file
 
 if TYPE_CHECKING:
-    from fedrel.config.schema import Config
     from fedrel.federation.method import Method
-    from fedrel.federation.runner import Desk
+    from fedrel.federation.runner import Runner
 
 
 @dataclass(frozen=True)
 class Request:
     """What a coordinator asks a site for."""
 
-    run: str  # a name for the run: the config's digest and a number of its own
-    config: Config  # the experiment; its data, partition and engine mean nothing at a site
+    run: str  # a name for the run: the config's digest and a random number
+    config: Mapping[
+        str, Any
+    ]  # the experiment as JSON; a site compares it with its own and uses nothing of it
     artefacts: Mapping[str, str]  # the fingerprints of what was published, by name
     site: int
-    round: int  # 0 for the census
-    phase: str  # the name of the method's `at_site` function, or "census"
-    brings: tuple[str, ...]  # the kinds of message that came with it
-    gives: str  # the kind of message that would leave
+    round: int  # 0 for the question what the site holds
+    phase: str  # the name of the method's `at_site` function, or `HOLDINGS`
+    gives: str = ""  # the kind of message that would leave, as the site's own code says
+
+
+class RefusalCode(IntEnum):
+    """Every reason for which a site may refuse. Numbers travel between versions: add new ones, never change one."""
+
+    UNFIT = 1
+    WRONG_SITE = 2
+    FAILED = 3
+    METHOD = 10
+    MESSAGE = 11
+    FIELD = 12
+    ROUNDS = 13
+    EPOCHS = 14
+    EXAMPLES = 15
+    PRIVACY = 16
+    REPEATS = 17
+    SIMULATION = 18
+    TRIPLE_KEY = 19
+    ARTEFACTS = 20
+    CONFIG = 21
+    RELATIONS = 22
+    VOCABULARY = 23
+    ENCODER = 24
+    KNOWLEDGE_BASE = 25
+    VALIDATION = 26
+
+
+_TEXTS = {
+    RefusalCode.UNFIT: "refused the request: it does not fit its declaration (the site's log says how)",
+    RefusalCode.WRONG_SITE: "refused the request: it is site number {}",
+    RefusalCode.FAILED: "failed while it answered (the site's log says why)",
+    RefusalCode.METHOD: "refused the request: its site.toml does not allow the method",
+    RefusalCode.MESSAGE: "refused the request: its site.toml does not allow the message",
+    RefusalCode.FIELD: "refused the request: its site.toml does not let a field of the message leave",
+    RefusalCode.ROUNDS: "refused the request: its site.toml allows at most {} rounds",
+    RefusalCode.EPOCHS: "refused the request: its site.toml allows at most {} epochs",
+    RefusalCode.EXAMPLES: "refused the request: its site.toml demands at least {} examples",
+    RefusalCode.PRIVACY: "refused the request: its site.toml demands differential privacy",
+    RefusalCode.REPEATS: "refused the request: it answers one round at most {} times",
+    RefusalCode.SIMULATION: "refused the request: the method is for simulations only",
+    RefusalCode.TRIPLE_KEY: (
+        "refused the request: facts are sent as keyed digests, and its triple.key is missing or not 32 bytes"
+    ),
+    RefusalCode.ARTEFACTS: "refused the request: its artefacts are not those that were published",
+    RefusalCode.CONFIG: "refused the request: its config is not the one that was published",
+    RefusalCode.RELATIONS: "refused the request: its relation map is not the one that was published",
+    RefusalCode.VOCABULARY: "refused the request: its vocabulary is not the one that was published",
+    RefusalCode.ENCODER: "refused the request: its encoder is not the one that was published",
+    RefusalCode.KNOWLEDGE_BASE: "refused the request: its knowledge base is not the one that was published",
+    RefusalCode.VALIDATION: "refused the request: its validation set is not the one that was published",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The reason for a refusal, and the number that its text may contain."""
+
+    code: RefusalCode
+    number: int = 0
+
+    def __str__(self) -> str:
+        return _TEXTS[self.code].format(self.number)
 
 
 class Gate(Protocol):
-    """Decides for a site, and keeps its record."""
+    """Decides for a site what it answers, and records what leaves."""
 
-    def allow(self, request: Request) -> Reason | None:
+    def allow(self, request: Request) -> Refusal | None:
         """Before anything is computed: why the request is refused, or None."""
 
-    def record(self, request: Request, arrays: Arrays) -> Reason | None:
-        """Before the answer leaves: write down what leaves, or say why it must not."""
+    def record(self, request: Request, arrays: Arrays) -> Refusal | None:
+        """Before the answer leaves: record it, or say why it must not leave."""
 
-    def refuse(self, request: Request | None, reason: Reason, note: str = "") -> Reason:
-        """Write down a refusal that is not the gate's own; the note is for the site alone.
+    def refuse(self, request: Request | None, refusal: Refusal, note: str = "") -> Refusal:
+        """Record a refusal that is not the gate's own; the note is for the site only.
 
-        There is no request where what came could not be read as one.
+        `request` is None if what came could not be read as one.
         """
 
 
 class OpenGate:
-    """Lets everything through: for simulations, where no site has anything to guard."""
+    """Allows everything: for simulations."""
 
-    def allow(self, request: Request) -> Reason | None:
-        """Nothing is refused."""
+    def allow(self, request: Request) -> Refusal | None:
+        """Refuse nothing."""
         return None
 
-    def record(self, request: Request, arrays: Arrays) -> Reason | None:
-        """Nothing is written down."""
+    def record(self, request: Request, arrays: Arrays) -> Refusal | None:
+        """Record nothing."""
         return None
 
-    def refuse(self, request: Request | None, reason: Reason, note: str = "") -> Reason:
-        """The simulation's log is enough."""
-        return reason
+    def refuse(self, request: Request | None, refusal: Refusal, note: str = "") -> Refusal:
+        """Record nothing: the log has it."""
+        return refusal
 
 
-class Inbox:
-    """A folder of encoded messages, of one round at a time."""
+class Host(Protocol):
+    """Where a client process answers. Building the runner loads torch; nothing else here does."""
+
+    sends_journal: bool
+    """Whether the coordinator may read the journal."""
+
+    @property
+    def gate(self) -> Gate:
+        """Who decides for the site."""
+
+    def refusal_for(self, site: int) -> Refusal | None:
+        """Why a request for this site cannot be answered here, or None."""
+
+    def method(self) -> Method:
+        """The method of the experiment."""
+
+    def sentences(self, site: int) -> int:
+        """How many sentences the site holds."""
+
+    def begin_run(self, run: str) -> None:
+        """A run asks for the first time: remove what is left of old ones."""
+
+    def stored_messages(self, run: str, site: int) -> StoredMessages:
+        """Where messages are stored until the round ends."""
+
+    def runner(self, run: str) -> Runner:
+        """What computes the answer."""
+
+
+class StoredMessages:
+    """The messages of one round as files: a client process may end after each request."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def keep(self, round_: int, phase: str, block: bytes) -> None:
-        """Keep what came with a question; other rounds' files go, and those of the same question asked before."""
+    def add(self, round_: int, phase: str, block: bytes) -> None:
+        """Store what came with a request; replace that of a repeated request, and remove other rounds' files."""
         for file in self._files():
-            again = file.stem.endswith(f"-{phase}") and file.stat().st_size == len(block)
-            if again or _round(file) != round_:
+            repeated = file.stem.endswith(f"-{phase}") and file.stat().st_size == len(block)
+            if repeated or _round(file) != round_:
                 file.unlink(missing_ok=True)
         number = 1 + max((_number(file) for file in self._files()), default=0)
         with atomic_file(self._folder / f"{round_:05}-{number:03}-{phase}.safetensors") as part:
             part.write_bytes(block)
 
-    def kept(self, round_: int) -> Iterator[tuple[str, bytes]]:
-        """What was kept in this round, in order: the question's phase and the encoded messages."""
+    def of_round(self, round_: int) -> Iterator[tuple[str, bytes]]:
+        """What was stored in this round, in order: the request's phase and the encoded messages."""
         for file in self._files():
             if _round(file) == round_:
                 yield file.stem.split("-", 2)[2], file.read_bytes()
@@ -96,72 +191,3 @@ def _round(file: Path) -> int:
 
 def _number(file: Path) -> int:
     return int(file.stem.split("-")[1])
-
-
-class Place(Protocol):
-    """What answering a question takes. Opening a desk loads torch; nothing else here does."""
-
-    tells: bool
-    """Whether the coordinator may read the journal."""
-
-    @property
-    def gate(self) -> Gate:
-        """Who decides for the site."""
-
-    def stranger(self, site: int) -> Reason | None:
-        """Why a question for this site cannot be answered here, or None."""
-
-    def method(self) -> Method:
-        """The method that is run."""
-
-    def sentences(self, site: int) -> int:
-        """How many sentences the site holds."""
-
-    def welcome(self, run: str) -> None:
-        """A run's census: from now on it is this one that the site works for."""
-
-    def inbox(self, run: str, site: int) -> Inbox:
-        """Where messages wait until the round ends."""
-
-    def desk(self, run: str) -> Desk:
-        """Where the answer is made."""
-
-
-class Simulated:
-    """A table of a simulation, in what `hand_over` left: any of the run's sites may be asked for here."""
-
-    tells = True
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.gate: Gate = OpenGate()
-
-    def stranger(self, site: int) -> Reason | None:
-        """All sites are at home here."""
-        return None
-
-    def method(self) -> Method:
-        """The run's."""
-        return self.desk("").method
-
-    def sentences(self, site: int) -> int:
-        """As the partition says."""
-        return int(self.desk("").materials.partition.sizes[site])
-
-    def welcome(self, run: str) -> None:
-        """There is one run only."""
-
-    def inbox(self, run: str, site: int) -> Inbox:
-        """Each site has its own."""
-        return Inbox(self._folder / "inbox" / f"{site:06}")
-
-    def desk(self, run: str) -> Desk:
-        """One for each process, which lives as long as the simulation."""
-        return _resident(self._folder)
-
-
-@cache
-def _resident(folder: Path) -> Desk:
-    from fedrel.runs.worker import take_over
-
-    return take_over(folder)

@@ -1,4 +1,4 @@
-"""Who is who among the nodes, who is there, and what each site holds."""
+"""The members of a federation of real sites: which node is which site, who is connected, what each holds."""
 
 from __future__ import annotations
 
@@ -15,20 +15,26 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedrel.errors import UserError
-from fedrel.federation.flower import codec as envelope
-from fedrel.federation.flower.codec import Why
-from fedrel.federation.flower.transport import FlowerEngine, Letter
-from fedrel.federation.messages import CENSUS, Holdings, RefusedError
+from fedrel.federation.coordinator import Reported
+from fedrel.federation.flower import codec
+from fedrel.federation.flower.host import RefusalCode
+from fedrel.federation.flower.transport import FlowerEngine, Outgoing
+from fedrel.federation.messages import HOLDINGS, Holdings, RefusedError
 from fedrel.files import write_text
 
-FRESH = 1.0  # seconds that a look at who is connected stays good
+_log = logging.getLogger(__name__)
+
+FRESH = 1.0  # seconds for which the list of connected nodes stays good
+LOOK = 0.5  # seconds between two looks for sites that are not there yet
+NOBODY = -1  # the site number of a request that only asks a node which site it is
 
 
-class Roster:
-    """The sites of a federation, by number, and the nodes they answer from.
+class Members:
+    """The sites of a federation by number, and the nodes they answer from.
 
-    Where nodes are authenticated, the coordinator knows from their keys which site each is. Without that, which is
-    for tests on one machine only, they are taken at their word (`introduce`).
+    Where nodes are authenticated, `known` gives the site of each node, by its key. Without it (for tests on one
+    machine only), nodes are believed when they say which site they are (`set_site`). What is known of each site is
+    written to `file` (federation.json) whenever one answers.
     """
 
     def __init__(self, grid: Grid, names: Sequence[str], known: Mapping[int, int] | None, file: Path) -> None:
@@ -55,7 +61,7 @@ class Roster:
         return next((node for node in reversed(self.connected()) if self._site_of.get(node) == site), None)
 
     def connected(self) -> list[int]:
-        """All nodes that are there now, those of unknown sites too; the last to come, last."""
+        """All nodes that are connected now, those of unknown sites too; the latest to connect is last."""
         if time.monotonic() - self._looked > FRESH:
             now = set(self._grid.get_node_ids())
             self._here = [node for node in self._here if node in now]
@@ -63,65 +69,59 @@ class Roster:
             self._looked = time.monotonic()
         return self._here
 
-    def strangers(self) -> list[int]:
-        """Connected nodes that have not been asked yet who they are; none where keys tell."""
+    def unknown_nodes(self) -> list[int]:
+        """Connected nodes that have not been asked yet which site they are; none where keys tell it."""
         return [] if self.authenticated else [node for node in self.connected() if node not in self._site_of]
 
-    def introduce(self, node: int, site: int) -> None:
-        """Take a node at its word."""
-        self._site_of[node] = site if 0 <= site < len(self.names) else -1
+    def set_site(self, node: int, site: int) -> None:
+        """Believe a node that it is this site."""
+        self._site_of[node] = site if 0 <= site < len(self.names) else NOBODY
 
     def sizes(self) -> npt.NDArray[np.int64]:
-        """How many sentences each site holds, none where it has not said."""
+        """How many sentences each site holds; 0 where it has not reported."""
         return np.array([note["sentences"] or 0 for note in self._notes], np.int64)
 
-    def holds(self, site: int, sentences: int) -> None:
-        """Take note of what a site has said."""
+    def set_size(self, site: int, sentences: int) -> None:
+        """Note how many sentences a site reports."""
         self._notes[site]["sentences"] = sentences
-        self.heard(site, 0)
+        self.note_answer(site, 0)
 
-    def heard(self, site: int, round_: int) -> None:
-        """Take note that the site has answered; whoever watches may read the file at any time."""
+    def note_answer(self, site: int, round_: int) -> None:
+        """Note that the site has answered, in the file that `fedrel federation status` reads."""
         self._notes[site] |= {"node": str(self.node(site)), "last_answer": time.time(), "round": round_}
         about = {"run": self.run, "round": round_, "updated": time.time(), "sites": self._notes}
         write_text(self._file, json.dumps(about, indent=1))
 
 
 def run_of(file: Path) -> str | None:
-    """The name of the run that a roster was written for, if there is one."""
+    """The name of the run that a federation.json was written for, if it exists."""
     if not file.exists():
         return None
     name: str = json.loads(file.read_text(encoding="utf-8"))["run"]
     return name
 
 
-_log = logging.getLogger(__name__)
+class RemoteEngine(FlowerEngine):
+    """Flower's engine for real sites, which report themselves what they hold."""
 
-NOBODY = -1  # whom a question is for that only asks a node who it is
-LOOK = 0.5  # seconds between two looks for sites that are not there yet
-
-
-class SurveyingEngine(FlowerEngine):
-    """Flower's engine with sites that say for themselves what they hold."""
-
-    _nodes: Roster
+    _nodes: Members
 
     def __init__(self, *given: object, triples: int, **named: object) -> None:
         super().__init__(*given, **named)  # type: ignore[arg-type]
-        self.triples = triples
-        # By site: the node that refused, or None if the question was lost on the way; and the reason.
-        self._silent: dict[int, tuple[int | None, str]] = {}
+        self._triples = triples
+        # By site: the node that refused, or None if the request was lost on the way; and the reason.
+        self._not_ready: dict[int, tuple[int | None, str]] = {}
 
-    def gather(self, at_least: int | None, within: float) -> None:
-        """Wait until all sites have said what they hold; `UserError` if fewer than `at_least` have in that time.
+    def wait_for_sites(self, at_least: int | None, within: float) -> None:
+        """Wait until all sites have reported what they hold; `UserError` if fewer than `at_least` do in that time.
 
-        A site that refuses is not waited for: it would refuse again. One that is lost on the way may come back.
+        A site that refuses is not waited for: it would refuse again. A request that was lost is sent again.
         """
         end, said = time.monotonic() + within, ""
         while True:
-            self._ask_newcomers()
+            self._ask_new_sites()
             ready = np.count_nonzero(self._nodes.sizes())
-            settled = ready + sum(node is not None for node, _ in self._silent.values())
+            settled = ready + sum(node is not None for node, _ in self._not_ready.values())
             if settled == len(self._nodes.names) or time.monotonic() > end:
                 break
             if (missing := self._missing()) != said:
@@ -133,24 +133,24 @@ class SurveyingEngine(FlowerEngine):
             problem = (
                 f"{ready} of {len(self._nodes.names)} sites are ready, {wanted} must be: {self._missing()}"
             )
-            hint = "start or mend these sites, or set engine.min_sites to go on without them"
+            hint = "start or repair these sites, or set engine.min_sites to go on without them"
             raise UserError(problem, hint=hint)
 
-    def sizes(self) -> npt.NDArray[np.int64]:
-        """What the sites hold; those that have come since the last round are asked first."""
-        self._ask_newcomers()
-        return self._nodes.sizes()
+    def holdings(self) -> Reported:
+        """What the sites hold; those that have connected since the last round are asked first."""
+        self._ask_new_sites()
+        return Reported(self._nodes.sizes(), self._triples)
 
-    def _ask_newcomers(self) -> None:
-        self._introduce(self._nodes.strangers())
+    def _ask_new_sites(self) -> None:
+        self._identify(self._nodes.unknown_nodes())
         asked: dict[int, int] = {}  # by site, its node
         for site in np.flatnonzero(self._nodes.sizes() == 0).tolist():
             node = self._nodes.node(site)
             if node is None:
-                self._silent.pop(site, None)  # whoever comes back is asked again
-            elif self._silent.get(site, (None, ""))[0] != node:
+                self._not_ready.pop(site, None)  # it is asked again when it comes back
+            elif self._not_ready.get(site, (None, ""))[0] != node:
                 asked[site] = node
-        for site, answer in super().ask(CENSUS, 0, {}, {site: {} for site in asked}):
+        for site, answer in super().ask(HOLDINGS, 0, {}, {site: {} for site in asked}):
             try:
                 if answer.arrays is None:
                     raise RefusedError(answer.failure)
@@ -158,34 +158,35 @@ class SurveyingEngine(FlowerEngine):
                 if not held:
                     raise RefusedError("holds no sentences")
             except RefusedError as refusal:
-                self._silent[site] = None if answer.lost else asked[site], str(refusal)
+                self._not_ready[site] = None if answer.lost else asked[site], str(refusal)
             else:
-                self._silent.pop(site, None)
-                self._nodes.holds(site, held)
+                self._not_ready.pop(site, None)
+                self._nodes.set_size(site, held)
 
-    def _introduce(self, nodes: Sequence[int]) -> None:
-        """Hear which numbers nodes give themselves: asked for nobody, each says that it is somebody else."""
-        nothing = envelope.sealed({})
+    def _identify(self, nodes: Sequence[int]) -> None:
+        """Ask nodes which site they are: a request for site -1 is refused with the node's own number."""
+        nothing = codec.encode_arrays({})
 
-        def write(node: int) -> Letter:
-            return Letter(node, envelope.question(self._question(NOBODY, 0, CENSUS), nothing, nothing))
+        def write(node: int) -> Outgoing:
+            request = self._request(NOBODY, 0, HOLDINGS)
+            return Outgoing(node, codec.encode_request(request, nothing, nothing))
 
-        for node, reply in self._post.send(nodes, write):
-            self._nodes.introduce(node, _stated(reply))
+        for node, reply in self._transport.send(nodes, write):
+            self._nodes.set_site(node, _own_number(reply))
 
     def _missing(self) -> str:
-        reasons: Mapping[int, str] = {site: reason for site, (_, reason) in self._silent.items()}
+        reasons: Mapping[int, str] = {site: reason for site, (_, reason) in self._not_ready.items()}
         absent = np.flatnonzero(self._nodes.sizes() == 0).tolist()
         named = (f"{self._nodes.names[site]} {reasons.get(site, 'is not connected')}" for site in absent)
         return "; ".join(named)
 
 
-def _stated(reply: Message | str) -> int:
-    """The number in the refusal of a node that was asked for nobody."""
+def _own_number(reply: Message | str) -> int:
+    """The site number in a node's refusal of a request for site -1."""
     if isinstance(reply, str) or not reply.has_content():
         return NOBODY
     try:
-        found: Any = reply.content["refusal"]
-        return int(found["number"]) if found["why"] == Why.WRONG_SITE else NOBODY
+        refusal = codec.decode_refusal(reply.content)
     except (KeyError, TypeError, ValueError):
         return NOBODY
+    return refusal.number if refusal.code == RefusalCode.WRONG_SITE else NOBODY

@@ -1,0 +1,114 @@
+"""What a site keeps to itself: its state between rounds, and a journal of its training. None of it is sent.
+
+A state is a file a site, on the site's own disk (SCAFFOLD, FedDyn, MOON and FedLCC need one). A run that is
+killed in the middle of a round does that round again, and its sites must then find the state from before it. So
+a file's name has its round, `read` looks for an earlier one, and `write` removes only what no round can ask for
+again: at most two files a site stay, whatever the number of rounds.
+
+A journal says which sentences were trained on and, where the truth is known (the built-in world), how many of them
+really express their relation. A simulation on one machine may read it; real sites do not send it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load_file
+
+from fedrel.data.documents import DocumentCorpus
+from fedrel.data.sentences import Corpus
+from fedrel.errors import UserError
+from fedrel.files import write_tensors
+from fedrel.tensors.weights import Weights
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedrel.extractors.base import Batch
+
+
+class SiteStates:
+    """A folder of site states, all of one model. `model` is a name for it that tells its states from another's."""
+
+    def __init__(self, folder: Path, model: str) -> None:
+        self._folder, self._model = folder, model
+
+    def read(self, site: int, round_: int) -> Weights | None:
+        """What the site wrote last before this round, or None."""
+        before = [file for file in self._files(site) if _round(file) < round_]
+        if not before:
+            return None
+        try:
+            with safe_open(before[-1], framework="numpy") as opened:
+                about: Mapping[str, str] = opened.metadata() or {}
+            tensors: Weights = load_file(before[-1])
+        except (SafetensorError, OSError) as error:
+            raise UserError(f"is not a site's state: {error}", file=before[-1]) from error
+        if about.get("model") != self._model:
+            raise UserError(
+                "is the state of another model",
+                file=before[-1],
+                hint="use the config it was made with, or remove the folder to start without site states",
+            )
+        return tensors
+
+    def write(self, site: int, round_: int, tensors: Weights) -> None:
+        """Keep a site's state of this round, and the one before it until this round can no longer be repeated."""
+        folder = self._folder / f"{site:06}"
+        write_tensors(folder / f"round-{round_:05}.safetensors", tensors, {"model": self._model})
+        for file in [file for file in self._files(site) if _round(file) < round_][:-1]:
+            file.unlink()
+
+    def _files(self, site: int) -> list[Path]:
+        return sorted((self._folder / f"{site:06}").glob("round-*.safetensors"))
+
+
+def _round(file: Path) -> int:
+    return int(file.stem.removeprefix("round-"))
+
+
+@dataclass(slots=True)
+class Entry:
+    """A journal's entry of one round: how much was trained in all, on sentences that express their relation, and on
+    each watched row."""
+
+    weight: float = 0.0
+    expressing: float = 0.0
+    watched: dict[int, float] = field(default_factory=dict)
+
+
+class Journal:
+    """Collects an entry while a site trains. Sentences of `NA` pairs have no relation to express: left out."""
+
+    def __init__(
+        self, corpus: Corpus | DocumentCorpus, truth_known: bool, watched: npt.NDArray[np.int64]
+    ) -> None:
+        self._corpus, self._truth_known, self._watched = corpus, truth_known, watched
+        self.entry = Entry()
+
+    def trained(self, batch: Batch, weights: Tensor) -> None:
+        """Note how much each sentence of a batch was trained on (0 to 1)."""
+        if not self._truth_known and not len(self._watched):
+            return
+        corpus = cast(Corpus, self._corpus)  # documents have neither a known truth nor watched rows
+        weight = weights.detach().cpu().numpy().astype(np.float64)
+        facts = np.asarray(corpus.relation[batch.rows]) != 0
+        if self._truth_known:
+            self.entry.weight += float(weight[facts].sum())
+            self.entry.expressing += float(weight[facts & (corpus.expresses[batch.rows] == 1)].sum())
+        for at in self._positions_of_watched(batch.rows):
+            row = int(batch.rows[at])
+            self.entry.watched[row] = self.entry.watched.get(row, 0.0) + float(weight[at])
+
+    def _positions_of_watched(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The positions in `rows` of watched rows, which are ascending."""
+        if not len(self._watched):
+            return np.zeros(0, dtype=np.int64)
+        place = np.searchsorted(self._watched[:-1], rows)
+        return np.flatnonzero(self._watched[place] == rows)
