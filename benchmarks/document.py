@@ -34,9 +34,9 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
-from fedrel.config.schema import DocumentSection, Training
+from fedrel.config.schema import Training
 from fedrel.data.bags import singles
-from fedrel.data.document_loading import load
+from fedrel.data.load import load_files
 from fedrel.extractors.document.marked_pieces import DocumentInputs, tokenise
 from fedrel.extractors.document.network import DocumentTransformer, Read, document_transformer
 from fedrel.extractors.document.windows import DocumentBatch
@@ -62,10 +62,9 @@ def corpus(name: str, folder: Path, encoder: str) -> tuple[DocumentInputs, Docum
     data = os.environ.get("FEDREL_DATA")
     if not data:
         format_, path = "docred", made_up(name, folder)
-    found = load([(0, Path(data or "") / path)], format_)
-    section = DocumentSection(encoder=encoder)
-    model = document_transformer(section, len(found.relations), torch_generator(1, "benchmark"))
-    return tokenise(found, section), model
+    found = load_files([(0, Path(data or "") / path)], format_)
+    model = document_transformer(encoder, len(found.relations), torch_generator(1, "benchmark"))
+    return tokenise(found, encoder), model
 
 
 def made_up(name: str, folder: Path) -> str:

@@ -68,7 +68,7 @@ def serve(kind: str, sentences: int, sites: int) -> None:
                 digest = hashlib.sha256()
                 for name, tensor in sorted(session.checkpoint().weights.items()):
                     digest.update(name.encode() + tensor.tobytes())
-                said = {"seconds": seconds, "weights": digest.hexdigest(), "bytes": line["bytes"]["up"]}
+                said = {"seconds": seconds, "weights": digest.hexdigest(), "bytes": line.bytes.up}
                 print(json.dumps(said | {"memory": memory.peak}), file=answers, flush=True)
 
 

@@ -29,11 +29,11 @@ from fedrel.config.schema import (
     EngineSection,
     Evaluation,
     PartitionSection,
-    PCNNSection,
     Training,
     WorldData,
 )
 from fedrel.data.world import nyt10_shape
+from fedrel.extractors.pcnn import PCNNSection
 from fedrel.runs.engines import engine
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import Session
@@ -72,7 +72,7 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         session = Session(config, ready, carrier, None)
         for _ in range(arguments.rounds):
             seconds, line = timed(session.next_round)
-            seen |= dict.fromkeys(line["active"])
+            seen |= dict.fromkeys(line.active)
             disk = sum(file.stat().st_size for file in folder.rglob("*.safetensors"))
             print(
                 f"round {line['round']:3}: {len(seen):6,} sites have taken part, {seconds:6.1f} s, "

@@ -18,7 +18,7 @@ from fedrel.methods import lazy_mil
 from fedrel.runs import engines
 from fedrel.runs import train as experiment
 from fedrel.runs.checkpoint import Checkpoints
-from fedrel.runs.records import MetricsFile
+from fedrel.runs.folder import MetricsFile
 from fedrel.tensors.weights import WeightedMean
 from processes import cpu_seconds
 
@@ -30,7 +30,7 @@ WATCHED: dict[str, list[tuple[Any, str]]] = {
     "averaging": [(WeightedMean, "__init__"), (WeightedMean, "add"), (WeightedMean, "result")],
     "bags of pairs": [(tasks, "by_pair")],
     "ranking": [(tasks, "rank"), (Ranking, "metrics")],
-    "journal": [(experiment, "metrics_line"), (MetricsFile, "append")],
+    "journal": [(experiment, "round_record"), (MetricsFile, "append")],
     "checkpoint": [(Checkpoints, "save"), (Checkpoints, "best")],
     "model and report": [(experiment, "finish")],
 }

@@ -21,18 +21,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from fedrel.data import skew
 from fedrel.data.align import align, write_jsonl
+from fedrel.data.cache import open_corpus
 from fedrel.data.kb import read_kb
-from fedrel.data.partition import iid
-from fedrel.data.readers.opennre import read
-from fedrel.data.sentences import TRAIN, open_corpus
-from fedrel.data.splits import split_by_pair
+from fedrel.data.partition import skew
+from fedrel.data.partition.simple import iid
+from fedrel.data.readers.opennre import OpenNRE
+from fedrel.data.sentences import SentenceCorpus
+from fedrel.data.splits import split_rows
+from fedrel.data.store import TRAIN
 from fedrel.data.text import sentences, tokenise
 from fedrel.data.text_files import paragraphs
 from fedrel.data.vectors import vocabulary_from_corpus
 from fedrel.data.world import World, nyt10_shape
-from fedrel.data.writing import build
 
 SITES, ALPHA = 100, 0.5
 
@@ -70,17 +71,21 @@ def main() -> None:
         world.documents(folder / "text")
 
         texts = rates.measure(
-            "parsing JSON lines", count, lambda: [one.text for one in read(folder / "sentences.jsonl")]
+            "parsing JSON lines",
+            count,
+            lambda: [one.text for one in OpenNRE().read(folder / "sentences.jsonl")],
         )
         rates.measure("tokenising", count, lambda: sum(len(tokenise(text)) for text in texts))
-        stream = ((TRAIN, instance) for instance in read(folder / "sentences.jsonl"))
+        stream = ((TRAIN, instance) for instance in OpenNRE().read(folder / "sentences.jsonl"))
         rates.measure(
-            "reading into columns", count, lambda: build(stream, folder / "corpus", world.relations)
+            "reading into columns",
+            count,
+            lambda: SentenceCorpus.build(stream, folder / "corpus", world.relations),
         )
         corpus = rates.measure("opening", count, lambda: open_corpus(folder / "corpus"))
         rows = corpus.rows(TRAIN)
         rates.measure("vocabulary", count, lambda: vocabulary_from_corpus(corpus, rows, 1))
-        rates.measure("duplicates and splits", count, lambda: split_by_pair(corpus, rows, seed=1))
+        rates.measure("duplicates and splits", count, lambda: split_rows(corpus, rows, seed=1))
         rates.measure("partition, iid", count, lambda: iid(rows, SITES, 1))
         labels = corpus.relation[rows]
         rates.measure("partition, dirichlet", count, lambda: skew.dirichlet(rows, labels, SITES, ALPHA, 1))

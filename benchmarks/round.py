@@ -44,7 +44,7 @@ from fedrel.config.load import load_config
 from fedrel.config.schema import Config
 from fedrel.data.bags import singles
 from fedrel.extractors.pcnn.network import PCNN
-from fedrel.extractors.registry import extractor
+from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.site_data import SiteData
 from fedrel.methods.lazy_mil import first_of_highest
 from fedrel.runs import train as experiment
@@ -116,8 +116,8 @@ class PublishedLoop:
 
     def __init__(self, config: Config, ready: Preparation) -> None:
         self._site_data, self._training = ready.site_data, config.training
-        relations = len(ready.dataset.text.relations)
-        ours = extractor(config.extractor, ready.site_data.vocabulary_size, relations, config.seed)
+        relations = len(ready.dataset.corpus.relations)
+        ours = extractor_kind("pcnn").build(config.extractor, ready.site_data.inputs, relations, config.seed)
         assert isinstance(ours, PCNN)
         self._net = Published(ours, ours.dropout)
         self._evaluated = padded(ready.site_data, ready.dataset.test[:EVALUATED])
@@ -187,7 +187,7 @@ def take_turns(config: Config, ready: Preparation, turns: int, threads: int, fol
             end = Time.now()
             if not turn:  # for warming up: kernels are compiled, files are read
                 continue
-            active = line["active"]
+            active = line.active
             site = active[turn % len(active)]
             before = torch.get_num_threads()
             torch.set_num_threads(threads)
@@ -214,7 +214,7 @@ def take_turns(config: Config, ready: Preparation, turns: int, threads: int, fol
         "published_cpu_seconds": median(theirs, "cpu"),
         "published_threads": threads,
         "sentences_scored": int(ready.site_data.partition.sizes[active].sum()),
-        "sentences_trained": config.training.epochs * line["examples"],
+        "sentences_trained": config.training.epochs * line.examples,
         "turns": turns,
     }
 
@@ -254,7 +254,7 @@ def whole_run(config: Config, ready: Preparation, rounds: int, folder: Path) -> 
         "phases_cpu": {phase: round(phases.cpu[phase], 2) for phase, _ in phases.seconds.most_common()},
         "peak_memory_bytes": memory.peak,
         "evaluated_sentences": len(ready.dataset.test),
-        "metrics": {name: round(value, 4) for name, value in result["metrics"].items()},
+        "metrics": {name: round(value, 4) for name, value in result.metrics.items()},
     }
 
 

@@ -159,7 +159,7 @@ def rounds_by_turns(
             for sites, session in sessions.items():
                 spent, line = timed(session.next_round)
                 seconds[sites].append(spent)
-                cells += f"{len(line['active']):8,}{line['examples']:12,}{spent:14.2f}"
+                cells += f"{len(line.active):8,}{line.examples:12,}{spent:14.2f}"
             ratio = seconds[MANY][-1] / seconds[FEW][-1]
             print(f"{turn or 'warm-up':<8}{cells}{ratio:8.2f}", flush=True)
     few, many = seconds[FEW][1:], seconds[MANY][1:]

@@ -52,7 +52,10 @@ def test_data_paths_follow_fedrel_data_and_else_the_config(tmp_path, monkeypatch
         ({"extractor": {"filtrs": 1}}, "unknown key 'extractor.filtrs'\nhint: did you mean 'filters'?"),
         ({"extractor": {"kind": "transformer", "poling": "max"}}, "did you mean 'pooling'?"),
         ({"extractor": {"kind": "transformer", "max_length": 2}}, "extractor.max_length: Input should be"),
-        ({"extractor": {"kind": 3}}, "extractor.kind is missing\nhint: say 'pcnn', 'transformer' or"),
+        (
+            {"extractor": {"kind": 3}},
+            "extractor.kind is missing\nhint: say 'document', 'pcnn' or 'transformer'",
+        ),
         ({"plugins": "mine.py"}, "plugins: Input should be a valid list, found 'mine.py'"),
     ],
 )

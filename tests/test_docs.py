@@ -22,15 +22,16 @@ from typing import Literal, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
+import fedrel
 from fedrel.config.schema import (
     Config,
     DocumentData,
-    DocumentSection,
     FileData,
-    PCNNSection,
-    TransformerSection,
     WorldData,
 )
+from fedrel.extractors.document import DocumentSection
+from fedrel.extractors.pcnn import PCNNSection
+from fedrel.extractors.transformer import TransformerSection
 from fedrel.methods.registry import methods
 from fedrel.runs.train import run
 from tests.conftest import tiny
@@ -144,7 +145,9 @@ def keys_of(model: type[BaseModel]) -> dict[str, str]:
     return {
         name: "none" if field.default is None else json.dumps(field.default, default=str)
         for name, field in model.model_fields.items()
-        if not isinstance(field.default, BaseModel)  # a section: it has a table of its own
+        if not isinstance(
+            field.get_default(call_default_factory=True), BaseModel
+        )  # it has a table of its own
     }
 
 
@@ -208,7 +211,7 @@ def paths(value: object, prefix: str = "") -> set[str]:
 
 def test_every_file_and_field_of_a_run_folder_is_documented(out):
     page = tables("run-folder.md")
-    run(tiny(method="lazy-mil", training__rounds=2), out)
+    fedrel.run(tiny(method="lazy-mil", training__rounds=2), out)
     assert set(page["The files"]) == {f"{path.name}{'/' if path.is_dir() else ''}" for path in out.iterdir()}
     line = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
     line["refused"] = [{"site": 0, "message": "Update", "reason": "of an honest run there are none"}]

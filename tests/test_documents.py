@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fedrel import load_document_model, load_model
+import fedrel
+from fedrel import load_model
 from fedrel.cli.main import app
 from fedrel.config.load import load_config
 from fedrel.config.schema import Config
-from fedrel.data.divide import partition
 from fedrel.data.documents import DocumentCorpus
-from fedrel.data.entropy import by_entropy, structural_entropy
 from fedrel.data.load import dataset
+from fedrel.data.partition import divide
+from fedrel.data.partition.entropy import by_entropy, structural_entropy
 from fedrel.errors import UserError
-from fedrel.runs.case_study import EACH
+from fedrel.extractors.findings import SHOWN
+from fedrel.inference.document_model import DocumentModel
 from fedrel.runs.train import run
 from tests.documents import documents, tiny_documents, write_documents
 from tests.extractors.conftest import write_encoder
@@ -41,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, encoder: str) -> Path:
     base = tmp_path_factory.mktemp("documents")
     config = tiny_documents(base / "data", encoder, "partition.kind=entropy", "extractor.window=48")
     (base / "config.toml").write_text(config.to_toml())
-    run(config, base / "run")
+    fedrel.run(config, base / "run")
     return base
 
 
@@ -106,7 +108,7 @@ def test_a_report_marks_what_was_found(folder: Path, tmp_path: Path) -> None:
     invoke("predict", folder / "run" / "model", path, *options)
     text = page.read_text(encoding="utf-8")
     assert "documents" in text and '<mark class="tail">' in text and "looked-3" in text
-    assert text.count('<article class="finding">') == 2 * EACH
+    assert text.count('<article class="finding">') == 2 * SHOWN
 
 
 def test_a_document_with_one_entity_has_nothing_to_find(folder: Path, tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ def test_training_on_a_document_of_20000_tokens(tmp_path: Path, encoder: str) ->
     made = [*documents(4), *documents(1, seed=3, words=(20_000, 20_000), entities=(3, 3))]
     write_documents(tmp_path / "data" / "pool.json", made)
     config = config.with_settings(["data.fractions=[0.6, 0.2, 0.2]", "data.split_seed=1"])
-    assert np.isfinite(list(run(config, tmp_path / "run")["metrics"].values())).all()
+    assert np.isfinite(list(run(config, tmp_path / "run").metrics.values())).all()
 
 
 def test_partition_draws_the_entropies(folder: Path, tmp_path: Path) -> None:
@@ -146,19 +148,19 @@ def test_the_authors_entropy_can_be_asked_for(folder: Path) -> None:
     settings = ["partition.entropy=released", "partition.sentence_edges=adjacent"]
     config = load_config(folder / "config.toml", settings)
     data = dataset(config.data)
-    assert isinstance(data.text, DocumentCorpus)
-    released = structural_entropy(data.text, sentence_edges="adjacent", measure="released")
+    assert isinstance(data.corpus, DocumentCorpus)
+    released = structural_entropy(data.corpus, sentence_edges="adjacent", measure="released")
     expected = by_entropy(data.train, released[data.train], 3)
-    found = partition(config.partition, data, config.seed)
+    found = divide(config.partition, data.corpus, data.train, config.seed)
     assert [found.rows(site).tolist() for site in range(3)] == [
         expected.rows(site).tolist() for site in range(3)
     ]
 
 
 def test_models_are_opened_as_what_they_are(folder: Path) -> None:
-    assert load_document_model(folder / "run" / "model").relations == ["NA", "r0", "r1"]
-    with pytest.raises(UserError, match="load_document_model"):
-        load_model(folder / "run" / "model")
+    for path in (folder / "run" / "model", folder / "run"):
+        model = load_model(path)
+        assert isinstance(model, DocumentModel) and model.relations == ("NA", "r0", "r1")
 
 
 def test_a_knowledge_base_is_of_no_use_to_documents(folder: Path, tmp_path: Path) -> None:
@@ -172,7 +174,7 @@ def test_a_knowledge_base_is_of_no_use_to_documents(folder: Path, tmp_path: Path
     [
         ("evaluation.task=classification", 'set evaluation.task = "documents"'),
         ("evaluation.metric=auc", "choose f1, ign_f1, intra_f1, inter_f1"),
-        ("partition.kind=dirichlet", "choose 'iid', 'quantity' or 'entropy'"),
+        ("partition.kind=dirichlet", "choose 'entropy', 'iid' or 'quantity'"),
         ("data.directions=once", "`directions` is for pubtator, not for 'docred'"),
         ("extractor.windows=32", "unknown key 'extractor.windows'"),
         ("data.pol=[]", "unknown key 'data.pol'"),

@@ -9,6 +9,7 @@ import pytest
 
 from fedrel.errors import UserError, nearest
 from fedrel.federation.engines.processes import WorkerEngine
+from fedrel.runs.engines import WORKER
 from fedrel.runs.prepare import prepare
 from tests.conftest import tiny
 
@@ -37,7 +38,10 @@ def test_a_worker_reports_its_error_with_the_hint(out):
     config = tiny(training__rounds=1)
     ready = prepare(config)
     wrong = config.model_copy(update={"method": "lazi-mil"})
-    with WorkerEngine(wrong, ready.materials, out, workers=1) as engine, pytest.raises(UserError) as caught:
+    with (
+        WorkerEngine(wrong, ready.site_data, out, workers=1, module=WORKER) as engine,
+        pytest.raises(UserError) as caught,
+    ):
         list(engine.ask("train", 1, {}, {0: {}}))
     assert caught.value.problem == "no method is called 'lazi-mil'"
     assert caught.value.hint == "did you mean 'lazy-mil'?"

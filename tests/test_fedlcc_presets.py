@@ -6,7 +6,8 @@ import pytest
 
 from fedrel.config.load import load_config
 from fedrel.config.presets import config_path, presets
-from fedrel.config.schema import Config, DocumentData, DocumentSection
+from fedrel.config.schema import Config, DocumentData
+from fedrel.extractors.document import DocumentSection
 
 IID, ENTROPY = "iid", "entropy"
 CORPORA = {"cdr": "Table 3", "chr": "Table 4", "gda": "Table 5"}

@@ -12,9 +12,8 @@ import pytest
 
 from fedrel.cli.main import main
 from fedrel.cli.progress import about_empty
-from fedrel.data.divide import partition
 from fedrel.data.load import dataset
-from fedrel.data.partition import Partition, grouped
+from fedrel.data.partition import Partition, divide, grouped
 from fedrel.runs.train import run
 from tests.conftest import tiny
 
@@ -93,7 +92,7 @@ def test_many_empty_sites_are_counted_and_some_named() -> None:
         ("partition.alpha=inf", "partition.alpha: Input should be a finite number"),
         ("partition.sites=5000", "over 5000 sites"),
         ("partition.min_size=500", "cannot give each of 8 sites at least 500"),
-        ("partition.kind=dirichlett", "partition.kind: Input should be"),
+        ("partition.kind=dirichlett", "no partition is called 'dirichlett'\nhint: did you mean 'dirichlet'?"),
     ],
 )
 def test_refusals(setting: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,7 +111,8 @@ def test_a_run_never_draws_an_empty_site(tmp_path: Path) -> None:
         training__fraction=1.0,
         training__rounds=2,
     )
-    parts = partition(config.partition, dataset(config.data), config.seed)
+    data = dataset(config.data)
+    parts = divide(config.partition, data.corpus, data.train, config.seed)
     with_data = np.flatnonzero(parts.sizes).tolist()
     assert len(with_data) < parts.sites
     run(config, tmp_path / "run")

@@ -10,7 +10,7 @@ import pytest
 import fedrel
 from fedrel.config.check import check
 from fedrel.config.schema import Config
-from fedrel.data.readers.gad import read
+from fedrel.data.readers.gad import GAD
 from fedrel.errors import UserError
 from fedrel.runs.train import run
 from tests.extractors.conftest import write_encoder
@@ -75,7 +75,7 @@ def test_workers_and_a_resumed_run_give_the_same_weights(files: Path, out: Path,
     run(workers, out / "workers")
     run(workers.with_settings(["training.rounds=3"]), out / "workers", resume=True)
     assert weights(out / "local") == weights(out / "workers")
-    assert result["metrics"]["f1"] > 0.8  # which of two sentences it is, is easily learned
+    assert result.metrics["f1"] > 0.8  # which of two sentences it is, is easily learned
 
 
 def test_the_model_predicts_and_transformers_loads_it(files: Path, out: Path) -> None:
@@ -83,7 +83,7 @@ def test_the_model_predicts_and_transformers_loads_it(files: Path, out: Path) ->
 
     run(config(files, "method=fedavg", "training.rounds=4"), out)
     model = fedrel.load_model(out / "model")
-    instances = list(read(files / "test.tsv"))
+    instances = list(GAD().read(files / "test.tsv"))
     found = model.predict(instances)
     right = {one.head.id for one in instances if one.relation != "NA"}
     assert {one.head for one in found} == right
@@ -109,21 +109,21 @@ def test_it_reads_raw_text_with_a_kb_that_has_types(files: Path, out: Path, tmp_
 def test_what_is_frozen_does_not_travel(files: Path, out: Path, settings: list[str]) -> None:
     small = run(config(files, "method=fedavg", "training.rounds=1", *settings), out / "small")
     whole = run(config(files, "method=fedavg", "training.rounds=1"), out / "whole")
-    assert small["bytes"]["up"] < 0.8 * whole["bytes"]["up"]
-    assert small["bytes"]["down"] < 0.8 * whole["bytes"]["down"]
-    fedrel.load_model(out / "small" / "model").predict(read(files / "test.tsv"))
+    assert small.bytes.up < 0.8 * whole.bytes.up
+    assert small.bytes.down < 0.8 * whole.bytes.down
+    fedrel.load_model(out / "small" / "model").predict(GAD().read(files / "test.tsv"))
 
 
 def test_bag_heads_and_lazy_mil_run_on_it(files: Path, out: Path) -> None:
     settings = ["method=lazy-mil", "extractor.pooling=max", "evaluation.task=ranking", "training.rounds=1"]
-    assert run(config(files, *settings), out)["metrics"]["auc"] > 0
+    assert run(config(files, *settings), out).metrics["auc"] > 0
 
 
 def test_predictions_cross_in_few_bytes(files: Path, out: Path) -> None:
     lines = {}
     for upload in ("float16", "uint8"):
         result = run(config(files, "training.rounds=1", f"methods.feded.upload={upload}"), out / upload)
-        lines[upload] = result["bytes"]["up"]
+        lines[upload] = result.bytes.up
     validation = round(0.2 * 108)  # of the training sentences that dev leaves
     assert lines == {"float16": 3 * validation * 2 * 2, "uint8": 3 * validation * 2}
 

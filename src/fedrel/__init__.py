@@ -5,25 +5,53 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedrel.api import Comparison, RunResult, compare, run
     from fedrel.config.load import load_config
-    from fedrel.inference.model import load_document_model, load_model
-    from fedrel.runs.train import run
+    from fedrel.config.schema import Config
+    from fedrel.errors import UserError
+    from fedrel.federation.method import Method
+    from fedrel.inference.model import load_model
 
+    __version__: str
 
-__all__ = ["load_config", "load_document_model", "load_model", "run"]
+__all__ = [
+    "Comparison",
+    "Config",
+    "Method",
+    "RunResult",
+    "UserError",
+    "__version__",
+    "compare",
+    "load_config",
+    "load_model",
+    "run",
+]
 
 _HOME = {
+    "Comparison": "fedrel.api",
+    "Config": "fedrel.config.schema",
+    "Method": "fedrel.federation.method",
+    "RunResult": "fedrel.api",
+    "UserError": "fedrel.errors",
+    "compare": "fedrel.api",
     "load_config": "fedrel.config.load",
-    "load_document_model": "fedrel.inference.model",
     "load_model": "fedrel.inference.model",
-    "run": "fedrel.runs.train",
+    "run": "fedrel.api",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import the public functions when they are first asked for: `import fedrel` stays light."""
+    """Import what is public when it is first used, so that `import fedrel` alone is quick."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("fedrel")
     if name not in _HOME:
         raise AttributeError(f"module 'fedrel' has no attribute {name!r}")
     from importlib import import_module
 
     return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

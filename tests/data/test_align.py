@@ -209,7 +209,7 @@ def test_what_is_written_reads_back(tmp_path: Path, kb: KnowledgeBase) -> None:
     aligned = list(align([tmp_path / "notes.txt"], kb, na_rate=1, seed=1))
     out = tmp_path / "out.jsonl"
     assert write_jsonl(aligned, out) == len(aligned) == 3
-    read = list(reader("jsonl")(out))
+    read = list(reader("jsonl").read(out))
     assert [(one.text, one.head, one.tail, one.relation, one.source) for one in read] == [
         (one.text, one.head, one.tail, one.relation, one.source) for one in aligned
     ]
@@ -219,7 +219,7 @@ def test_what_is_written_reads_back(tmp_path: Path, kb: KnowledgeBase) -> None:
 def test_truth_and_types_are_written_where_they_are_known(tmp_path: Path) -> None:
     one = Instance("a b", Mention("1", "a", 0, 1, "X"), Mention("2", "b", 2, 3), "r", "s", expresses=False)
     write_jsonl([one], tmp_path / "out.jsonl")
-    assert list(reader("jsonl")(tmp_path / "out.jsonl")) == [one]
+    assert list(reader("jsonl").read(tmp_path / "out.jsonl")) == [one]
 
 
 def test_a_missing_text_leaves_no_output(tmp_path: Path, kb: KnowledgeBase) -> None:

@@ -9,17 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.data.bags import Bags, by_pair, by_triple, ragged, singles, slices
-from fedrel.data.sentences import NA, TRAIN, Corpus, Instance, Mention
-from fedrel.data.writing import build
-from fedrel.extractors.pcnn.words import WordInputs
+from fedrel.data.bags import Bags, ragged, singles, slices
+from fedrel.data.relations import NA
+from fedrel.data.sentences import Instance, Mention, SentenceCorpus
+from fedrel.data.store import TRAIN
+from fedrel.data.vectors import Vocabulary
+from fedrel.extractors.words import WordInputs
 
 RELATIONS = (NA, "r1", "r2")
 rows_of_corpus = st.lists(st.integers(0, 39), unique=True).map(lambda rows: np.array(rows, dtype=np.int64))
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> SentenceCorpus:
     """Forty sentences about few pairs: several a bag, some twice under two relations or with one text."""
     random = np.random.default_rng(5)
     instances = []
@@ -29,7 +31,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
         text = f"{head} {filler} {tail}".replace("  ", " ")
         one, two = Mention(head, head, 0, 2), Mention(tail, tail, len(text) - 2, len(text))
         instances.append((TRAIN, Instance(text, one, two, RELATIONS[random.integers(0, 3)])))
-    return build(instances, Path(tmp_path_factory.mktemp("bags")) / "corpus", RELATIONS)
+    return SentenceCorpus.build(instances, Path(tmp_path_factory.mktemp("bags")) / "corpus", RELATIONS)
 
 
 def contents(bags: Bags) -> list[tuple[int, int, list[int]]]:
@@ -42,17 +44,19 @@ def contents(bags: Bags) -> list[tuple[int, int, list[int]]]:
 
 @given(rows=rows_of_corpus)
 @settings(deadline=None)
-def test_a_training_bag_holds_the_rows_of_its_triple_in_their_order(corpus: Corpus, rows: np.ndarray) -> None:
+def test_a_training_bag_holds_the_rows_of_its_triple_in_their_order(
+    corpus: SentenceCorpus, rows: np.ndarray
+) -> None:
     grouped: dict[int, list[int]] = {}
     for row in rows.tolist():
         grouped.setdefault(int(corpus.triple[row]), []).append(row)
     expected = [(key, int(corpus.relation[grouped[key][0]]), grouped[key]) for key in sorted(grouped)]
-    assert contents(by_triple(corpus, rows)) == expected
+    assert contents(corpus.bags(rows)) == expected
 
 
 @given(rows=rows_of_corpus)
 @settings(deadline=None)
-def test_a_test_bag_holds_each_sentence_of_its_pair_once(corpus: Corpus, rows: np.ndarray) -> None:
+def test_a_test_bag_holds_each_sentence_of_its_pair_once(corpus: SentenceCorpus, rows: np.ndarray) -> None:
     grouped: dict[int, list[int]] = {}
     seen = set()
     for row in rows.tolist():
@@ -60,7 +64,7 @@ def test_a_test_bag_holds_each_sentence_of_its_pair_once(corpus: Corpus, rows: n
         if (pair, corpus.text_of(row)) not in seen:
             seen.add((pair, corpus.text_of(row)))
             grouped.setdefault(pair, []).append(row)
-    assert contents(by_pair(corpus, rows)) == [(key, 0, grouped[key]) for key in sorted(grouped)]
+    assert contents(corpus.bags_by_pair(rows)) == [(key, 0, grouped[key]) for key in sorted(grouped)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 6))))
@@ -73,9 +77,9 @@ def test_ragged_lays_runs_end_to_end(runs: list[tuple[int, int]]) -> None:
 @given(rows=rows_of_corpus, picks=st.lists(st.integers(0, 10**6), max_size=8))
 @settings(deadline=None)
 def test_take_gives_the_bags_asked_for_in_that_order(
-    corpus: Corpus, rows: np.ndarray, picks: list[int]
+    corpus: SentenceCorpus, rows: np.ndarray, picks: list[int]
 ) -> None:
-    bags = by_triple(corpus, rows)
+    bags = corpus.bags(rows)
     which = np.array([pick % len(bags) for pick in picks if len(bags)], dtype=np.int64)
     whole = contents(bags)
     assert contents(bags.take(which)) == [whole[bag] for bag in which]
@@ -83,8 +87,10 @@ def test_take_gives_the_bags_asked_for_in_that_order(
 
 @given(rows=rows_of_corpus, sentences=st.integers(1, 12))
 @settings(deadline=None)
-def test_slices_are_as_full_as_whole_bags_allow(corpus: Corpus, rows: np.ndarray, sentences: int) -> None:
-    bags = by_triple(corpus, rows)
+def test_slices_are_as_full_as_whole_bags_allow(
+    corpus: SentenceCorpus, rows: np.ndarray, sentences: int
+) -> None:
+    bags = corpus.bags(rows)
     expected: list[list[tuple[int, int, list[int]]]] = []
     for bag in contents(bags):
         if not expected or sum(len(one[2]) for one in (*expected[-1], bag)) > sentences:
@@ -95,10 +101,12 @@ def test_slices_are_as_full_as_whole_bags_allow(corpus: Corpus, rows: np.ndarray
 
 @given(rows=rows_of_corpus.filter(len))
 @settings(deadline=None)
-def test_a_batch_holds_the_words_and_places_of_its_sentences(corpus: Corpus, rows: np.ndarray) -> None:
+def test_a_batch_holds_the_words_and_places_of_its_sentences(
+    corpus: SentenceCorpus, rows: np.ndarray
+) -> None:
     lookup = 7 * np.arange(len(corpus.words)) + 3
-    bags = by_triple(corpus, rows)
-    batch = WordInputs(corpus, lookup).batch(bags)
+    bags = corpus.bags(rows)
+    batch = WordInputs(corpus, lookup, 7 * len(corpus.words) + 3, None, lambda: Vocabulary(())).batch(bags)
     assert batch.rows.tolist() == bags.rows.tolist()
     assert batch.bags.tolist() == bags.bounds.tolist()
     assert batch.labels.tolist() == bags.labels.tolist()

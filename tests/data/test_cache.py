@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.data.cache import cached
-from fedrel.data.sentences import TRAIN, Corpus, Instance
+from fedrel.data.cache import cached, digest
+from fedrel.data.sentences import Instance, SentenceCorpus
+from fedrel.data.store import TRAIN
 from fedrel.errors import UserError
 from fedrel.files import cache_folder
 
@@ -31,8 +32,11 @@ def source(make_instance: Callable[..., Instance], tmp_path: Path, monkeypatch: 
     return Source(make_instance("Ada left Bo", "Ada", "Bo"))
 
 
-def get(source: Source, folder: Path, reader: str = "jsonl", relations: Sequence[str] = ("NA",)) -> Corpus:
-    return cached([folder / "train.txt"], {"reader": reader}, relations, source)
+def get(
+    source: Source, folder: Path, reader: str = "jsonl", relations: Sequence[str] = ("NA",)
+) -> SentenceCorpus:
+    key = [{"reader": reader}, [digest(folder / "train.txt")], list(relations)]
+    return cached(SentenceCorpus, key, relations, source)
 
 
 def test_built_once(source: Source, tmp_path: Path) -> None:
@@ -57,7 +61,7 @@ def test_a_folder_is_known_by_its_files_and_names(source: Source, tmp_path: Path
     (folder / "deep" / "one.txt").write_text("one")
 
     def reads() -> int:
-        cached([folder], {}, ["NA"], source)
+        cached(SentenceCorpus, [digest(folder)], ["NA"], source)
         return source.reads
 
     assert reads() == reads() == 1
@@ -76,7 +80,7 @@ def test_a_path_through_an_archive_is_known_by_the_member(source: Source, tmp_pa
         with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:
             for name, content in members.items():
                 archive.writestr(name, content)
-        cached([tmp_path / "data.zip" / "train"], {}, ["NA"], source)
+        cached(SentenceCorpus, [digest(tmp_path / "data.zip" / "train")], ["NA"], source)
         return source.reads
 
     assert reads(train="one") == reads(train="one", test="two") == 1
@@ -85,7 +89,7 @@ def test_a_path_through_an_archive_is_known_by_the_member(source: Source, tmp_pa
         reads(test="one")
     (tmp_path / "data.zip").write_text("no archive")
     with pytest.raises(UserError, match=r"data\.zip/train: cannot read: File is not a zip file"):
-        cached([tmp_path / "data.zip" / "train"], {}, ["NA"], source)
+        cached(SentenceCorpus, [digest(tmp_path / "data.zip" / "train")], ["NA"], source)
 
 
 def test_relations_of_the_files_themselves_are_asked_for_once(source: Source, tmp_path: Path) -> None:
@@ -96,7 +100,7 @@ def test_relations_of_the_files_themselves_are_asked_for_once(source: Source, tm
         return ["NA", "x"]
 
     for _ in range(2):
-        corpus = cached([tmp_path / "train.txt"], {}, relations, source)
+        corpus = cached(SentenceCorpus, [digest(tmp_path / "train.txt")], relations, source)
         assert list(corpus.relations) == ["NA", "x"]
     assert len(asked) == source.reads == 1
 
@@ -110,7 +114,7 @@ def test_a_damaged_corpus_is_built_again(source: Source, tmp_path: Path) -> None
 
 def test_a_missing_file_is_named(source: Source, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"gone\.txt: no such file"):
-        cached([tmp_path / "gone.txt"], {}, ["NA"], source)
+        digest(tmp_path / "gone.txt")
 
 
 def test_without_a_writable_folder_a_temporary_one_serves(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedrel.data import vectors as module
-from fedrel.data.sentences import Corpus, Instance
+from fedrel.data.sentences import Instance, SentenceCorpus
 from fedrel.data.vectors import Vocabulary, packaged_glove, read_vectors, vocabulary_from_corpus
 from fedrel.errors import UserError
 
@@ -85,7 +85,7 @@ def test_the_table_of_a_vocabulary(tmp_path: Path) -> None:
 
 
 def test_vocabulary_from_corpus(
-    make_corpus: Callable[..., Corpus], make_instance: Callable[..., Instance]
+    make_corpus: Callable[..., SentenceCorpus], make_instance: Callable[..., Instance]
 ) -> None:
     texts = ["Ada met Bo", "Ada met Ada and Bo", "Ada saw Bo"]
     corpus = make_corpus([make_instance(text, "Ada", "Bo") for text in texts])

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from fedrel.data.align import align
 from fedrel.data.kb import read_kb
-from fedrel.data.sentences import NA, Instance
+from fedrel.data.relations import NA
+from fedrel.data.sentences import Instance
 from fedrel.data.text import tokenise
 from fedrel.data.world import SPLITS, World, WorldConfig, nyt10_shape
 from fedrel.data.world.catalogue import RELATIONS

@@ -10,8 +10,7 @@ import numpy as np
 
 from fedrel.config.schema import Config
 from fedrel.data.partition import Partition
-from fedrel.data.sentences import TRAIN, Corpus
-from fedrel.data.splits import without_duplicates
+from fedrel.data.store import TRAIN
 from fedrel.deployment.artefacts import Artefacts
 from fedrel.deployment.site_columns import Part, prepare_site_data, read_columns
 from fedrel.federation.site_data import SiteData
@@ -34,8 +33,7 @@ def joint(
     edges = np.cumsum([0, *counts])
     assert edges[-1] == len(text.rows(TRAIN))
     held = [np.arange(begin, end) for begin, end in pairwise(edges)]
-    if isinstance(text, Corpus):
-        held = [without_duplicates(text, rows) for rows in held]
+    held = [text.without_duplicates(rows) for rows in held]
     bounds = np.cumsum([0, *map(len, held)])
     return prepare_site_data(
         text, Partition(np.concatenate(held), bounds, tuple(sites)), artefacts, config, folder

@@ -8,12 +8,12 @@ import json
 import numpy as np
 import pytest
 
-from fedrel.config.schema import PCNNSection
 from fedrel.deployment.artefacts import Artefacts, agreed_part, differences
 from fedrel.deployment.coordinator import asked, check_published
 from fedrel.deployment.experiment import load_experiment
 from fedrel.deployment.remote import open_coordinator
 from fedrel.errors import UserError
+from fedrel.extractors.pcnn import PCNNSection
 from tests.deployment.conftest import SITES
 
 
@@ -39,9 +39,10 @@ def test_what_is_published_reads_back(first_town):
     assert published.reading == experiment.shared.reading
     assert published.relations[0] == "NA" and len(published.relations) == 4
     lines = (first_town.folder / "vectors.txt").read_text().splitlines()
-    assert published.words == [line.split()[0] for line in lines]
-    assert published.vectors is not None
-    assert published.vectors.matrix[5].tolist() == np.float32(lines[5].split()[1:]).tolist()
+    words = json.loads((published.folder / "words.json").read_text())
+    assert words == [line.split()[0] for line in lines]
+    vectors = np.load(published.folder / "vectors.npy")
+    assert vectors[5].tolist() == np.float32(lines[5].split()[1:]).tolist()
     texts = [json.loads(line)["text"] for line in (first_town.folder / "dev.jsonl").open()]
     assert [instance.text for instance in published.validation()] == texts
 
@@ -182,7 +183,7 @@ def test_what_the_coordinator_asks_with_has_no_path(first_town):
 
 
 def test_the_coordinator_holds_its_own_text_only(first_town):
-    coordinator = open_coordinator(first_town.coordinator.preparation)
+    coordinator = open_coordinator(first_town.coordinator.preparation, "pcnn")
     published = Artefacts(first_town.coordinator.artefacts)
     corpus = coordinator.ready.dataset.corpus
     lines = {name: (first_town.folder / f"{name}.jsonl").open().readlines() for name in ("dev", "test")}

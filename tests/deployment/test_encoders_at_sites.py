@@ -17,7 +17,7 @@ from fedrel.deployment.folders import CoordinatorFolder, SiteFolder
 from fedrel.deployment.prepare_site import prepare_site
 from fedrel.deployment.remote import open_coordinator
 from fedrel.errors import UserError
-from fedrel.extractors.registry import extractor
+from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.messages import Model
 from fedrel.federation.site_data import SiteData
 from fedrel.runs.engines import new_runner
@@ -109,10 +109,12 @@ def answers(folder: Path, phase: str, tmp_path: Path, format: str) -> list[dict[
     assert prepare_site(site).objections[0] == f"allow.methods does not name {published.config.method!r}"
     files = {name: list((folder / "sites" / name).glob("own.*")) for name in SITES}
     whole = joint(published, site.published, files, tmp_path / "joint", format)
-    weights = extractor(site.published.extractor, 0, len(published.relations), seed=1).state()
+    section = site.published.extractor
+    kind, relations = extractor_kind(section.kind), len(published.relations)
+    weights = kind.build(section, whole.inputs, relations, seed=1).state()
     request = {f"Model.{name}": array for name, array in Model(weights).pack().items()}
     found = []
-    for site_data in (SiteData.load(site.site_data), whole):
+    for site_data in (SiteData.load(site.site_data, section.kind), whole):
         place = new_runner(site.published, site_data, NO_STATES)
         place.open(phase, 1, request)
         arrays, _ = place.answer(phase, 1, site.number, {})
@@ -123,7 +125,7 @@ def answers(folder: Path, phase: str, tmp_path: Path, format: str) -> list[dict[
 def test_fededs_predictions_are_those_of_the_joint_corpus(sentences, tmp_path):
     mine, whole = answers(sentences, "predict", tmp_path, "gad")
     assert mine == whole
-    coordinator = open_coordinator(sentences / "coordinator" / "preparation")
+    coordinator = open_coordinator(sentences / "coordinator" / "preparation", "transformer")
     assert len(coordinator.ready.site_data.validation) == 8
     assert len(coordinator.ready.dataset.dev) == 10
 
@@ -140,7 +142,7 @@ def test_documents_train_as_in_the_joint_corpus(abstracts, tmp_path):
 def test_an_encoder_is_published_by_name_and_fingerprint(sentences, encoder):
     published = publish(sentences)
     assert list(published.files)[2] == "encoder" and "vocabulary" not in published.files
-    assert published.encoder is not None and published.encoder["name"] == "tiny-bert"
+    assert json.loads((published.folder / "encoder.json").read_text())["name"] == "tiny-bert"
     assert str(encoder) not in (published.folder / "config.json").read_text()
 
 

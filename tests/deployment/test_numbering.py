@@ -11,14 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrel.data.kb import KnowledgeBase
-from fedrel.data.sentences import Corpus, Instance, Mention
-from fedrel.data.writing import build
+from fedrel.data.sentences import Instance, Mention, SentenceCorpus
 from fedrel.deployment.site_columns import published_triples, renumbered
 
 RELATIONS = ["NA", "treats", "causes"]
 
 
-def corpus(folder: Path, triples: list[tuple[str, str, str]]) -> Corpus:
+def corpus(folder: Path, triples: list[tuple[str, str, str]]) -> SentenceCorpus:
     rows = (
         (
             0,
@@ -28,7 +27,7 @@ def corpus(folder: Path, triples: list[tuple[str, str, str]]) -> Corpus:
         )
         for n, (h, r, t) in enumerate(triples)
     )
-    return build(rows, folder, RELATIONS)
+    return SentenceCorpus.build(rows, folder, RELATIONS)
 
 
 def knowledge_base(triples: list[tuple[str, str, str]]) -> KnowledgeBase:
@@ -38,7 +37,7 @@ def knowledge_base(triples: list[tuple[str, str, str]]) -> KnowledgeBase:
     return kb
 
 
-def named(found: Corpus, triple: int) -> tuple[str, str, str]:
+def named(found: SentenceCorpus, triple: int) -> tuple[str, str, str]:
     pair, relation = found.triples[triple]
     head, tail = found.pairs[pair]
     return found.entities[int(head)], found.relations[int(relation)], found.entities[int(tail)]

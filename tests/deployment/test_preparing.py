@@ -12,7 +12,7 @@ from fedrel.deployment.artefacts import Artefacts
 from fedrel.deployment.prepare_site import prepare_site
 from fedrel.deployment.site_columns import published_triples
 from fedrel.errors import UserError
-from fedrel.extractors.registry import extractor
+from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.messages import Model
 from fedrel.federation.site_data import SiteData
 from fedrel.runs.engines import new_runner
@@ -31,14 +31,14 @@ def whole(first_town, tmp_path_factory):
 @pytest.mark.parametrize("name", SITES)
 def test_a_site_finds_the_batches_of_the_joint_corpus(first_town, whole, name):
     folder = first_town.site(name)
-    mine = SiteData.load(folder.site_data)
+    mine = SiteData.load(folder.site_data, "pcnn")
     number = folder.number
     assert mine.partition.names == tuple(SITES)
     sizes = np.zeros(3, np.int64)
     sizes[number] = whole.partition.sizes[number]
     assert mine.partition.sizes.tolist() == sizes.tolist()
     assert folder.sentences == sizes[number] > 20
-    assert mine.vocabulary_size == whole.vocabulary_size
+    assert mine.inputs.vocabulary_size == whole.inputs.vocabulary_size
     assert list(mine.corpus.relations) == list(whole.corpus.relations)
 
     rows, same = mine.partition.rows(number), whole.partition.rows(number)
@@ -67,9 +67,9 @@ def test_a_site_gives_the_answers_of_the_joint_corpus(first_town, whole, phase):
     """To the bit: weights, claims, digests."""
     folder = first_town.site("south")
     config = folder.published.with_settings(["method=fedavg"]) if phase == "train" else folder.published
-    weights = extractor(config.extractor, whole.vocabulary_size, 4, seed=1).state()
+    weights = extractor_kind("pcnn").build(config.extractor, whole.inputs, 4, seed=1).state()
     answers = []
-    for site_data in (SiteData.load(folder.site_data), whole):
+    for site_data in (SiteData.load(folder.site_data, "pcnn"), whole):
         place = new_runner(config, site_data, NO_STATES)
         asked = {f"Model.{name}": array for name, array in Model(weights).pack().items()}
         place.open(phase, 1, asked)
@@ -79,7 +79,7 @@ def test_a_site_gives_the_answers_of_the_joint_corpus(first_town, whole, phase):
 
 
 def test_columns_hold_the_sites_own_text_and_what_was_published(first_town):
-    corpus = SiteData.load(first_town.site("north").site_data).corpus
+    corpus = SiteData.load(first_town.site("north").site_data, "pcnn").corpus
     texts = {corpus.text_of(row) for row in range(len(corpus))}
     public = {json.loads(line)["text"] for line in (first_town.folder / "dev.jsonl").open()}
     own = (first_town.site("north").path / "text").iterdir().__next__().read_text()
@@ -88,9 +88,9 @@ def test_columns_hold_the_sites_own_text_and_what_was_published(first_town):
 
 def test_a_prepared_folder_may_be_moved(town, tmp_path):
     before = town.site("north")
-    text = SiteData.load(before.site_data).corpus.text_of(3)
+    text = SiteData.load(before.site_data, "pcnn").corpus.text_of(3)
     moved = before.path.rename(tmp_path / "moved") / before.site_data.relative_to(before.path)
-    assert SiteData.load(moved).corpus.text_of(3) == text
+    assert SiteData.load(moved, "pcnn").corpus.text_of(3) == text
 
 
 def test_facts_without_a_number_are_left_out_where_facts_go_by_number(town):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, precision_recall_fscore_support
 
 from fedrel.evaluation.classification import Classification
+from fedrel.evaluation.outcome import ClassScores
 
 NAMES = ("NA", "treats", "causes", "prevents")
 
@@ -37,7 +38,7 @@ def test_metrics_by_hand() -> None:
 
 def test_per_class_by_hand() -> None:
     columns = ("relation", "precision", "recall", "f1", "support")
-    rows = [tuple(row[column] for column in columns) for row in BY_HAND.per_class()]
+    rows = [tuple(getattr(row, column) for column in columns) for row in BY_HAND.per_class()]
     assert rows == [
         ("NA", 2 / 3, 2 / 3, 2 / 3, 3),
         ("treats", 2 / 3, 2 / 3, 2 / 3, 3),
@@ -47,11 +48,13 @@ def test_per_class_by_hand() -> None:
 
 
 def test_confusion_by_hand() -> None:
-    assert json.loads(json.dumps(BY_HAND.confusion())) == {
+    assert json.loads(BY_HAND.confusion().model_dump_json()) == {
         "relations": list(NAMES),
         "counts": [[2, 0, 0, 1], [1, 2, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0]],
     }
-    assert json.loads(json.dumps(BY_HAND.per_class())) == BY_HAND.per_class()
+    assert [ClassScores.model_validate_json(row.model_dump_json()) for row in BY_HAND.per_class()] == (
+        BY_HAND.per_class()
+    )
 
 
 def test_with_one_relation_it_is_the_f1_of_the_positive_class() -> None:
@@ -98,7 +101,7 @@ def test_as_scikit_learn_has_it(pairs: list[tuple[int, int]]) -> None:
     assert [metrics["precision"], metrics["recall"], metrics["f1"]] == pytest.approx(micro[:3])
     assert metrics["macro_f1"] == pytest.approx(macro)
     assert metrics["accuracy"] == pytest.approx(accuracy_score(gold, predicted))
-    assert found.confusion()["counts"] == confusion_matrix(gold, predicted, labels=labels).tolist()
+    assert found.confusion().counts == confusion_matrix(gold, predicted, labels=labels).tolist()
     columns = precision_recall_fscore_support(gold, predicted, labels=labels, zero_division=0)
     for name, column in zip(("precision", "recall", "f1", "support"), columns, strict=True):
-        assert [row[name] for row in found.per_class()] == pytest.approx(column.tolist())
+        assert [getattr(row, name) for row in found.per_class()] == pytest.approx(column.tolist())

@@ -140,7 +140,7 @@ def test_nothing_to_find_is_zero(na: int) -> None:
 def test_no_guesses_is_zero(shape: tuple[int, int]) -> None:
     ranking = rank(np.ones(shape, dtype=np.float32), NO_FACTS)
     assert set(ranking.metrics().values()) == {0.0}
-    assert ranking.curve() == {"precision": [], "recall": []}
+    assert ranking.curve().model_dump() == {"precision": [], "recall": []}
 
 
 def test_one_point_has_no_area() -> None:
@@ -180,15 +180,15 @@ def test_p_at_refuses_less_than_one(n: int) -> None:
 def test_curve_keeps_the_shape(right: np.ndarray, points: int) -> None:
     ranking = Ranking(np.flatnonzero(right), len(right))
     curve = ranking.curve(points)
-    kept = list(zip(curve["recall"], curve["precision"], strict=True))
+    kept = list(zip(curve.recall, curve.precision, strict=True))
     whole = list(zip(ranking.recall.tolist(), ranking.precision.tolist(), strict=True))
     assert len(kept) <= max(points, 0)
     assert set(kept) <= set(whole)
-    assert curve["recall"] == sorted(curve["recall"])
+    assert curve.recall == sorted(curve.recall)
     if whole:
         assert (kept[0], kept[-1]) == (whole[0], whole[-1])
-        assert max(curve["precision"]) == max(ranking.precision)
-        assert min(curve["precision"]) == min(ranking.precision)
+        assert max(curve.precision) == max(ranking.precision)
+        assert min(curve.precision) == min(ranking.precision)
 
 
 def test_thinned_curve_has_the_same_area() -> None:
@@ -197,8 +197,8 @@ def test_thinned_curve_has_the_same_area() -> None:
     ranking = rank(scores, np.argwhere(random.random(scores.shape) < scores**4))
     curve = ranking.curve()
     assert ranking.guesses == 180_000
-    assert len(curve["recall"]) <= 1000
-    assert sk.auc(curve["recall"], curve["precision"]) == pytest.approx(ranking.auc, abs=2e-3)
+    assert len(curve.recall) <= 1000
+    assert sk.auc(curve.recall, curve.precision) == pytest.approx(ranking.auc, abs=2e-3)
 
 
 def test_curve_refuses_too_few_points() -> None:

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
-from fedrel.config.schema import DocumentSection
 from fedrel.data.bags import singles
-from fedrel.data.document_loading import load
 from fedrel.data.documents import DocumentCorpus
+from fedrel.data.load import load_files
 from fedrel.errors import UserError
 from fedrel.extractors.document import context as localized
 from fedrel.extractors.document import network as module
@@ -42,10 +41,10 @@ class Made:
 
 
 def make(folder: Path, encoder: str, made: list[dict[str, Any]], **choices: Any) -> Made:
-    corpus = load([(0, write_documents(folder / "made.json", made))], "docred")
-    section = DocumentSection(encoder=encoder, **{"block_size": 8, **choices})
-    inputs = tokenise(corpus, section, folder=folder / "pieces")
-    model = document_transformer(section, len(corpus.relations), torch.Generator().manual_seed(3))
+    corpus = load_files([(0, write_documents(folder / "made.json", made))], "docred")
+    inputs = tokenise(corpus, encoder, choices.pop("window", None), folder=folder / "pieces")
+    random = torch.Generator().manual_seed(3)
+    model = document_transformer(encoder, len(corpus.relations), random, **{"block_size": 8, **choices})
     return Made(corpus, inputs, model, encoder)
 
 

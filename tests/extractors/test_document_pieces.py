@@ -12,14 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from fedrel.config.schema import DocumentSection
 from fedrel.data.bags import singles
-from fedrel.data.document_loading import load
 from fedrel.data.documents import DocumentCorpus
+from fedrel.data.load import load_files
 from fedrel.errors import UserError
 from fedrel.extractors.document.marked_pieces import DocumentInputs, tokenise
 from fedrel.extractors.document.windows import Frame, windows
-from fedrel.extractors.registry import open_inputs
+from fedrel.extractors.registry import extractor_kind
 from tests.documents import documents, write_documents
 
 PUBTATOR = """\
@@ -41,8 +40,8 @@ def mention(name: str, sentence: int, first: int, after: int) -> dict[str, Any]:
 def inputs(tmp_path: Path, tiny_bert: str) -> DocumentInputs:
     path = tmp_path / "corpus.txt"
     path.write_text(PUBTATOR)
-    corpus = load([(0, path)], "pubtator", options={"pair_types": [("Chemical", "Disease")]})
-    return tokenise(corpus, DocumentSection(encoder=tiny_bert), folder=tmp_path / "pieces")
+    corpus = load_files([(0, path)], "pubtator", options={"pair_types": [("Chemical", "Disease")]})
+    return tokenise(corpus, tiny_bert, folder=tmp_path / "pieces")
 
 
 def test_markers_stand_around_mentions_and_text_stays_text(inputs: DocumentInputs, tiny_bert: str) -> None:
@@ -68,8 +67,8 @@ def test_places_are_the_opening_markers(inputs: DocumentInputs) -> None:
 
 
 def test_a_batch_has_the_pairs_and_labels_of_its_documents(tmp_path: Path, tiny_bert: str) -> None:
-    corpus = load([(0, write_documents(tmp_path / "made.json", documents(6)))], "docred")
-    inputs = tokenise(corpus, DocumentSection(encoder=tiny_bert), folder=tmp_path / "pieces")
+    corpus = load_files([(0, write_documents(tmp_path / "made.json", documents(6)))], "docred")
+    inputs = tokenise(corpus, tiny_bert, folder=tmp_path / "pieces")
     rows = np.array([4, 1, 3])
     batch = inputs.batch(singles(rows, rows, rows))
     bounds, first = batch.bags.tolist(), batch.entities
@@ -88,35 +87,35 @@ def test_pairs_left_out_are_not_asked_about(tmp_path: Path, tiny_bert: str) -> N
     path.write_text(PUBTATOR.replace("D1", "D000001").replace("D2", "D000002"))
     tree.write_text("D000001\tC01.100\nD000002\tC01\n")
     options = {"pair_types": [("Chemical", "Disease")]}
-    corpus = load([(0, path)], "pubtator", options=options, mesh=tree)
-    inputs = tokenise(corpus, DocumentSection(encoder=tiny_bert), folder=tmp_path / "pieces")
+    corpus = load_files([(0, path)], "pubtator", options=options, mesh=tree)
+    inputs = tokenise(corpus, tiny_bert, folder=tmp_path / "pieces")
     rows = np.array([0])
     batch = inputs.batch(singles(rows, rows, rows))
     assert corpus.left_out.sum() == 1 and len(batch.pairs) == len(corpus.pairs) - 1
 
 
 def test_pieces_are_kept_and_found_by_other_processes(tmp_path: Path, tiny_bert: str) -> None:
-    corpus = load([(0, write_documents(tmp_path / "made.json", documents(3)))], "docred")
-    section, seen = DocumentSection(encoder=tiny_bert, window=32), []
-    first = tokenise(corpus, section, seen.append)
-    again = tokenise(corpus, section, seen.append)
+    corpus = load_files([(0, write_documents(tmp_path / "made.json", documents(3)))], "docred")
+    seen: list[int] = []
+    first = tokenise(corpus, tiny_bert, 32, seen.append)
+    again = tokenise(corpus, tiny_bert, 32, seen.append)
     assert seen == [3] and again.folder == first.folder
     first.save(tmp_path)
-    opened = open_inputs(tmp_path, corpus)
+    opened = extractor_kind("document").open_inputs(tmp_path, corpus, {})
     assert isinstance(opened, DocumentInputs) and opened.limit == 32
     np.testing.assert_array_equal(opened.pieces, first.pieces)
     (first.folder / "starts.npy").unlink()
-    assert len(tokenise(corpus, section, seen.append).starts) == 4 and seen == [3, 3]
+    assert len(tokenise(corpus, tiny_bert, 32, seen.append).starts) == 4 and seen == [3, 3]
 
 
 def test_pieces_of_another_corpus_are_refused(tmp_path: Path, tiny_bert: str) -> None:
     def corpus(count: int) -> DocumentCorpus:
-        return load([(0, write_documents(tmp_path / f"{count}.json", documents(count)))], "docred")
+        return load_files([(0, write_documents(tmp_path / f"{count}.json", documents(count)))], "docred")
 
-    inputs = tokenise(corpus(2), DocumentSection(encoder=tiny_bert), folder=tmp_path / "pieces")
+    inputs = tokenise(corpus(2), tiny_bert, folder=tmp_path / "pieces")
     inputs.save(tmp_path)
     with pytest.raises(UserError, match="do not fit the corpus"):
-        open_inputs(tmp_path, corpus(3))
+        extractor_kind("document").open_inputs(tmp_path, corpus(3), {})
 
 
 @settings(deadline=None)

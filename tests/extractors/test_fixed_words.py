@@ -140,9 +140,9 @@ def test_a_run_keeps_the_table_in_its_model_and_sends_less(vectors: Path, tmp_pa
         "fixed": {"extractor__train_words": False},
         "in workers": {"extractor__train_words": False, "engine__kind": '"workers"', "engine__workers": 2},
     }.items():
-        sent[name] = run(tiny(extractor__vectors=f'"{vectors}"', **changes), tmp_path / name)["bytes"]
+        sent[name] = run(tiny(extractor__vectors=f'"{vectors}"', **changes), tmp_path / name).bytes
     assert sent["in workers"] == sent["fixed"]
-    assert sent["fixed"]["up"] < sent["trained"]["up"] and sent["fixed"]["down"] < sent["trained"]["down"]
+    assert sent["fixed"].up < sent["trained"].up and sent["fixed"].down < sent["trained"].down
     models = {name: load_model(tmp_path / name / "model").extractor.state() for name in sent}
     assert models["fixed"].keys() == models["trained"].keys()
     for name, array in models["fixed"].items():

@@ -15,14 +15,13 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, dropout
 from transformers import AutoModel, AutoTokenizer
 
-from fedrel.config.schema import TransformerSection
 from fedrel.data.bags import Bags
 from fedrel.errors import UserError
 from fedrel.extractors.base import PieceBatch
 from fedrel.extractors.dropout import DrawnDropout
 from fedrel.extractors.heads import HEADS
 from fedrel.extractors.optim.sgd import SGD
-from fedrel.extractors.transformer import padding
+from fedrel.extractors.transformer import TransformerSection, padding
 from fedrel.extractors.transformer.network import SentenceTransformer, sentence_transformer
 from fedrel.extractors.transformer.padding import alike
 from fedrel.extractors.transformer.pieces import PieceInputs

@@ -100,10 +100,10 @@ def with_text(arrays: dict) -> None:
 def test_a_lie_is_refused_named_and_left_out(phase, lie, message, reason):
     rounds = session(phase, lie, {LIAR})
     line = rounds.next_round()
-    (refusal,) = line["refused"]
-    assert (refusal["site"], refusal["message"]) == (LIAR, message)
-    assert refusal["reason"].startswith(reason)
-    assert line["examples"] > 0
+    (refusal,) = line.refused
+    assert (refusal.site, refusal.message) == (LIAR, message)
+    assert refusal.reason.startswith(reason)
+    assert line.examples > 0
     assert all(np.isfinite(array).all() for array in rounds.checkpoint().weights.values())
 
 
@@ -111,10 +111,10 @@ def test_a_refused_site_changes_the_result_like_an_absent_one():
     """Lazy MIL without site 1's claims: the others win what they hold, and site 1 does not train."""
     rounds = session("claim", nan_value, {LIAR})
     line = rounds.next_round()
-    assert line["bytes"]["by_kind"]["Update"]["up"] > 0
-    assert len(line["active"]) == 6
+    assert line.bytes.by_kind["Update"].up > 0
+    assert len(line.active) == 6
     honest = session("none", nan_value, set())
-    assert honest.next_round()["examples"] >= line["examples"]
+    assert honest.next_round().examples >= line.examples
 
 
 def test_with_no_answer_left_the_round_is_repeated_and_then_the_run_stops():

@@ -68,7 +68,7 @@ class Called:
     def run(self, config: Config, out: Path, *, resume: bool = False) -> Path:
         for name in NAMES:
             prepared_for(config, self.bed.site(name).path)
-        sites = RemoteSites(self.grid.as_grid(), self.bed.coordinator.path)
+        sites = RemoteSites(self.grid.as_grid(), self.bed.coordinator.path, config.extractor.kind)
         run(config, out, resume=resume, sites=sites)
         return out
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedrel.config.schema import Config
 from fedrel.data.load import Dataset
-from fedrel.data.sentences import Corpus, open_corpus
-from fedrel.data.store import COLUMNS, TABLES, column_path, write_index
+from fedrel.data.sentences import SentenceCorpus
+from fedrel.data.store import layout_of
 from fedrel.deployment.artefacts import agreed_part
 from fedrel.deployment.remote import Coordinator, alone, save_coordinator, unseen
-from fedrel.extractors.pcnn.words import WordInputs
+from fedrel.extractors.words import WordInputs
 from fedrel.federation.site_data import SiteData
 from fedrel.runs.prepare import Preparation
 
@@ -37,9 +38,7 @@ def divide(config: Config, ready: Preparation, coordinator: Path, sites: list[Pa
     data = Dataset(held.corpus, np.zeros(0, np.int64), dev, test)
     save_coordinator(
         coordinator / "preparation",
-        Coordinator(
-            Preparation(data, held, ready.vocabulary, ready.vectors), len(whole.corpus.triples), ARTEFACTS
-        ),
+        Coordinator(Preparation(data, held), len(whole.corpus.triples), ARTEFACTS),
     )
     for number, folder in enumerate(sites):
         mine = whole.partition.rows(number)
@@ -64,34 +63,24 @@ def _site_data(whole: SiteData, rows: np.ndarray, folder: Path) -> SiteData:
     return replace(
         whole,
         text=corpus,
-        inputs=WordInputs(corpus, whole.inputs.lookup[words]),
+        inputs=replace(whole.inputs, corpus=corpus, lookup=whole.inputs.lookup[words]),
         validation=np.searchsorted(rows, whole.validation),
         watched=np.zeros(0, np.int64),
         truth_known=False,
     )
 
 
-def subset(corpus: Corpus, rows: np.ndarray, folder: Path) -> tuple[Corpus, np.ndarray]:
+def subset(corpus: SentenceCorpus, rows: np.ndarray, folder: Path) -> tuple[SentenceCorpus, np.ndarray]:
     """Some rows of a corpus as one of their own, and which of its words they have."""
-    folder.mkdir(parents=True)
-    columns: dict[str, np.ndarray] = {}
+    columns: dict[str, Any] = {"pairs": corpus.pairs, "triples": corpus.triples}
     for name, starts in _RAGGED.items():
         bounds = getattr(corpus, starts)
         parts = [getattr(corpus, name)[bounds[row] : bounds[row + 1]] for row in rows]
         columns[name] = np.concatenate(parts)
         columns[starts] = np.cumsum([0, *map(len, parts)])
     words, columns["tokens"] = np.unique(columns["tokens"], return_inverse=True)
-    for table in TABLES:
-        strings = getattr(corpus, table)
-        kept = [strings[int(word)] for word in words] if table == "words" else list(strings)
-        encoded = [string.encode() for string in kept]
-        columns[f"{table}_text"] = np.frombuffer(b"".join(encoded), np.uint8)
-        columns[f"{table}_starts"] = np.cumsum([0, *map(len, encoded)])
-    columns |= {"pairs": corpus.pairs, "triples": corpus.triples}
-    for name, column in COLUMNS.items():
-        values = columns.get(name)
-        if values is None:
-            values = getattr(corpus, name)[rows]
-        column_path(folder, name).write_bytes(np.ascontiguousarray(values, column.code).tobytes())
-    write_index(folder)
-    return open_corpus(folder), words
+    columns["words"] = [corpus.words[int(word)] for word in words]
+    for name in layout_of(SentenceCorpus).columns:
+        if hasattr(corpus, name) and name not in columns:
+            columns[name] = getattr(corpus, name)[rows]
+    return corpus.copy(folder, columns), words

@@ -41,7 +41,7 @@ class Together:
     """The yardstick: the coordinator's folder, and all sites' documents beside it at one runner."""
 
     def __init__(self, coordinator: Path, whole: SiteData) -> None:
-        self._own, self._whole = open_coordinator(coordinator).ready, whole
+        self._own, self._whole = open_coordinator(coordinator, "document").ready, whole
         untold = replace(whole.partition, order=np.zeros(0, np.int64))
         self._ready = replace(self._own, site_data=replace(self._own.site_data, partition=untold))
 

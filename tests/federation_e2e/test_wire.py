@@ -18,7 +18,9 @@ from ahocorasick_rs import BytesAhoCorasick
 pytest.importorskip("flwr", reason="needs the extra `flower`")
 
 from fedrel.config.schema import Config
-from fedrel.data.sentences import TRAIN, Corpus, open_corpus
+from fedrel.data.cache import open_corpus
+from fedrel.data.sentences import SentenceCorpus
+from fedrel.data.store import TRAIN
 from fedrel.data.world import World, WorldConfig
 from fedrel.runs.prepare import prepare
 from tests.federation_e2e.bed import NAMES, Bed
@@ -61,7 +63,7 @@ def disguises(word: str) -> Iterator[bytes]:
             yield base64.b64encode(b"\0" * before + plain)[4 if before else 0 : -4]
 
 
-def runs_of_ids(corpus: Corpus, ids: np.ndarray, beyond: int) -> Iterator[bytes]:
+def runs_of_ids(corpus: SentenceCorpus, ids: np.ndarray, beyond: int) -> Iterator[bytes]:
     """Every three token ids in a row that could not stand in an ascending list or among row numbers by chance."""
     for row in range(len(corpus)):
         sentence = ids[corpus.tokens[corpus.starts[row] : corpus.starts[row + 1]]]

@@ -66,8 +66,8 @@ def test_centralised_training_is_one_site_with_everything():
     config = tiny(method="centralised+one", training__rounds=1)
     rounds = session(config)
     line = rounds.next_round()
-    assert line["active"] == [0]
-    assert line["examples"] == len(prepare(config).dataset.train)
+    assert line.active == [0]
+    assert line.examples == len(prepare(config).dataset.train)
     assert method("centralised+one", {}).simulation_only() is not None
     assert method("lazy-mil", {"lazy-mil": {"pooled_winners": True}}).simulation_only() is not None
     assert method("lazy-mil", {}).simulation_only() is None
@@ -79,7 +79,7 @@ def test_with_one_site_lazy_mil_and_one_train_on_as_many_sentences_as_there_are_
     lazy = session(config.with_settings(["method=lazy-mil"]))
     line = lazy.next_round()
     data = prepare(config).dataset
-    assert line["examples"] == len(np.unique(data.corpus.triple[data.train]))
+    assert line.examples == len(np.unique(data.corpus.triple[data.train]))
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -97,7 +97,7 @@ def test_lazy_mil_chooses_the_sentences_and_another_method_the_loss(loss, tmp_pa
         line = fast(
             composed, ready, 0, tmp_path / f"{name} all"
         ).next_round()  # all sentences: it does choose
-        assert line["examples"] == len(np.unique(corpus.triple[train]))
+        assert line.examples == len(np.unique(corpus.triple[train]))
 
 
 @pytest.mark.usefixtures("stepwise")
@@ -132,7 +132,7 @@ def test_sites_are_drawn_by_the_papers_rule_and_empty_ones_never():
     sites = ready.site_data.partition
     object.__setattr__(sites, "bounds", np.concatenate([[0, 0], sites.bounds[2:]]))  # site 0 loses its text
     rounds = local_session(config, ready)
-    drawn = [rounds.next_round()["active"] for _ in range(4)]
+    drawn = [rounds.next_round().active for _ in range(4)]
     assert all(len(set(active)) == 2 and 0 not in active for active in drawn)  # max(int(0.34 * 6), 1) = 2
     assert len(set(map(tuple, drawn))) > 1
 
@@ -143,8 +143,8 @@ def test_the_journal_knows_what_each_method_trained_on():
     data = prepare(config).dataset
     facts = data.train[data.corpus.relation[data.train] != 0]
     line = session(config).next_round()
-    assert line["selection_precision"] == pytest.approx((data.corpus.expresses[facts] == 1).mean())
-    assert set(line["watched"].values()) == {1.0}
+    assert line.selection_precision == pytest.approx((data.corpus.expresses[facts] == 1).mean())
+    assert set(line.watched.values()) == {1.0}
 
 
 # Options.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -16,6 +14,7 @@ from fedrel.methods.fedcmc import CHOSEN, Choice, ClassVectors
 from fedrel.methods.registry import method
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
+from fedrel.runs.records import Traffic
 from fedrel.runs.train import Session, run
 from fedrel.seeding import numpy_generator
 from fedrel.tensors.weights import Rows
@@ -82,9 +81,9 @@ def test_three_rounds_equal_a_slow_version_of_algorithm_1(vectors):
     line = session.next_round()
     same(session, weights, atol=2e-5)
     np.testing.assert_allclose(session.checkpoint().state[CHOSEN], slow.major, atol=2e-5)
-    assert line["class_distances"].keys() == {str(site) for site in line["active"]}
+    assert line.class_distances.keys() == set(line.active)
     for site, found in slow.distances.items():
-        np.testing.assert_allclose(line["class_distances"][str(site)], found, atol=1e-4)
+        np.testing.assert_allclose(line.class_distances[site], found, atol=1e-4)
 
 
 def test_the_choice_by_hand():
@@ -105,7 +104,7 @@ def test_the_first_round_is_led_by_the_global_classifier_and_the_vectors_cross_o
     np.testing.assert_array_equal(message.vectors, classifier)
     for _ in range(2):
         line = session.next_round()
-        assert line["bytes"]["by_kind"]["ClassVectors"] == {"up": 0, "down": 2 * classifier.nbytes}
+        assert line.bytes.by_kind["ClassVectors"] == Traffic(up=0, down=2 * classifier.nbytes)
 
 
 def site_with(vectors, config, ready) -> Site:
@@ -180,7 +179,7 @@ def test_sites_of_one_class_a_class_that_nobody_has_and_class_vectors_of_zeros(n
     session._fed.weights = session._fed.weights | {"classifier.weight": np.zeros((5, 36), np.float32)}
     for _ in range(2):
         line = session.next_round()
-    assert np.isfinite(list(line["class_distances"].values())).all()
+    assert np.isfinite(list(line.class_distances.values())).all()
     at = session.checkpoint()
     assert all(np.isfinite(array).all() for array in (*at.weights.values(), *at.state.values()))
 
@@ -190,8 +189,8 @@ def test_class_distances_are_noted_for_every_method_but_not_with_a_bias():
         config = tiny(method="lazy-mil").with_settings(settings)
         session = fast(config, prepare(config), 0)
         line = session.next_round()
-        assert (line["class_distances"] is not None) == noted
-        json.dumps(line)
+        assert (line.class_distances is not None) == noted
+        line.model_dump_json()
 
 
 def test_class_vectors_are_read_from_rows_too():
@@ -208,12 +207,12 @@ def test_a_classifier_of_nan_is_refused_and_never_chosen():
     engine = LyingEngine(new_runner(config, ready.site_data, NO_STATES), "train", nan_weights, {LIAR})
     session = Session(config, ready, engine, None)
     line = session.next_round()
-    (refusal,) = line["refused"]
-    assert (refusal["site"], refusal["reason"]) == (
+    (refusal,) = line.refused
+    assert (refusal.site, refusal.reason) == (
         LIAR,
         "classifier.weight holds a value that is not finite",
     )
-    assert line["class_distances"].keys() == {"0", "2", "3"}
+    assert line.class_distances.keys() == {0, 2, 3}
     assert np.isfinite(session.checkpoint().state[CHOSEN]).all()
 
 

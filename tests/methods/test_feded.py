@@ -177,8 +177,8 @@ def test_a_lying_site_is_refused_and_the_round_goes_on(lie, reason):
     active = numpy_generator(CONFIG.seed, "draw", 1, 0).choice(6, size=3, replace=False)
     liar = int(active.min())
     line = begun(lambda at: LyingEngine(at, "predict", lie, {liar})).next_round()
-    assert [(one["site"], reason in one["reason"]) for one in line["refused"]] == [(liar, True)]
-    assert line["examples"] > 0  # the coordinator distilled what the others said
+    assert [(one.site, reason in one.reason) for one in line.refused] == [(liar, True)]
+    assert line.examples > 0  # the coordinator distilled what the others said
 
 
 def test_with_no_usable_predictions_the_run_stops_after_a_second_try():
@@ -198,8 +198,8 @@ def test_uploads_are_the_predictions_and_nothing_else():
     line = session.next_round()
     ready = prepare(config)
     numbers = len(ready.site_data.validation) * len(ready.dataset.corpus.relations)
-    assert line["bytes"]["up"] == 3 * numbers
-    assert set(line["bytes"]["by_kind"]) == {"Model", "BytePredictions"}
+    assert line.bytes.up == 3 * numbers
+    assert set(line.bytes.by_kind) == {"Model", "BytePredictions"}
 
 
 @pytest.mark.parametrize("name", ["feded", "validation-only"])
@@ -210,8 +210,8 @@ def test_without_labelled_sentences_at_the_coordinator_nothing_begins(name):
 
 def test_validation_only_asks_no_site():
     line = begun(config=CONFIG.with_settings(["method=validation-only"])).next_round()
-    assert line["bytes"]["up"] == line["bytes"]["down"] == 0
-    assert line["examples"] == len(prepare(CONFIG).site_data.validation)
+    assert line.bytes.up == line.bytes.down == 0
+    assert line.examples == len(prepare(CONFIG).site_data.validation)
 
 
 def test_workers_and_resume_give_the_same_weights(out):

@@ -13,7 +13,7 @@ from fedrel.config.schema import Config
 from fedrel.errors import UserError
 from fedrel.extractors.document.network import DocumentTransformer
 from fedrel.extractors.inputs import shuffled
-from fedrel.extractors.registry import extractor
+from fedrel.extractors.registry import extractor_kind
 from fedrel.methods.fedlcc import FedLCC
 from fedrel.methods.registry import method
 from fedrel.runs.checkpoint import Checkpoints
@@ -62,8 +62,9 @@ class Slow:
 
     def __init__(self, config: Config, ready: Preparation) -> None:
         self.config, self.ready = config, ready
-        relations = len(ready.dataset.text.relations)
-        self.models = [extractor(config.extractor, 0, relations, config.seed) for _ in range(3)]
+        relations = len(ready.dataset.corpus.relations)
+        build, inputs = extractor_kind("document").build, ready.site_data.inputs
+        self.models = [build(config.extractor, inputs, relations, config.seed) for _ in range(3)]
         self.weights = self.models[0].state()
         self.previous: dict[int, dict[str, np.ndarray]] = {}
         self.contrasted = 0
@@ -166,7 +167,7 @@ def test_workers_and_a_resumed_run_come_to_the_same_weights(tmp_path: Path, conf
     spread = run(config.with_settings(["engine.kind=workers", "engine.workers=2"]), tmp_path / "workers")
     run(config.with_settings(["training.rounds=1"]), tmp_path / "resumed")
     resumed = run(config, tmp_path / "resumed", resume=True)
-    assert expected["metrics"] == spread["metrics"] == resumed["metrics"]
+    assert expected.metrics == spread.metrics == resumed.metrics
     whole = weights(tmp_path / "whole")
     for other in ("workers", "resumed"):
         assert all(np.array_equal(weights(tmp_path / other)[name], weight) for name, weight in whole.items())
@@ -175,7 +176,7 @@ def test_workers_and_a_resumed_run_come_to_the_same_weights(tmp_path: Path, conf
 def test_a_site_keeps_the_contexts_of_its_pairs(tmp_path: Path, config: Config) -> None:
     ready = prepare(config)
     rounds(config, ready, 2, tmp_path)
-    corpus, parts = ready.dataset.text, ready.site_data.partition
+    corpus, parts = ready.dataset.corpus, ready.site_data.partition
     for folder in tmp_path.glob("0*"):
         kept = load_file(sorted(folder.glob("*.safetensors"))[-1])
         assert kept["fedlcc.contexts"].shape == (len(corpus.pairs_of(parts.rows(int(folder.name)))), 32)
@@ -214,8 +215,8 @@ def test_sentences_have_no_contexts(tmp_path: Path) -> None:
     [
         ("one", "chooses among the sentences of a bag"),
         ("lazy-mil", "chooses among the sentences of a bag"),
-        ("moon", "reads sentences, but the data are documents"),
-        ("fedrs", "reads sentences, but the data are documents"),
+        ("moon", "needs sentences, but the data are documents"),
+        ("fedrs", "needs sentences, but the data are documents"),
         ("fedcmc", "bias"),
     ],
 )
@@ -231,7 +232,7 @@ def test_methods_for_sentences_refuse_documents(
 )
 def test_other_methods_read_documents_too(tmp_path: Path, config: Config, name: str) -> None:
     config = config.with_settings([f"method={name}", "methods={}"])
-    assert set(run(config, tmp_path / "run")["metrics"]) >= {"f1", "ign_f1", "intra_f1", "inter_f1"}
+    assert set(run(config, tmp_path / "run").metrics) >= {"f1", "ign_f1", "intra_f1", "inter_f1"}
 
 
 def test_the_papers_values_are_the_defaults() -> None:

@@ -72,7 +72,7 @@ def test_the_loss_that_is_reported_is_that_of_the_data():
     config = tiny(training__epochs=1, training__batch_size=1000, extractor__dropout=0.0)
     ready = prepare(config)
     losses = [
-        fast(config.with_settings([f"method={name}"]), ready, 0).next_round()["loss"]
+        fast(config.with_settings([f"method={name}"]), ready, 0).next_round().loss
         for name in ("fedavg", "fedprox")
     ]
     assert losses[0] == losses[1]

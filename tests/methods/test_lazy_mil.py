@@ -129,7 +129,7 @@ def test_keyed_triples_change_no_weight():
         session = local_session(config, ready)
         for _ in range(2):
             line = session.next_round()
-        kinds.append(set(line["bytes"]["by_kind"]))
+        kinds.append(set(line.bytes.by_kind))
         return session.checkpoint().weights
 
     kinds: list[set[str]] = []
@@ -146,7 +146,7 @@ def test_the_model_crosses_once_a_round():
     model = sum(array.nbytes for array in session.checkpoint().weights.values())
     for _ in range(2):
         line = session.next_round()
-        assert line["bytes"]["by_kind"]["Model"]["down"] == 3 * model
+        assert line.bytes.by_kind["Model"].down == 3 * model
 
 
 def test_pooled_winners_train_every_site_on_all_of_them():
@@ -156,6 +156,6 @@ def test_pooled_winners_train_every_site_on_all_of_them():
     ready = prepare(config)
     session = local_session(config, ready)
     line = session.next_round()
-    rows = np.concatenate([ready.site_data.partition.rows(site) for site in line["active"]])
+    rows = np.concatenate([ready.site_data.partition.rows(site) for site in line.active])
     triples = len(np.unique(ready.dataset.corpus.triple[rows]))
-    assert line["examples"] == triples * len(line["active"])
+    assert line.examples == triples * len(line.active)

@@ -121,9 +121,7 @@ def test_with_larger_bags_one_looks_up_the_sentences_it_has_read(tmp_path, monke
 
     monkeypatch.setattr(Anchors, "contrast", compared)
     line = fast(config, ready, 1, tmp_path).next_round()
-    assert (
-        sum(seen) < config.training.epochs * line["examples"]
-    )  # bags of several: some sentences are not read
+    assert sum(seen) < config.training.epochs * line.examples  # bags of several: some sentences are not read
 
 
 def test_a_head_that_mixes_sentences_is_refused():

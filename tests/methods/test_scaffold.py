@@ -128,9 +128,9 @@ def test_an_upload_is_eight_bytes_longer_than_fedavgs(tmp_path):
     controlled = fast(config.with_settings(["method=scaffold"]), ready, 0, tmp_path)
     average = fast(config.with_settings(["method=fedavg"]), ready, 0)
     for _ in range(3):
-        kinds, plain = (session.next_round()["bytes"]["by_kind"] for session in (controlled, average))
-        assert kinds["ControlledUpdate"]["up"] == plain["Update"]["up"] + 3 * 8
-        assert kinds["Control"]["down"] == kinds["Model"]["down"] == plain["Model"]["down"]
+        kinds, plain = (session.next_round().bytes.by_kind for session in (controlled, average))
+        assert kinds["ControlledUpdate"].up == plain["Update"].up + 3 * 8
+        assert kinds["Control"].down == kinds["Model"].down == plain["Model"].down
 
 
 @pytest.mark.usefixtures("stepwise")
@@ -185,9 +185,9 @@ def test_a_lying_site_does_not_reach_c(lie, reason, tmp_path):
     ready = prepare(config)
     engine = LyingEngine(new_runner(config, ready.site_data, tmp_path), "train", lie, {1})
     session = Session(config, ready, engine, None)
-    (refusal,) = session.next_round()["refused"]
-    assert (refusal["site"], refusal["message"]) == (1, "ControlledUpdate")
-    assert refusal["reason"].startswith(reason)
+    (refusal,) = session.next_round().refused
+    assert (refusal.site, refusal.message) == (1, "ControlledUpdate")
+    assert refusal.reason.startswith(reason)
     honest = fast(config, ready, 1, tmp_path / "honest").checkpoint()
     for name, c in session.checkpoint().state.items():
         assert np.abs(c).max() <= 6 * np.abs(honest.state[name]).max()

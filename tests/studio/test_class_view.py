@@ -6,7 +6,8 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from fedrel.runs.records import Classes, ClassScores, Confusion, read_run
+from fedrel.evaluation.outcome import Classes, ClassScores, Confusion
+from fedrel.runs.folder import read_run
 from fedrel.studio.class_view import class_comparison, class_view
 from tests.studio.conftest import write_classification
 

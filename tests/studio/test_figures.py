@@ -5,7 +5,7 @@ import math
 import plotly.graph_objects as go
 import pytest
 
-from fedrel.runs.records import Curve
+from fedrel.evaluation.outcome import Curve
 from fedrel.studio import figures
 from fedrel.studio.figures import Series
 

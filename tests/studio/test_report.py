@@ -12,7 +12,7 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
-from fedrel.runs.records import read_run
+from fedrel.runs.folder import read_run
 from fedrel.studio.formatting import share, size
 from fedrel.studio.report import write_comparison_report, write_run_report
 from fedrel.studio.vector_view import vector_view

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fedrel
 from fedrel.config.schema import Config
-from fedrel.data.mirror import mirrored
+from fedrel.data.partition.mirror import mirrored_by_label
 from fedrel.runs.compare import compare
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import described, run
@@ -75,7 +76,7 @@ def test_label_counts_are_those_of_the_partition(compared: Path) -> None:
 def test_sites_make_up_the_whole(compared: Path) -> None:
     """Accuracies, weighted by the sizes of the shares, are the accuracy on the whole test set; also when pooled."""
     ready = prepare(config())
-    shares = mirrored(ready.site_data.partition, ready.dataset.corpus, ready.dataset.test, 1)
+    shares = mirrored_by_label(ready.site_data.partition, ready.dataset.corpus, ready.dataset.test, 1)
     for method in ("fedavg", "centralised"):
         result = read(compared / method / "seed-1" / "result.json")
         values = result["sites"]["values"]
@@ -96,10 +97,10 @@ def test_a_pooled_method_is_compared_at_the_sites_of_the_others() -> None:
 
 def test_a_pooled_method_needs_no_partition(out: Path) -> None:
     """More sites than sentences: no federated method could run, and nothing is said of sites."""
-    result = run(config(method="centralised", partition__kind="iid", partition__sites=5000), out)
-    assert result["sites"] is None
+    found = fedrel.run(config(method="centralised", partition__kind="iid", partition__sites=5000), out)
+    assert found.result.sites is None
     assert (out / "report.html").exists()
 
 
 def test_one_site_is_not_measured_as_sites(out: Path) -> None:
-    assert run(config(partition__kind="iid", partition__sites=1), out)["sites"] is None
+    assert run(config(partition__kind="iid", partition__sites=1), out).sites is None

@@ -4,17 +4,14 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
-from fedrel.evaluation.fairness import fairness
-from fedrel.runs.records import AtSites, Fairness, Run, read_run
+from fedrel.evaluation.outcome import AtSites
+from fedrel.runs.folder import Run, read_run
 from fedrel.studio.site_view import site_plot, site_strips
 from tests.studio.conftest import write_classification
 
 
 def at_sites(values: dict[str, float | None]) -> AtSites:
-    found = fairness(values)
-    return AtSites(
-        metric="f1", values=values, fairness=Fairness.model_validate(found) if found is not None else None
-    )
+    return AtSites.of("f1", values)
 
 
 def test_bars_go_from_the_worst_to_the_best() -> None:

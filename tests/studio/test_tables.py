@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fedrel.runs.records import ComparisonRow, Reached, read_run
+from fedrel.runs.folder import read_run
+from fedrel.runs.records import ComparisonRow, Reached
 from fedrel.studio.tables import comparison_markdown, comparison_table, summarise
 from tests.studio.conftest import write_classification
 
@@ -51,7 +52,7 @@ def test_rows_are_the_results(comparison: dict[str, list[Path]]) -> None:
     for method, folders in comparison.items():
         for folder in folders:
             run = read_run(folder)
-            result, row = run.result, ComparisonRow.of(method, run)
+            result, row = run.result, run.row(method)
             assert (row.method, row.seed) == (method, result.seed)
             assert row.metrics == result.metrics
             assert row.bytes == result.bytes
@@ -63,7 +64,7 @@ def test_rows_are_the_results(comparison: dict[str, list[Path]]) -> None:
 def test_rows_of_a_classification(tmp_path: Path) -> None:
     """Four rounds with two active sites each; each round's framing is 400 B up."""
     run = read_run(write_classification(tmp_path / "run"))
-    row = ComparisonRow.of("fedcmc", run)
+    row = run.row("fedcmc")
     assert row.model_dump()["per_site_and_round"] == {
         "up": run.result.bytes.up / 8,
         "down": run.result.bytes.down / 8,

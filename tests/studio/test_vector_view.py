@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import pytest
 
 from fedrel.evaluation.heterogeneity import observe
-from fedrel.runs.records import read_run
+from fedrel.runs.folder import read_run
 from fedrel.studio.vector_view import Check, vector_view
 from tests.studio.conftest import COUNTS, RELATIONS, SITES
 

@@ -8,6 +8,7 @@ from shutil import rmtree
 
 from rich.markup import escape
 
+from fedrel.api import compare
 from fedrel.cli.progress import console, watching
 from fedrel.config.load import load_config
 from fedrel.config.schema import Config, WorldData
@@ -15,8 +16,8 @@ from fedrel.data.align import align
 from fedrel.data.kb import KnowledgeBase
 from fedrel.data.load import world_config
 from fedrel.data.world import World
-from fedrel.inference.model import Prediction, load_model
-from fedrel.runs.compare import compare
+from fedrel.extractors.saved import open_saved
+from fedrel.inference.model import Model, Prediction
 from fedrel.studio.tables import comparison_table
 
 METHODS = ("none", "one", "ave", "att", "att-ra", "lazy-mil")
@@ -27,8 +28,8 @@ def demo(out: Path, settings: Sequence[str]) -> None:
     """Compare the methods, then let Lazy MIL's model read fresh documents."""
     config = load_config("demo", settings)
     with watching() as watch:
-        rows = compare(config, out, METHODS, 1, watch=watch)
-    console.print(comparison_table(rows))
+        found = compare(config, METHODS, out, watch=watch)
+    console.print(comparison_table(found.rows))
     console.print(f"report: {out / 'report.html'}\n", soft_wrap=True)
     facts = new_facts(config, out)
     console.print(f"{len(facts)} facts in fresh text that the training KB does not have; the surest:")
@@ -55,6 +56,6 @@ def new_facts(config: Config, out: Path) -> list[Prediction]:
     for split in ("train", "test"):
         for head, _, tail in world.facts(split):
             dictionary.add(head.id, list(head.names), "NA", tail.id, list(tail.names))
-    model = load_model(out / "lazy-mil" / f"seed-{config.seed}" / "model")
+    model = Model(open_saved(out / "lazy-mil" / f"seed-{config.seed}" / "model"))
     found = model.predict(align(sorted(texts.glob("*.txt")), dictionary, na_rate=1.0, seed=0))
     return [fact for fact in found if (fact.head, fact.relation, fact.tail) not in known.triples]

@@ -12,7 +12,7 @@ import typer
 from fedrel.errors import UserError
 
 if TYPE_CHECKING:
-    from fedrel.deployment.site_columns import Progress
+    from fedrel.data.store import Progress
 
 
 federation = typer.Typer(help="A federation as a whole.", no_args_is_help=True)

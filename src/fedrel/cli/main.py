@@ -76,14 +76,14 @@ def run(
     ] = "",
 ) -> None:
     """Train one method and write a run folder."""
+    from fedrel.api import run as train
     from fedrel.cli.progress import console, watching
-    from fedrel.runs.train import run as train
 
     chosen = _config(config, [*settings, *([f'engine.kind="{engine}"'] if engine else [])])
     folder = out or Path("runs") / f"{Path(config).stem}-{chosen.method}-seed-{chosen.seed}"
     with watching() as watch:
-        result = train(chosen, folder, resume=resume, watcher=watch(chosen.method, chosen))
-    for name, value in result["metrics"].items():
+        result = train(chosen, folder, resume=resume, watch=watch)
+    for name, value in result.metrics.items():
         console.print(f"{name:10} {value:.4f}")
     console.print(f"report: {folder / 'report.html'}", soft_wrap=True)
 
@@ -100,18 +100,18 @@ def compare(
     ] = None,
 ) -> None:
     """Train several methods and seeds and compare them; run again, it goes on where it stopped."""
+    from fedrel.api import compare as train_all
     from fedrel.cli.progress import console, watching
     from fedrel.runs.compare import best_of
-    from fedrel.runs.compare import compare as train_all
     from fedrel.studio.tables import comparison_table
 
     chosen = _config(config, settings)
     folder = out or Path("runs") / Path(config).stem
     with watching() as watch:
-        rows = train_all(
-            chosen, folder, _names(methods), seeds, best=best_of(best) if best else None, watch=watch
+        found = train_all(
+            chosen, _names(methods), folder, seeds=seeds, best=best_of(best) if best else None, watch=watch
         )
-    console.print(comparison_table(rows))
+    console.print(comparison_table(found.rows))
     console.print(f"report: {folder / 'report.html'}", soft_wrap=True)
 
 
@@ -129,6 +129,7 @@ def sweep(
     from fedrel.cli.progress import console, watching
     from fedrel.config.check import parse_value
     from fedrel.runs.compare import sweep as search
+    from fedrel.studio.report import write_run_report
 
     chosen = _config(config, settings)
     values: dict[str, list[Any]] = dict(chosen.sweep)
@@ -140,8 +141,10 @@ def sweep(
         values[key] = parsed
     folder = out or Path("runs") / f"{Path(config).stem}-sweep"
     with watching() as watch:
-        found = search(chosen, folder, values, _names(methods) or [chosen.method], watch)
-    for method, settings_found in found["best"].items():
+        found = search(
+            chosen, folder, values, _names(methods) or [chosen.method], watch=watch, report=write_run_report
+        )
+    for method, settings_found in found.best.items():
         console.print(f"{method}: {', '.join(f'{key}={value}' for key, value in settings_found.items())}")
     console.print(f"use them: fedrel compare {config} --methods … --best {folder}", soft_wrap=True)
 
@@ -178,22 +181,19 @@ def partition(
 ) -> None:
     """Show what each site would hold: a table, and a plot of relations, or of documents' entropies, by site."""
     from fedrel.cli.progress import about_empty, console, partition_table
-    from fedrel.data.divide import label_counts
-    from fedrel.data.divide import partition as divide
-    from fedrel.data.documents import DocumentCorpus
     from fedrel.data.load import dataset
+    from fedrel.data.partition import divide
     from fedrel.studio.partition_plots import partition_plot, plot_entropy
 
     chosen = _config(config, settings)
     data = dataset(chosen.data)
-    parts = divide(chosen.partition, data, chosen.seed)
-    counts, relations = label_counts(parts, data.text), list(data.text.relations)
-    what = "documents" if isinstance(data.text, DocumentCorpus) else "sentences"
-    console.print(partition_table(parts, counts, relations, what))
+    parts = divide(chosen.partition, data.corpus, data.train, chosen.seed)
+    counts, relations = parts.label_counts(data.corpus), list(data.corpus.relations)
+    console.print(partition_table(parts, counts, relations, data.corpus.unit))
     if empty := about_empty(parts):
         console.print(empty, style="yellow", markup=False)
-    if isinstance(data.text, DocumentCorpus) and chosen.partition.kind == "entropy":
-        plot_entropy(chosen.partition, parts, data.text, plot)
+    if chosen.partition.kind == "entropy":
+        plot_entropy(chosen.partition, parts, data.corpus, plot)
     else:
         partition_plot(counts, relations, parts.names, plot)
     console.print(f"plot: {plot}", soft_wrap=True)

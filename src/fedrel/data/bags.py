@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from fedrel.data.sentences import Corpus
-
-
-Ints = npt.NDArray[np.int64]
+Ints = NDArray[np.int64]
 
 SCORED_AT_ONCE = 512  # sentences; large enough for full speed, small enough to stay in the cache
 
@@ -41,28 +36,13 @@ class Bags:
         )
 
 
-def by_triple(corpus: Corpus, rows: Ints) -> Bags:
-    """Training bags: one for each (head, relation, tail) that the rows are labelled with."""
-    triples = np.asarray(corpus.triple[rows], dtype=np.int64)
-    return _group(rows, triples, corpus.triples[:, 1])
-
-
-def by_pair(corpus: Corpus, rows: Ints) -> Bags:
-    """Test bags: one for each entity pair; a sentence that stands there under two relations counts once."""
-    pairs = np.asarray(corpus.pair[rows], dtype=np.int64)
-    sentences = np.asarray(corpus.sentence[rows])
-    order = np.lexsort((sentences, pairs))
-    again = (np.diff(pairs[order]) == 0) & (np.diff(sentences[order]) == 0)
-    kept = np.sort(order[np.concatenate(([True], ~again))]) if len(rows) else order
-    return _group(rows[kept], pairs[kept], None)
-
-
 def singles(rows: Ints, labels: Ints, keys: Ints) -> Bags:
-    """Sentences on their own: bags of one."""
+    """Bags of one row each: sentences or documents on their own."""
     return Bags(rows, np.arange(len(rows) + 1), labels, keys)
 
 
-def _group(rows: Ints, keys: Ints, label_of: npt.NDArray[np.int32] | None) -> Bags:
+def grouped_by(keys: Ints, rows: Ints, label_of: NDArray[np.int32] | None = None) -> Bags:
+    """A bag for each key, with the rows that have it; `label_of` gives each key's relation, else all are `NA`."""
     order = np.argsort(keys, kind="stable")
     distinct, first = np.unique(keys[order], return_index=True)
     labels = np.zeros_like(distinct) if label_of is None else label_of[distinct].astype(np.int64)
@@ -76,7 +56,7 @@ def ragged(starts: Ints, sizes: Ints) -> Ints:
 
 
 def slices(bags: Bags, sentences: int) -> Iterator[Bags]:
-    """The bags in order, in runs of about `sentences` sentences (a bag is never cut)."""
+    """The bags in order, in parts of about `sentences` sentences; no bag is cut."""
     if len(bags) and len(bags.rows) <= sentences:
         yield bags
         return

@@ -1,121 +1,143 @@
-"""A document with its entities, mentions, pairs and facts: what readers yield and corpora are built from."""
+"""Corpora of documents: their columns, a view of one document, and the writer that makes them from `Document`s."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import logging
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrel.data.bags import ragged
-from fedrel.data.store import Column, Layout, Strings, map_columns
-from fedrel.data.text import Span
+from fedrel.data.annotations import HANDLED, LOST, Document, Fact, Mention, places
+from fedrel.data.bags import Bags, ragged, singles
+from fedrel.data.store import (
+    Bytes,
+    Corpus,
+    Int8s,
+    Int32Pairs,
+    Int32s,
+    Int64s,
+    Ints,
+    Starts,
+    Strings,
+    Writer,
+    numbering,
+)
+from fedrel.errors import UserError
 
-
-@dataclass(frozen=True, slots=True)
-class Mention:
-    """One place where an entity is named: the characters [start, end) of the document's text."""
-
-    name: str  # as the annotators wrote it down; the text may space or spell it a little differently
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Entity:
-    """What a knowledge base has under one id, with every mention of it in the document, from left to right."""
-
-    id: str
-    type: str
-    mentions: tuple[Mention, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A relation that the document states between two of its entities, given by their numbers in it.
-
-    `evidence` holds the numbers of the sentences that tell it, where the corpus says so.
-    """
-
-    head: int
-    tail: int
-    relation: str
-    evidence: tuple[int, ...] = ()
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Document:
-    """A text, cut into sentences and tokens, and what is annotated in it.
+class DocumentCorpus(Corpus):
+    """`D` documents of `S` sentences and `T` tokens, `E` entities, `M` mentions, `P` pairs, `F` facts."""
 
-    No token straddles the edge of a mention, and no mention the end of a sentence. `pairs` are the (head, tail)
-    that a model is asked about, in ascending order; a pair has the relations of its facts, or none. `left_out`
-    marks those that are neither trained on nor evaluated (`not_include` in EoG's files). `handled` counts what
-    the reader met and dealt with, by the keys of `HANDLED`.
-    """
+    prefix: ClassVar[str] = "documents"
+    format: ClassVar[int] = 1
+    unit: ClassVar[str] = "documents"
 
-    id: str
-    text: str
-    sentences: Sequence[Sequence[Span]]  # the tokens of each, as characters of the text
-    entities: Sequence[Entity]
-    pairs: NDArray[np.int32]  # [pairs, 2] into `entities`
-    left_out: NDArray[np.bool_]  # [pairs]
-    facts: Sequence[Fact]
-    handled: Mapping[str, int] = field(default_factory=dict)
+    folder: Path
+    fingerprint: str
 
+    split: Int8s  # [D] TRAIN, DEV or TEST
+    text: Bytes  # UTF-8
+    text_starts: Starts  # [D + 1]
+    sentence_starts: Starts  # [D + 1] sentences of each document
+    token_starts: Starts  # [S + 1] tokens of each sentence
+    tokens: Int32Pairs  # [T, 2] characters [start, end) in the document's text
+    entity_starts: Starts  # [D + 1] entities of each document
+    entity_id: Int32s  # [E] into `entities`
+    entity_type: Int32s  # [E] into `types`
+    mention_starts: Starts  # [E + 1] mentions of each entity, from left to right
+    mention_chars: Int32Pairs  # [M, 2] characters [start, end) in the document's text
+    mention_tokens: Int32Pairs  # [M, 2] tokens [first, after) of the document
+    mention_sentence: Int32s  # [M] the sentence of the document that it stands in
+    mention_name: Int32s  # [M] into `names`
+    pair_starts: Starts  # [D + 1] pairs of each document
+    pairs: Int32Pairs  # [P, 2] head and tail: entities of the document; ascending within each
+    left_out: Int8s  # [P] 1: neither for training nor for evaluation
+    intra: Int8s  # [P] 1: some sentence mentions both
+    fact_starts: Starts  # [P + 1] facts of each pair; one without is a negative
+    fact_relation: Int32s  # [F] into `relations`, never NA
+    evidence_starts: Starts  # [F + 1] evidence of each fact
+    evidence: Int32s  # sentences of the document
+    handled_counts: Int64s  # what was met and dealt with, by the names in `handled`
 
-HANDLED = {
-    "split_tokens": "tokens cut in two at the edge of a mention",
-    "merged_sentences": "sentence ends ignored because they fell inside a mention",
-    "unlinked_mentions": "mentions without a knowledge base id, which are no entity",
-    "repeated_mentions": "mentions annotated twice, kept once",
-    "type_conflicts": "mentions of another type than their entity's first, which stands",
-    "names_differ": "mentions whose name is spelt or spaced otherwise than the text, which stands",
-    "self_relations": "relations of an entity with itself, left out",
-    "other_types": "relations between types that make no pair, left out",
-    "repeated_facts": "facts stated twice, kept once",
-    "left_out_pairs": "pairs neither trained on nor evaluated (hypernyms of a related entity)",
-}
-LOST = frozenset(
-    {"unlinked_mentions", "self_relations", "other_types"}
-)  # of these something was not taken over
+    ids: Strings  # [D] of the documents
+    entities: Strings  # ids in the knowledge base
+    types: Strings
+    names: Strings  # of mentions
+    relations: Strings  # NA first
+    handled: Strings
 
-FORMAT = 1  # of the folder; part of every cache key
-TABLES = ("ids", "entities", "types", "names", "relations", "handled")
+    @classmethod
+    def writer(cls, folder: Path, relations: Sequence[str]) -> Writer:
+        """What writes documents to a folder."""
+        return DocumentWriter(folder, cls, relations)
 
-COLUMNS = {
-    "split": Column("b"),
-    "text": Column("B"),
-    "text_starts": Column("q"),
-    "sentence_starts": Column("q"),
-    "token_starts": Column("q"),
-    "tokens": Column("i", 2),
-    "entity_starts": Column("q"),
-    "entity_id": Column("i"),
-    "entity_type": Column("i"),
-    "mention_starts": Column("q"),
-    "mention_chars": Column("i", 2),
-    "mention_tokens": Column("i", 2),
-    "mention_sentence": Column("i"),
-    "mention_name": Column("i"),
-    "pair_starts": Column("q"),
-    "pairs": Column("i", 2),
-    "left_out": Column("b"),
-    "intra": Column("b"),
-    "fact_starts": Column("q"),
-    "fact_relation": Column("i"),
-    "evidence_starts": Column("q"),
-    "evidence": Column("i"),
-    "handled_counts": Column("q"),
-}
-for _table in TABLES:
-    COLUMNS |= {f"{_table}_text": Column("B"), f"{_table}_starts": Column("q")}
+    @classmethod
+    def relations_in(cls, row: Document) -> Iterable[str]:
+        """The relations of a document's facts."""
+        return (fact.relation for fact in row.facts)
 
-DOCUMENTS = Layout("documents", FORMAT, COLUMNS)
+    def view(self, row: int) -> DocumentView:
+        """One document by itself."""
+        return DocumentView(self, row)
 
-Ints = NDArray[np.int64]
+    def pairs_of(self, rows: Ints) -> Ints:
+        """The numbers of these documents' pairs, without those that are left out, in the order of `rows`."""
+        sizes = self.pair_starts[rows + 1] - self.pair_starts[rows]
+        pairs = ragged(self.pair_starts[rows], sizes)
+        kept: Ints = pairs[self.left_out[pairs] == 0]
+        return kept
+
+    def labels(self, pairs: Ints) -> NDArray[np.bool_]:
+        """Which relations each pair has, [pairs, relations]; a pair without any has NA."""
+        labels = np.zeros((len(pairs), len(self.relations)), np.bool_)
+        sizes = self.fact_starts[pairs + 1] - self.fact_starts[pairs]
+        facts = ragged(self.fact_starts[pairs], sizes)
+        labels[np.repeat(np.arange(len(pairs)), sizes), self.fact_relation[facts]] = True
+        labels[:, 0] = sizes == 0
+        return labels
+
+    def counts(self) -> dict[str, int]:
+        """How often the reader had to correct or leave out something, by name; `HANDLED` explains the names."""
+        return dict(zip(self.handled, self.handled_counts.tolist(), strict=True))
+
+    def bags(self, rows: Ints) -> Bags:
+        """Each document by itself."""
+        return singles(rows, np.zeros_like(rows), rows)
+
+    def label_counts(self, rows: Ints) -> Ints:
+        """How many of the documents' pairs have each relation, [relations]; a pair with two counts twice."""
+        counts: Ints = self.labels(self.pairs_of(rows)).sum(axis=0, dtype=np.int64)
+        return counts
+
+    def label_of(self, rows: Ints) -> None:
+        """A document has no relation of its own, but those of its pairs."""
+
+    def without_duplicates(self, rows: Ints) -> Ints:
+        """All rows: documents are taken to differ."""
+        return rows
+
+    def groups(self, rows: Ints) -> Ints:
+        """Every document is a group of its own."""
+        return np.arange(len(rows))
+
+    @property
+    def triple_count(self) -> int:
+        """Facts of documents have no number."""
+        return 0
+
+    def truth_known(self, rows: Ints) -> bool:
+        """Never: no document says which of its facts are true."""
+        return False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -233,84 +255,115 @@ class DocumentView:
         return starts
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DocumentCorpus:
-    """`D` documents of `S` sentences and `T` tokens, `E` entities, `M` mentions, `P` pairs, `F` facts."""
+class DocumentWriter(Writer):
+    """Takes documents one at a time; keeps only the distinct ids, names, types and relations."""
 
-    folder: Path
-    fingerprint: str  # SHA-256 of everything below
+    flush_every = 256
 
-    split: NDArray[np.int8]  # [D] TRAIN, DEV or TEST
-    text: NDArray[np.uint8]  # UTF-8
-    text_starts: Ints  # [D + 1]
-    sentence_starts: Ints  # [D + 1] sentences of each document
-    token_starts: Ints  # [S + 1] tokens of each sentence
-    tokens: NDArray[np.int32]  # [T, 2] characters [start, end) in the document's text
-    entity_starts: Ints  # [D + 1] entities of each document
-    entity_id: NDArray[np.int32]  # [E] into `entities`
-    entity_type: NDArray[np.int32]  # [E] into `types`
-    mention_starts: Ints  # [E + 1] mentions of each entity, from left to right
-    mention_chars: NDArray[np.int32]  # [M, 2] characters [start, end) in the document's text
-    mention_tokens: NDArray[np.int32]  # [M, 2] tokens [first, after) of the document
-    mention_sentence: NDArray[np.int32]  # [M] the sentence of the document that it stands in
-    mention_name: NDArray[np.int32]  # [M] into `names`
-    pair_starts: Ints  # [D + 1] pairs of each document
-    pairs: NDArray[np.int32]  # [P, 2] head and tail: entities of the document; ascending within each
-    left_out: NDArray[np.int8]  # [P] 1: neither for training nor for evaluation
-    intra: NDArray[np.int8]  # [P] 1: some sentence mentions both
-    fact_starts: Ints  # [P + 1] facts of each pair; one without is a negative
-    fact_relation: NDArray[np.int32]  # [F] into `relations`, never NA
-    evidence_starts: Ints  # [F + 1] evidence of each fact
-    evidence: NDArray[np.int32]  # sentences of the document
-    handled_counts: Ints  # what was met and dealt with, by the names in `handled`
+    def __init__(self, folder: Path, kind: type[Corpus], relations: Sequence[str]) -> None:
+        super().__init__(folder, kind, relations)
+        self._handled: Counter[str] = Counter(dict.fromkeys(HANDLED, 0))
+        self._ids: list[str] = []
+        self._entities, self._types, self._names = numbering(), numbering(), numbering()
 
-    ids: Strings  # [D] of the documents
-    entities: Strings  # ids in the knowledge base
-    types: Strings
-    names: Strings  # of mentions
-    relations: Strings  # NA first
-    handled: Strings
+    def add(self, split: int, row: Document) -> None:
+        """Take the next document."""
+        columns = self.columns
+        columns["split"].append(split)
+        self._ids.append(row.id)
+        encoded = row.text.encode()
+        columns["text"].frombytes(encoded)
+        self.end("text_starts", len(encoded))
+        for sentence in row.sentences:
+            columns["tokens"].extend(chain.from_iterable(sentence))
+            self.end("token_starts", len(sentence))
+        self.end("sentence_starts", len(row.sentences))
+        mentioned_in = self._add_entities(row)
+        self._add_pairs(row, mentioned_in)
+        self._handled.update(row.handled)
+        self._handled["left_out_pairs"] += int(row.left_out.sum())
+        self.rows += 1
 
-    def __len__(self) -> int:
-        return len(self.split)
+    def tables(self) -> Mapping[str, Iterable[str]]:
+        """The strings of each table."""
+        return {
+            "ids": self._ids,
+            "entities": self._entities,
+            "types": self._types,
+            "names": self._names,
+            "relations": self.relations,
+            "handled": HANDLED,
+        }
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A worker process is sent the folder, not the contents."""
-        return open_documents, (self.folder,)
+    def finish(self) -> None:
+        """Write how often readers had to correct or leave out something, too, and log it."""
+        self.columns["handled_counts"].extend(self._handled[name] for name in HANDLED)
+        super().finish()
+        for name, count in self._handled.items():
+            if count:
+                _log.log(logging.WARNING if name in LOST else logging.INFO, "%d %s", count, HANDLED[name])
 
-    def rows(self, split: int) -> Ints:
-        """The documents of one split, in order."""
-        return np.flatnonzero(self.split == split)
+    def _add_entities(self, document: Document) -> list[set[int]]:
+        """Write the entities and mentions; returns the sentences in which each entity is mentioned."""
+        columns = self.columns
+        tokens = [token for sentence in document.sentences for token in sentence]
+        starts, ends = [start for start, _ in tokens], [end for _, end in tokens]
+        last_tokens = list(accumulate(map(len, document.sentences)))  # of each sentence, plus one
+        mentioned_in: list[set[int]] = []
+        for entity in document.entities:
+            columns["entity_id"].append(self._entities[entity.id])
+            columns["entity_type"].append(self._types[entity.type])
+            mentioned_in.append(set())
+            for mention in entity.mentions:
+                first = bisect_right(ends, mention.start)
+                after = bisect_left(starts, mention.end)
+                sentence = bisect_right(last_tokens, first)
+                whole = first < after and starts[first] >= mention.start and ends[after - 1] <= mention.end
+                if not whole or after > last_tokens[sentence]:
+                    raise _misplaced(document, mention)
+                columns["mention_chars"].extend((mention.start, mention.end))
+                columns["mention_tokens"].extend((first, after))
+                columns["mention_sentence"].append(sentence)
+                columns["mention_name"].append(self._names[mention.name])
+                mentioned_in[-1].add(sentence)
+            self.end("mention_starts", len(entity.mentions))
+        self.end("entity_starts", len(document.entities))
+        return mentioned_in
 
-    def view(self, row: int) -> DocumentView:
-        """One document by itself."""
-        return DocumentView(self, row)
-
-    def pairs_of(self, rows: Ints) -> Ints:
-        """The numbers of these documents' pairs, without those that are left out, in the order of `rows`."""
-        sizes = self.pair_starts[rows + 1] - self.pair_starts[rows]
-        pairs = ragged(self.pair_starts[rows], sizes)
-        kept: Ints = pairs[self.left_out[pairs] == 0]
-        return kept
-
-    def labels(self, pairs: Ints) -> NDArray[np.bool_]:
-        """Which relations each pair has, [pairs, relations]; a pair without any has NA."""
-        labels = np.zeros((len(pairs), len(self.relations)), np.bool_)
-        sizes = self.fact_starts[pairs + 1] - self.fact_starts[pairs]
-        facts = ragged(self.fact_starts[pairs], sizes)
-        labels[np.repeat(np.arange(len(pairs)), sizes), self.fact_relation[facts]] = True
-        labels[:, 0] = sizes == 0
-        return labels
-
-    def counts(self) -> dict[str, int]:
-        """What readers met and dealt with, by name; `HANDLED` says what the names mean."""
-        return dict(zip(self.handled, self.handled_counts.tolist(), strict=True))
+    def _add_pairs(self, document: Document, mentioned_in: Sequence[set[int]]) -> None:
+        columns, pairs = self.columns, np.ascontiguousarray(document.pairs, np.int32).reshape(-1, 2)
+        columns["pairs"].frombytes(pairs.tobytes())
+        columns["left_out"].frombytes(document.left_out.astype(np.int8).tobytes())
+        columns["intra"].frombytes(_intra(pairs, mentioned_in, len(document.sentences)).tobytes())
+        self.end("pair_starts", len(pairs))
+        facts: defaultdict[int, list[Fact]] = defaultdict(list)
+        ends = np.array([(fact.head, fact.tail) for fact in document.facts], np.int64)
+        for place, fact in zip(places(pairs, ends).tolist(), document.facts, strict=True):
+            if place < 0 or document.left_out[place]:
+                raise UserError(f"document {document.id}: a fact of {fact.relation!r} is about no pair")
+            facts[place].append(fact)
+        counts = np.zeros(len(pairs), np.int64)
+        for place in sorted(facts):
+            counts[place] = len(facts[place])
+            for fact in facts[place]:
+                number = self.relation(fact.relation, f"document {document.id}")
+                columns["fact_relation"].append(number)
+                columns["evidence"].extend(fact.evidence)
+                self.end("evidence_starts", len(fact.evidence))
+        self.end_many("fact_starts", counts)
 
 
-def open_documents(folder: Path) -> DocumentCorpus:
-    """Map a folder that `build_documents` wrote; one that is not such a corpus, or is damaged, is refused."""
-    fingerprint, columns = map_columns(folder, DOCUMENTS)
-    parts: dict[str, Any] = dict(columns)
-    for name in TABLES:
-        parts[name] = Strings(parts.pop(f"{name}_text"), parts.pop(f"{name}_starts"))
-    return DocumentCorpus(folder, fingerprint, **parts)
+def _intra(pairs: NDArray[np.int32], mentioned_in: Sequence[set[int]], sentences: int) -> NDArray[np.int8]:
+    """1 for each pair whose two entities are mentioned together in some sentence."""
+    at = np.zeros((len(mentioned_in), sentences), np.float32)
+    for entity, numbers in enumerate(mentioned_in):
+        at[entity, list(numbers)] = 1
+    together = at @ at.T > 0
+    return together[pairs[:, 0], pairs[:, 1]].astype(np.int8)
+
+
+def _misplaced(document: Document, mention: Mention) -> UserError:
+    place = f"[{mention.start}, {mention.end}) of {len(document.text)} characters"
+    return UserError(
+        f"document {document.id}: {mention.name!r} at {place} is not whole tokens of one sentence"
+    )

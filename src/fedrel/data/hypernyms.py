@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrel.data.annotations import places
-from fedrel.data.documents import Document
+from fedrel.data.annotations import Document, places
 from fedrel.data.readers import eog
 from fedrel.data.text_files import lines
 from fedrel.errors import UserError

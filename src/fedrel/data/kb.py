@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedrel.data.relations import RelationMap
-from fedrel.data.sentences import NA
+from fedrel.data.relations import NA, RelationMap
 from fedrel.data.text_files import lines
 from fedrel.errors import UserError
 

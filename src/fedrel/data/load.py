@@ -1,143 +1,151 @@
-"""From a config to what a run works with: the corpus and its splits, the partition, the vocabulary, the model."""
+"""From a config's data section to the corpus it describes, with its training, dev and test rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache, partial
-from typing import TYPE_CHECKING
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from fedrel.config.schema import (
-    DocumentData,
-    FileData,
-    WorldData,
-)
-from fedrel.data.cache import cached
-from fedrel.data.document_loading import load
-from fedrel.data.documents import DocumentCorpus
-from fedrel.data.readers import RELATIONS, SOURCED, reader
-from fedrel.data.relations import RelationMap, read_relations, relations_of
-from fedrel.data.sentences import DEV, TEST, TRAIN, Corpus, Instance
-from fedrel.data.splits import sample, split_by_document, split_by_pair, without_duplicates
+from fedrel.config.schema import DocumentData, FileData, WorldData
+from fedrel.data.cache import KINDS, cached, digest
+from fedrel.data.hypernyms import as_listed, by_tree, filtered, read_tree
+from fedrel.data.readers import reader
+from fedrel.data.relations import RelationMap, read_relations
+from fedrel.data.sentences import SentenceCorpus
+from fedrel.data.splits import sample, split_rows
+from fedrel.data.store import DEV, TEST, TRAIN, Corpus, Ints, Progress
 from fedrel.data.world import World, WorldConfig, relation_names
 from fedrel.errors import UserError
 
-if TYPE_CHECKING:
-    pass
-
-
-Progress = Callable[[int], None]
-
-WORLD_VERSION = (
-    1  # raised when the generator's text changes, so that no cached corpus is taken for the new one
-)
+WORLD_VERSION = 1  # raise it when the world's text changes: it is part of the cache key
 
 
 @dataclass(frozen=True)
 class Dataset:
     """A corpus and which of its rows are for training, for choosing a model, and for testing."""
 
-    text: Corpus | DocumentCorpus
+    corpus: Corpus
     train: Ints
     dev: Ints
     test: Ints
 
-    @property
-    def corpus(self) -> Corpus:
-        """The text as sentences, where it is."""
-        assert isinstance(self.text, Corpus)
-        return self.text
-
 
 def dataset(section: WorldData | FileData | DocumentData, progress: Progress | None = None) -> Dataset:
-    """The corpus that a config's data section describes, built once and cached."""
-    if isinstance(section, DocumentData):
-        return Dataset(*read_documents(section, progress))
-    if isinstance(section, WorldData):
+    """The data that a config describes; the corpus is built once and then found in the cache."""
+    if section.corpus == "world":
         return _world(section, progress)
-    return _files(section, progress)
+    if section.corpus == "files":
+        return _sentences(section, progress)
+    return _documents(section, progress)
 
 
 def world_config(section: WorldData) -> WorldConfig:
-    """The generator's own settings."""
+    """The settings of the built-in world."""
     return WorldConfig(**section.model_dump(exclude={"corpus", "world_seed"}), seed=section.world_seed)
+
+
+def load_files(
+    files: Sequence[tuple[int, Path]],
+    format: str,
+    *,
+    options: Mapping[str, Any] | None = None,
+    relations: RelationMap | None = None,
+    not_include: Sequence[Path] = (),
+    mesh: Path | None = None,
+    progress: Progress | None = None,
+) -> Corpus:
+    """The corpus of (split, file) pairs in one format, of the kind that the format's reader yields.
+
+    `options` are the reader's own. Without `relations` the format's are taken, or those that occur in the
+    training files (in all files, where none is for training), in alphabetical order. Of documents, pairs are
+    left out that EoG files list (`not_include`) or that a MeSH tree shows to be hypernyms (`mesh`).
+    """
+    chosen, options = reader(format), dict(options or {})
+    kind = KINDS[chosen.unit]
+    known = relations or chosen.relations
+
+    def read(path: Path, relations: RelationMap | None = None) -> Iterator[Any]:
+        rows: Iterator[Any] = chosen.read(path, relations=relations, **options)
+        return rows
+
+    @cache
+    def found() -> RelationMap:
+        training = [path for split, path in files if split == TRAIN] or [path for _, path in files]
+        return kind.relations_of(row for path in training for row in read(path))
+
+    def rows() -> Iterator[tuple[int, Any]]:
+        rules = [as_listed(not_include)] if not_include else []
+        rules += [by_tree(read_tree(mesh))] if mesh else []
+        for split, path in files:
+            of_file = read(path, known or found())
+            for rule in rules:
+                of_file = filtered(of_file, rule)
+            for row in of_file:
+                yield split, row
+
+    digests = [(split, digest(path)) for split, path in files]
+    given = list(known) if known else None
+    key: list[Any]
+    if chosen.unit == "sentences":
+        how = {"format": format, "splits": [split for split, _ in digests], **options}
+        key = [how, [content for _, content in digests], given]
+    else:
+        contents = [digest(value) for value in options.values() if isinstance(value, Path)]
+        named = {name: None if isinstance(value, Path) else value for name, value in options.items()}
+        filters = [[digest(path) for path in not_include], digest(mesh) if mesh else None]
+        key = [format, named, digests, contents, *filters, given]
+    return cached(kind, key, known or found, rows, progress)
 
 
 def _world(section: WorldData, progress: Progress | None) -> Dataset:
     config = world_config(section)
-    options = {"world": WORLD_VERSION, **asdict(config)}
-    corpus = cached([], options, relation_names(config), lambda: World(config).instances(), progress)
+    relations = relation_names(config)
+    key = [{"world": WORLD_VERSION, **asdict(config)}, [], list(relations)]
+    corpus = cached(SentenceCorpus, key, relations, lambda: World(config).instances(), progress)
     return Dataset(corpus, corpus.rows(TRAIN), corpus.rows(DEV), corpus.rows(TEST))
 
 
-def _files(section: FileData, progress: Progress | None) -> Dataset:
-    splits = {TRAIN: [*section.pool, *section.train], DEV: section.dev, TEST: section.test}
-    files = [(split, section.root / path) for split, paths in splits.items() for path in paths]
-    options = {"source": section.source_field} if section.format in SOURCED else {}
-    read = partial(reader(section.format), **options)
-
-    @cache
-    def relations() -> RelationMap:
-        if section.relations is not None:
-            return read_relations(section.root / section.relations)
-        if section.format in RELATIONS:
-            return RELATIONS[section.format]
-        return relations_of(one for split, path in files if split == TRAIN for one in read(path))
-
-    def instances() -> Iterator[tuple[int, Instance]]:
-        for split, path in files:
-            for instance in read(path, relations=relations()):
-                yield split, instance
-
-    about = {"format": section.format, "splits": [split for split, _ in files], **options}
-    fixed = section.relations is not None or section.format in RELATIONS
-    known = relations() if fixed else relations
-    corpus = cached([path for _, path in files], about, known, instances, progress)
-    train = without_duplicates(corpus, corpus.rows(TRAIN))
-    if section.pool:
-        train, dev, test = split_by_pair(corpus, train, section.fractions, seed=section.split_seed)
-    elif section.dev:
-        dev, test = corpus.rows(DEV), corpus.rows(TEST)
-    else:
-        shares = (1 - section.dev_fraction, section.dev_fraction)
-        train, dev = split_by_pair(corpus, train, shares, seed=section.split_seed)
-        test = corpus.rows(TEST)
+def _sentences(section: FileData, progress: Progress | None) -> Dataset:
+    corpus = load_files(**_files(section), progress=progress).require(SentenceCorpus)
+    parts = _split(section, corpus)
     if not section.keep_na:
-        train, dev, test = (rows[np.asarray(corpus.relation[rows]) > 0] for rows in (train, dev, test))
+        parts = tuple(rows[np.asarray(corpus.relation[rows]) > 0] for rows in parts)
+    train, dev, test = parts
     if section.sample is not None:
         train = sample(corpus, train, section.sample, balanced=section.balanced, seed=section.split_seed)
     return Dataset(corpus, train, dev, test)
 
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-
-
-def read_documents(
-    section: DocumentData, progress: Callable[[int], None] | None = None
-) -> tuple[DocumentCorpus, Ints, Ints, Ints]:
-    """The corpus that a config's data section describes, and its documents for training, dev and test."""
-    splits = {TRAIN: [*section.pool, *section.train], DEV: section.dev, TEST: section.test}
-    corpus = load(
-        [(split, section.root / path) for split, paths in splits.items() for path in paths],
-        section.format,
-        options=section.reader_options(),
-        relations=read_relations(section.root / section.relations) if section.relations else None,
-        not_include=[section.root / path for path in section.not_include],
-        mesh=section.root / section.mesh if section.mesh else None,
-        progress=progress,
-    )
+def _documents(section: DocumentData, progress: Progress | None) -> Dataset:
+    not_include = [section.root / path for path in section.not_include]
+    mesh = section.root / section.mesh if section.mesh else None
+    corpus = load_files(**_files(section), not_include=not_include, mesh=mesh, progress=progress)
     if len(corpus.relations) < 2:
         raise UserError("the training documents state no relation", hint="check the files in [data]")
-    train = corpus.rows(TRAIN)
+    return Dataset(corpus, *_split(section, corpus))
+
+
+def _files(section: FileData | DocumentData) -> dict[str, Any]:
+    """What `load_files` needs to know of a section."""
+    splits = {TRAIN: [*section.pool, *section.train], DEV: section.dev, TEST: section.test}
+    return {
+        "files": [(split, section.root / path) for split, paths in splits.items() for path in paths],
+        "format": section.format,
+        "options": section.reader_options(),
+        "relations": read_relations(section.root / section.relations) if section.relations else None,
+    }
+
+
+def _split(section: FileData | DocumentData, corpus: Corpus) -> tuple[Ints, ...]:
+    """The training, dev and test rows: as the files say, or dealt out where they do not."""
+    train, dev, test = (corpus.rows(part) for part in (TRAIN, DEV, TEST))
     if section.pool:
-        train, dev, test = split_by_document(train, section.fractions, seed=section.split_seed)
-        return corpus, train, dev, test
+        return split_rows(corpus, train, section.fractions, seed=section.split_seed)
     if section.dev:
-        return corpus, train, corpus.rows(DEV), corpus.rows(TEST)
+        return corpus.without_duplicates(train), dev, test
     shares = (1 - section.dev_fraction, section.dev_fraction)
-    train, dev = split_by_document(train, shares, seed=section.split_seed)
-    return corpus, train, dev, corpus.rows(TEST)
+    return *split_rows(corpus, train, shares, seed=section.split_seed), test

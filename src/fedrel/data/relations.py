@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from fedrel.data.sentences import NA, Instance
 from fedrel.data.text_files import lines
 from fedrel.errors import UserError, nearest
+
+NA = "NA"  # the relation of a pair that no fact relates; the field's own name for it
 
 
 class RelationMap(tuple[str, ...]):
@@ -29,11 +30,6 @@ class RelationMap(tuple[str, ...]):
         if relation not in self:
             problem = f"the relation {relation!r} is not in the relation map"
             raise UserError(problem, file=file, line=line, hint=nearest(relation, self))
-
-
-def relations_of(instances: Iterable[Instance]) -> RelationMap:
-    """The relations that occur, by name: for a corpus that comes without a map."""
-    return RelationMap(sorted({instance.relation for instance in instances}))
 
 
 def read_relations(path: Path) -> RelationMap:

@@ -1,18 +1,33 @@
-"""One sentence with two marked entities: what every reader yields and every corpus is built from."""
+"""Sentences with two marked entities: what readers yield (`Instance`), and the corpus that is built from them."""
 
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedrel.data.store import TABLES, Strings, map_columns
-
-NA = "NA"  # the relation of a pair that no fact relates; the field's own name for it
+from fedrel.data.bags import Bags, grouped_by
+from fedrel.data.store import (
+    Bytes,
+    Corpus,
+    Int8s,
+    Int32Pairs,
+    Int32s,
+    Int64s,
+    Ints,
+    Starts,
+    Strings,
+    Writer,
+    numbering,
+)
+from fedrel.data.text import Span, tokenise
+from fedrel.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +50,8 @@ class Instance:
     """A sentence, the pair it mentions and the relation it is labelled with.
 
     `tokens` are the character spans of a sentence that came tokenised; without them the corpus tokenises.
-    `expresses` is the truth where it is known (the built-in world): does the sentence state the relation,
-    or does it only mention the pair?
+    `expresses` is the truth where it is known (the built-in world): whether the sentence states the relation
+    or only mentions the pair.
     """
 
     text: str
@@ -51,82 +66,194 @@ class Instance:
 def own_ids(line: int, text: str) -> tuple[str, str]:
     """Ids for head and tail that no other line has, for a corpus that does not say who its entities are.
 
-    Every bag is then one sentence, and a split by pair is one by sentence. They follow from what the line says
-    and where it stands, not from the file's name: the corpus is the same wherever its files are kept.
+    Every bag is then one sentence, and a split by pair is one by sentence. The ids follow from the line's
+    number and content, not from the file's name: the corpus is the same wherever its files are kept.
     """
     digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
     return f"{line}:{digest}:head", f"{line}:{digest}:tail"
 
 
-TRAIN, DEV, TEST = 0, 1, 2
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Corpus:
-    """`N` instances with `T` tokens in all, `P` entity pairs and `Q` triples; read only."""
+class SentenceCorpus(Corpus):
+    """`N` instances with `T` tokens in all, `P` entity pairs and `Q` triples."""
+
+    prefix: ClassVar[str] = "corpus"
+    format: ClassVar[int] = 2
+    unit: ClassVar[str] = "sentences"
 
     folder: Path
-    fingerprint: str  # SHA-256 of everything below
+    fingerprint: str
 
-    tokens: NDArray[np.int32]  # [T] into `words`
-    starts: NDArray[np.int64]  # [N + 1], instance n is tokens[starts[n]:starts[n + 1]]
-    head: NDArray[np.int32]  # [N] the head's first token, counted within its sentence
-    tail: NDArray[np.int32]  # [N] likewise the tail's
-    head_span: NDArray[np.int32]  # [N, 2] the head's characters [start, end) in its text
-    tail_span: NDArray[np.int32]  # [N, 2]
-    head_type: NDArray[np.int32]  # [N] into `types`
-    tail_type: NDArray[np.int32]  # [N]
-    pair: NDArray[np.int32]  # [N] into `pairs`
-    pairs: NDArray[np.int32]  # [P, 2] head and tail, into `entities`
-    relation: NDArray[np.int32]  # [N] into `relations`
-    triple: NDArray[np.int32]  # [N] into `triples`
-    triples: NDArray[np.int32]  # [Q, 2] into `pairs` and `relations`
-    source: NDArray[np.int32]  # [N] into `sources`
-    split: NDArray[np.int8]  # [N] TRAIN, DEV or TEST
-    expresses: NDArray[np.int8]  # [N] does the text state the relation? 1 yes, 0 no, -1 not known
-    sentence: NDArray[np.int64]  # [N] a hash of the text: tells the same sentence under two labels
-    text: NDArray[np.uint8]  # UTF-8
-    text_starts: NDArray[np.int64]  # [N + 1]
+    tokens: Int32s  # [T] into `words`
+    starts: Starts  # [N + 1], instance n is tokens[starts[n]:starts[n + 1]]
+    head: Int32s  # [N] the head's first token, counted within its sentence
+    tail: Int32s  # [N] likewise the tail's
+    head_span: Int32Pairs  # [N, 2] the head's characters [start, end) in its text
+    tail_span: Int32Pairs  # [N, 2]
+    head_type: Int32s  # [N] into `types`
+    tail_type: Int32s  # [N]
+    pair: Int32s  # [N] into `pairs`
+    pairs: Int32Pairs  # [P, 2] head and tail, into `entities`
+    relation: Int32s  # [N] into `relations`
+    triple: Int32s  # [N] into `triples`
+    triples: Int32Pairs  # [Q, 2] into `pairs` and `relations`
+    source: Int32s  # [N] into `sources`
+    split: Int8s  # [N] TRAIN, DEV or TEST
+    expresses: Int8s  # [N] whether the text states the relation: 1 yes, 0 no, -1 not known
+    sentence: Int64s  # [N] a hash of the text: equal for one sentence under two labels
+    text: Bytes  # UTF-8
+    text_starts: Starts  # [N + 1]
 
     words: Strings  # lower-cased
     entities: Strings  # ids
-    names: Strings  # of the entities, the first seen of each
+    names: Strings  # of the entities, the first that was seen of each
     relations: Strings  # NA first
     sources: Strings
-    types: Strings  # of the mentions; the first is "", which says that it is not known
+    types: Strings  # of the mentions; the first is "", for a type that is not known
 
-    def __len__(self) -> int:
-        return len(self.relation)
+    @classmethod
+    def writer(cls, folder: Path, relations: Sequence[str]) -> Writer:
+        """What writes instances to a folder."""
+        return SentenceWriter(folder, cls, relations)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A worker process is sent the folder, not the contents."""
-        return open_corpus, (self.folder,)
-
-    def rows(self, split: int) -> NDArray[np.int64]:
-        """The instances of one split, in order."""
-        return np.flatnonzero(self.split == split)
+    @classmethod
+    def relations_in(cls, row: Instance) -> Iterable[str]:
+        """The one relation of an instance."""
+        return (row.relation,)
 
     def text_of(self, row: int) -> str:
         """The sentence as it was read."""
         return self.text[self.text_starts[row] : self.text_starts[row + 1]].tobytes().decode()
 
-    def token_count(self, row: int) -> int:
-        """How long the sentence is."""
-        return int(self.starts[row + 1] - self.starts[row])
-
     def head_name(self, row: int) -> str:
-        """What the head entity is called."""
+        """The head entity's name."""
         return self.names[int(self.pairs[self.pair[row], 0])]
 
     def tail_name(self, row: int) -> str:
-        """What the tail entity is called."""
+        """The tail entity's name."""
         return self.names[int(self.pairs[self.pair[row], 1])]
 
+    def bags(self, rows: Ints) -> Bags:
+        """Training bags: one for each (head, relation, tail) that the rows are labelled with."""
+        return grouped_by(np.asarray(self.triple[rows], np.int64), rows, self.triples[:, 1])
 
-def open_corpus(folder: Path) -> Corpus:
-    """Map a folder that `build` wrote; one that is not a corpus, or is damaged, is refused."""
-    fingerprint, columns = map_columns(folder)
-    parts: dict[str, Any] = dict(columns)
-    for name in TABLES:
-        parts[name] = Strings(parts.pop(f"{name}_text"), parts.pop(f"{name}_starts"))
-    return Corpus(folder, fingerprint, **parts)
+    def bags_by_pair(self, rows: Ints) -> Bags:
+        """Test bags: one for each entity pair; a sentence that is there under two relations counts once."""
+        pairs = np.asarray(self.pair[rows], np.int64)
+        sentences = np.asarray(self.sentence[rows])
+        order = np.lexsort((sentences, pairs))
+        again = (np.diff(pairs[order]) == 0) & (np.diff(sentences[order]) == 0)
+        kept = np.sort(order[np.concatenate(([True], ~again))]) if len(rows) else order
+        return grouped_by(pairs[kept], rows[kept])
+
+    def label_counts(self, rows: Ints) -> Ints:
+        """How many of the sentences have each relation, [relations]."""
+        return np.bincount(self.relation[rows], minlength=len(self.relations))
+
+    def label_of(self, rows: Ints) -> Ints:
+        """The relation of each sentence."""
+        return np.asarray(self.relation[rows], np.int64)
+
+    def without_duplicates(self, rows: Ints) -> Ints:
+        """The first of all rows that have the same triple in the same places of the same sentence, in order."""
+        places = (*self.head_span[rows].T, *self.tail_span[rows].T)
+        keys = (*places, self.sentence[rows], self.triple[rows])
+        order = np.lexsort(keys)  # stable: of equal rows the first stays first
+        again = np.all([np.diff(key[order]) == 0 for key in keys], axis=0)
+        return np.asarray(rows)[np.sort(np.delete(order, np.flatnonzero(again) + 1))]
+
+    def groups(self, rows: Ints) -> Ints:
+        """One number for all sentences about the same two entities, whichever of them is the head."""
+        entities = np.sort(self.pairs[self.pair[rows]].astype(np.int64), axis=1)
+        numbers: Ints = entities[:, 0] << 32 | entities[:, 1]
+        return numbers
+
+    @property
+    def triple_count(self) -> int:
+        """How many distinct (head, relation, tail) there are."""
+        return len(self.triples)
+
+    def truth_known(self, rows: Ints) -> bool:
+        """Whether the first of the rows says if its text states its relation: then all do."""
+        return bool((self.expresses[rows[:1]] >= 0).all())
+
+
+class SentenceWriter(Writer):
+    """Takes instances one at a time; keeps only the distinct words, entities, pairs, triples, sources and types."""
+
+    flush_every = 4096
+
+    def __init__(self, folder: Path, kind: type[Corpus], relations: Sequence[str]) -> None:
+        super().__init__(folder, kind, relations)
+        self._words, self._entities, self._sources, self._types = (numbering() for _ in range(4))
+        self._types[""] = 0
+        self._names: list[str] = []
+        # The keys are two numbers in one (first << 32 | second): hundreds of thousands of tuples would be heavy.
+        self._pairs, self._triples = numbering(), numbering()
+
+    def add(self, split: int, row: Instance) -> None:
+        """Take the next instance."""
+        columns, text = self.columns, row.text
+        spans = tokenise(text) if row.tokens is None else row.tokens
+        ends = [end for _, end in spans]
+        for name, mention in (("head", row.head), ("tail", row.tail)):
+            columns[name].append(self._first_token(mention, text, ends))
+            columns[f"{name}_span"].extend((mention.start, mention.end))
+            columns[f"{name}_type"].append(self._types[mention.type])
+        relation = self.relation(row.relation, f"instance {self.rows + 1}")
+
+        columns["tokens"].extend(map(self._words.__getitem__, _lower_words(text, spans)))
+        self.end("starts", len(spans))
+        encoded = text.encode()
+        columns["text"].frombytes(encoded)
+        self.end("text_starts", len(encoded))
+        digest = hashlib.blake2b(encoded, digest_size=8).digest()
+        columns["sentence"].append(int.from_bytes(digest, "little", signed=True))
+
+        pair = self._pairs[self._entity(row.head) << 32 | self._entity(row.tail)]
+        columns["pair"].append(pair)
+        columns["relation"].append(relation)
+        columns["triple"].append(self._triples[pair << 32 | relation])
+        columns["source"].append(self._sources[row.source])
+        columns["split"].append(split)
+        columns["expresses"].append(-1 if row.expresses is None else row.expresses)
+        self.rows += 1
+
+    def tables(self) -> Mapping[str, Iterable[str]]:
+        """The strings of each table."""
+        return {
+            "words": self._words,
+            "entities": self._entities,
+            "names": self._names,
+            "relations": self.relations,
+            "sources": self._sources,
+            "types": self._types,
+        }
+
+    def finish(self) -> None:
+        """Write the pairs and triples, too."""
+        for name, keys in (("pairs", self._pairs), ("triples", self._triples)):
+            self.columns[name].extend(chain.from_iterable(divmod(key, 1 << 32) for key in keys))
+        super().finish()
+
+    def _entity(self, mention: Mention) -> int:
+        number = self._entities[mention.id]
+        if number == len(self._names):
+            self._names.append(mention.name)
+        return number
+
+    def _first_token(self, mention: Mention, text: str, ends: list[int]) -> int:
+        """The token that holds the mention's first character: the first one that ends after it."""
+        if 0 <= mention.start < mention.end <= len(text):
+            token = bisect_right(ends, mention.start)
+            if token < len(ends):
+                return token
+        place = f"[{mention.start}, {mention.end}) of a sentence of {len(text)} characters"
+        raise UserError(f"instance {self.rows + 1}: no token of {mention.name!r} at {place}")
+
+
+def _lower_words(text: str, spans: Sequence[Span]) -> list[str]:
+    lowered = text.lower()
+    if len(lowered) == len(text):
+        return [lowered[start:end] for start, end in spans]
+    return [text[start:end].lower() for start, end in spans]  # a few characters, as İ, grow in lower case

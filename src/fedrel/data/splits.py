@@ -1,51 +1,40 @@
-"""Training, development and test data that share no entity pair, for a corpus without a split; and samples."""
+"""Training, development and test parts of a corpus that comes without them, and samples of a part."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedrel.data.sentences import Corpus
+from fedrel.data.sentences import SentenceCorpus
+from fedrel.data.store import Corpus, Ints
 from fedrel.errors import UserError
 from fedrel.seeding import numpy_generator
 
 
-def without_duplicates(corpus: Corpus, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The first of all rows that have the same triple in the same places of the same sentence, in order."""
-    places = (*corpus.head_span[rows].T, *corpus.tail_span[rows].T)
-    keys = (*places, corpus.sentence[rows], corpus.triple[rows])
-    order = np.lexsort(keys)  # stable: of equal rows the first stays first
-    again = np.all([np.diff(key[order]) == 0 for key in keys], axis=0)
-    return np.asarray(rows)[np.sort(np.delete(order, np.flatnonzero(again) + 1))]
+def split_rows(
+    corpus: Corpus, rows: Ints, fractions: Sequence[float] = (0.7, 0.1, 0.2), *, seed: int
+) -> tuple[Ints, ...]:
+    """Deal out the rows at random, without duplicates, so that each part has its fraction of their groups.
 
-
-def split_by_pair(
-    corpus: Corpus, rows: NDArray[np.int64], fractions: Sequence[float] = (0.7, 0.1, 0.2), *, seed: int
-) -> tuple[NDArray[np.int64], ...]:
-    """Deal the entity pairs out at random, so that each part has its fraction of the pairs; drop duplicates.
-
-    All sentences of two entities, whichever is the head, go to one part. Parts keep the order of `rows`.
+    A group is what must stay together: all sentences about two entities, whichever is the head, or one document.
+    Parts keep the order of `rows`.
     """
     if min(fractions) < 0 or not np.isclose(sum(fractions), 1):
         raise UserError(f"expected fractions that add up to 1, found {tuple(fractions)}")
-    rows = without_duplicates(corpus, rows)
-    entities = np.sort(corpus.pairs[corpus.pair[rows]].astype(np.int64), axis=1)
-    pairs, pair = np.unique(entities[:, 0] << 32 | entities[:, 1], return_inverse=True)
-    place = numpy_generator(seed, "split").permutation(len(pairs))
-    bounds = np.rint(np.cumsum(fractions) * len(pairs))
-    part = np.searchsorted(bounds, place, side="right")[pair]
+    rows = corpus.without_duplicates(rows)
+    groups, group = np.unique(corpus.groups(rows), return_inverse=True)
+    place = numpy_generator(seed, "split").permutation(len(groups))
+    bounds = np.rint(np.cumsum(fractions) * len(groups))
+    part = np.searchsorted(bounds, place, side="right")[group]
     return tuple(rows[part == number] for number in range(len(fractions)))
 
 
-def sample(
-    corpus: Corpus, rows: NDArray[np.int64], n: int, *, balanced: bool, seed: int
-) -> NDArray[np.int64]:
-    """Draw n rows without replacement: as many of each relation that occurs, or in the proportion they occur in.
+def sample(corpus: SentenceCorpus, rows: Ints, n: int, *, balanced: bool, seed: int) -> Ints:
+    """Draw n rows without replacement: equally many of each relation that occurs, or in their own proportions.
 
-    The two small data sets of FedCMC's Table 3 are its balanced and unbalanced 500 sentences of CPR. What does
-    not divide evenly goes to the largest remainders, and of equal ones to the lowest classes. The rows drawn
+    FedCMC's Table 3 has a balanced and an unbalanced sample of 500 sentences of CPR. Where n cannot be
+    divided exactly, the largest remainders get one more, and of equal remainders the lowest classes. The rows
     keep their order.
     """
     if not 0 < n <= len(rows):
@@ -63,17 +52,5 @@ def sample(
         generator.choice(np.flatnonzero(label == which), size, replace=False)
         for which, size in enumerate(wanted)
     ]
-    chosen: NDArray[np.int64] = np.asarray(rows)[np.sort(np.concatenate(drawn))]
+    chosen: Ints = np.asarray(rows)[np.sort(np.concatenate(drawn))]
     return chosen
-
-
-def split_by_document(
-    rows: NDArray[np.int64], fractions: Sequence[float] = (0.7, 0.1, 0.2), *, seed: int
-) -> tuple[NDArray[np.int64], ...]:
-    """Deal the documents out at random, so that each part has its fraction; parts keep the order of `rows`."""
-    if min(fractions) < 0 or not np.isclose(sum(fractions), 1):
-        raise UserError(f"expected fractions that add up to 1, found {tuple(fractions)}")
-    place = numpy_generator(seed, "split").permutation(len(rows))
-    bounds = np.rint(np.cumsum(fractions) * len(rows))
-    part = np.searchsorted(bounds, place, side="right")
-    return tuple(rows[part == number] for number in range(len(fractions)))

@@ -2,14 +2,22 @@
 
 Regular expressions instead of a language pipeline: the extractors need exact offsets and speed, not tags, and
 every site must cut the same text the same way without downloading anything.
+
+In documents, no mention of an entity is lost to a mistake of these rules: a token that a mention begins or
+ends in is cut there (`hypertensive` in `antihypertensive`), and a sentence end inside a mention (`St. Vitus`)
+is ignored, as in EoG's preprocessing. How often that happens is counted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 
 Span = tuple[int, int]
+Sentences = list[list[Span]]  # the tokens of each
 
 # In this order: a blinded entity (`@GENE$`); a word, with . ' - inside it but without its possessive, so that
 # a name is found in "Einstein's" too; that possessive; any other visible character by itself.
@@ -60,6 +68,32 @@ def sentences(text: str) -> Iterator[Span]:
     yield from _trimmed(text, start, len(text))
 
 
+def segment(text: str, parts: Iterable[Span], mentions: Sequence[Span], handled: Counter[str]) -> Sentences:
+    """The tokens of each sentence of running text.
+
+    `parts`, such as title and abstract, are split by themselves: a title may end without a full stop.
+    """
+    found = [
+        [(offset + start + first, offset + start + after) for first, after in tokenise(part[start:end])]
+        for offset, part in ((start, text[start:end]) for start, end in parts)
+        for start, end in sentences(part)
+    ]
+    return respecting(found, mentions, handled)
+
+
+def respecting(sentences: Sentences, mentions: Sequence[Span], handled: Counter[str]) -> Sentences:
+    """The sentences, some merged and some tokens cut, so that each mention is whole tokens of one sentence."""
+    return _merged(_cut(sentences, mentions, handled), mentions, handled)
+
+
+def spans_of(sentences: Sequence[Sequence[str]]) -> tuple[str, Sentences]:
+    """The text of sentences that came as tokens, all joined by single spaces, and where the tokens are in it."""
+    tokens = [token for sentence in sentences for token in sentence]
+    starts = accumulate((len(token) + 1 for token in tokens), initial=0)
+    spans = iter([(start, start + len(token)) for start, token in zip(starts, tokens, strict=False)])
+    return " ".join(tokens), [[next(spans) for _ in sentence] for sentence in sentences]
+
+
 def _ends_sentence(text: str, start: int, end: re.Match[str]) -> bool:
     following = _NEXT_WORD.match(text, end.end())
     word = following[1] if following else ""
@@ -82,3 +116,32 @@ def _trimmed(text: str, start: int, end: int) -> Iterator[Span]:
     end -= len(sentence) - len(sentence.rstrip())
     if start < end:
         yield start, end
+
+
+def _cut(sentences: Sentences, mentions: Iterable[Span], handled: Counter[str]) -> Sentences:
+    points = sorted({edge for mention in mentions for edge in mention})
+
+    def pieces(token: Span) -> list[Span]:
+        start, end = token
+        inside = points[bisect_right(points, start) : bisect_left(points, end)]
+        if not inside:
+            return [token]
+        handled["split_tokens"] += 1
+        return list(zip([start, *inside], [*inside, end], strict=True))
+
+    return [[piece for token in sentence for piece in pieces(token)] for sentence in sentences]
+
+
+def _merged(sentences: Sentences, mentions: Iterable[Span], handled: Counter[str]) -> Sentences:
+    starts, ends = [sentence[0][0] for sentence in sentences], [sentence[-1][1] for sentence in sentences]
+    joined: set[int] = set()  # numbers of sentences that belong to the one before them
+    for start, end in mentions:
+        joined.update(range(bisect_right(ends, start) + 1, bisect_left(starts, end)))
+    handled["merged_sentences"] += len(joined)
+    merged: Sentences = []
+    for number, sentence in enumerate(sentences):
+        if number in joined:
+            merged[-1].extend(sentence)
+        else:
+            merged.append(list(sentence))
+    return merged

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrel.data.sentences import Corpus
+from fedrel.data.sentences import SentenceCorpus
 from fedrel.data.text import tokenise
 from fedrel.data.text_files import lines
 from fedrel.errors import UserError
@@ -60,7 +60,7 @@ class Vectors:
         return np.concatenate([special, self.matrix])
 
 
-def vocabulary_from_corpus(corpus: Corpus, rows: NDArray[np.int64], min_count: int) -> Vocabulary:
+def vocabulary_from_corpus(corpus: SentenceCorpus, rows: NDArray[np.int64], min_count: int) -> Vocabulary:
     """The words that occur at least `min_count` times in these rows of a corpus, frequent ones first.
 
     Words of the entities' names are left out: a public vocabulary would not have most of them, and a model

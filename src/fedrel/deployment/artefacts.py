@@ -15,16 +15,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedrel.config.schema import Config
 from fedrel.data.kb import KnowledgeBase, read_kb
-from fedrel.data.readers import opennre
+from fedrel.data.readers.opennre import JSONLines
 from fedrel.data.relations import RelationMap, read_relations
 from fedrel.data.sentences import Instance
-from fedrel.data.vectors import Vectors
 from fedrel.deployment.experiment import AWAY, Reading
 from fedrel.errors import UserError
+from fedrel.extractors.registry import extractor_kind
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -83,7 +81,8 @@ class Artefacts:
         """The experiment. Vectors and encoder go by a name, not by the path that the coordinator has them under."""
         tree = self._experiment["config"]
         about = {"data": AWAY, "evaluation": {"task": "documents"}}
-        return Config.model_validate(tree | (about if tree["extractor"]["kind"] == "document" else {}))
+        documents = extractor_kind(tree["extractor"]["kind"]).unit == "documents"
+        return Config.model_validate(tree | (about if documents else {}))
 
     @cached_property
     def reading(self) -> Reading:
@@ -101,29 +100,10 @@ class Artefacts:
         path = self._listed("knowledge_base.tsv")
         return read_kb(path) if path else None
 
-    @cached_property
-    def words(self) -> list[str] | None:
-        """The vocabulary, of a model that has one."""
-        path = self._listed("words.json")
-        return list(_read(path)) if path else None
-
-    @cached_property
-    def vectors(self) -> Vectors | None:
-        """The vocabulary with its vectors, mapped from the disk."""
-        if self.words is None:
-            return None
-        return Vectors(self.words, np.load(self.folder / "vectors.npy", mmap_mode="r"))
-
-    @cached_property
-    def encoder(self) -> dict[str, str] | None:
-        """The encoder's name and fingerprint, of a model that has one."""
-        path = self._listed("encoder.json")
-        return dict(_read(path)) if path else None
-
     def validation(self) -> Iterator[Instance]:
         """The coordinator's labelled sentences for all."""
         path = self._listed("validation.jsonl")
-        return opennre.read(path, relations=self.relations) if path else iter(())
+        return JSONLines().read(path, relations=self.relations) if path else iter(())
 
     def _listed(self, file: str) -> Path | None:
         """Where a file of the manifest lies; what is not in there is not read."""

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from fedrel.config.schema import Config, PCNNSection
+from fedrel.config.schema import Config
 from fedrel.data.load import Dataset
-from fedrel.data.sentences import DEV, TEST
-from fedrel.data.vectors import Vocabulary
+from fedrel.data.store import DEV, TEST, Progress
 from fedrel.deployment.artefacts import Artefacts, agreed_part
 from fedrel.deployment.experiment import AWAY, Experiment
 from fedrel.deployment.folders import CONNECTION, CoordinatorFolder
-from fedrel.deployment.publishing import PUBLISHED, publish
+from fedrel.deployment.publishing import publish
 from fedrel.deployment.remote import Coordinator, save_coordinator, unseen
-from fedrel.deployment.site_columns import Part, Progress, prepare_site_data, published_triples, read_columns
+from fedrel.deployment.site_columns import Part, prepare_site_data, published_triples, read_columns
 from fedrel.errors import UserError
+from fedrel.extractors.registry import extractor_kind
 from fedrel.files import wait_until_left, write_text
 from fedrel.runs.prepare import Preparation
 
@@ -42,8 +42,7 @@ def publish_experiment(
             raise UserError(f"shared.{name} has nothing to evaluate on", hint="check its files")
     own = prepare_site_data(text, held, artefacts, config, folder.preparation, progress)
     dataset = Dataset(text, np.zeros(0, np.int64), text.rows(DEV), text.rows(TEST))
-    words = None if artefacts.words is None else Vocabulary(tuple(artefacts.words))
-    ready = Preparation(dataset, own, words, artefacts.vectors)
+    ready = Preparation(dataset, own)
     triples = len(published_triples(artefacts.knowledge_base))
     save_coordinator(folder.preparation, Coordinator(ready, triples, artefacts.fingerprints))
     return artefacts
@@ -108,10 +107,11 @@ def check_published(folder: CoordinatorFolder, experiment: Experiment) -> None:
 
 def asked(experiment: Experiment, sites: list[str]) -> Config:
     """The config that the coordinator works and asks with: without a path to vectors or anybody's text."""
-    tree: dict[str, Any] = experiment.config.model_dump(mode="json", exclude={"data", "sweep"})
-    if isinstance(experiment.config.extractor, PCNNSection):
-        tree["extractor"]["vectors"] = PUBLISHED
-    if tree["extractor"]["kind"] == "document":
+    section = experiment.config.extractor
+    kind = extractor_kind(section.kind)
+    config = experiment.config.model_copy(update={"extractor": kind.at_coordinator(section)})
+    tree: dict[str, Any] = config.model_dump(mode="json", exclude={"data", "sweep"})
+    if kind.unit == "documents":
         tree["data"] = AWAY
     tree["partition"] = {"sites": len(sites)}
     tree["engine"]["kind"] = "flower"

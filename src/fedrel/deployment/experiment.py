@@ -13,10 +13,10 @@ from pydantic import Field
 
 from fedrel.config.check import Section, Settings, apply_settings, check, read_toml
 from fedrel.config.load import data_folder
-from fedrel.config.schema import Config, DocumentSection, PCNNSection
-from fedrel.data.readers import READERS, RELATIONS
-from fedrel.data.readers.documents import READERS as DOCUMENTS
+from fedrel.config.schema import Config
+from fedrel.data.readers import READERS
 from fedrel.errors import UserError, nearest
+from fedrel.extractors.registry import extractor_kind
 from fedrel.methods.registry import method, methods
 
 AWAY = {"corpus": "documents", "train": ["at the sites"], "test": ["at the coordinator"]}
@@ -94,12 +94,21 @@ def load_experiment(path: Path, settings: Settings = ()) -> Experiment:
     if "plugins" in tree:
         hint = "install the plug-in's package at the coordinator and at every site"
         raise UserError("files of plug-ins are for one machine", file=path, hint=hint)
-    if tree.get("extractor") == "document" or dict(tree.get("extractor", {})).get("kind") == "document":
+    if _reads_documents(tree.get("extractor", {}), path):
         tree |= {"data": AWAY, "evaluation": {"task": "documents"} | tree.get("evaluation", {})}
     config = check(Config, tree, path).absolute(path.parent.absolute(), data_folder(path.parent))
     experiment = Experiment(_with_defaults(config), _absolute(shared, path.parent))
     _check(experiment, path)
     return experiment
+
+
+def _reads_documents(extractor: Any, path: Path) -> bool:
+    """Whether an `[extractor]` table, or the name in its place, is of a kind that reads documents."""
+    name = extractor if isinstance(extractor, str) else extractor.get("kind", "pcnn")
+    try:
+        return extractor_kind(name).unit == "documents"
+    except UserError as error:
+        raise UserError(error.problem, file=path, hint=error.hint) from error
 
 
 def sends_triple_numbers(config: Config) -> bool:
@@ -116,8 +125,7 @@ def _with_defaults(config: Config) -> Config:
             options[part] = {"keyed_triples": True} | options.get(part, {})
     changes: dict[str, Any] = {"methods": options}
     section = config.extractor
-    if isinstance(section, PCNNSection) and "train_words" not in section.model_fields_set:
-        changes["extractor"] = section.model_copy(update={"train_words": False})
+    changes["extractor"] = extractor_kind(section.kind).between_sites(section)
     return config.model_copy(update=changes)
 
 
@@ -125,17 +133,14 @@ def _check(experiment: Experiment, path: Path) -> None:
     config, shared = experiment.config, experiment.shared
     if reason := method(config.method, config.methods).simulation_only():
         raise UserError(f"{config.method!r} is for simulation only: {reason}", file=path)
-    if isinstance(config.extractor, PCNNSection) and config.extractor.vectors == "corpus":
-        problem = 'extractor.vectors = "corpus" would take the vocabulary from the sites\' text'
-        hint = 'name public vectors: a file in GloVe\'s form, or "glove"'
-        raise UserError(problem, file=path, hint=hint)
-    if shared.knowledge_base is None and shared.relations is None and shared.format not in RELATIONS:
+    known = {name: reader for name, reader in READERS.all().items() if reader.unit == config.data.unit}
+    if shared.format not in known:
+        problem = f"shared.format: no reader of {config.data.unit} is called {shared.format!r}"
+        raise UserError(problem, file=path, hint=nearest(shared.format, known))
+    own_relations = known[shared.format].relations
+    if shared.knowledge_base is None and shared.relations is None and own_relations is None:
         problem = "nobody could say which relations there are"
         raise UserError(problem, file=path, hint="name shared.relations or shared.knowledge_base")
-    known = DOCUMENTS if isinstance(config.extractor, DocumentSection) else READERS
-    if shared.format not in known:
-        problem = f"shared.format: no reader is called {shared.format!r}"
-        raise UserError(problem, file=path, hint=nearest(shared.format, known))
     if sends_triple_numbers(config):
         if shared.knowledge_base is None:
             problem = f"{config.method!r} names facts by their number in a knowledge base, and there is none"

@@ -78,7 +78,7 @@ class SiteHost:
         from fedrel.runs.engines import new_runner
 
         torch.set_num_threads(1)  # more would change the order of sums
-        site_data = SiteData.load(self._folder / "materials")
+        site_data = SiteData.load(self._folder / "materials", self._config.extractor.kind)
         return new_runner(self._config, site_data, self._state / run / "memory", self._triple_key)
 
     @property

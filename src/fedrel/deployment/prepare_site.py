@@ -11,24 +11,17 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedrel.config.schema import Config, PCNNSection
-from fedrel.data.documents import DocumentCorpus
-from fedrel.data.sentences import TRAIN, Corpus
-from fedrel.data.splits import without_duplicates
+from fedrel.config.schema import Config
+from fedrel.data.sentences import SentenceCorpus
+from fedrel.data.store import TRAIN, Corpus, Progress
 from fedrel.deployment.artefacts import Artefacts
 from fedrel.deployment.experiment import sends_triple_numbers
 from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.policy import NAME, DataTable, check_names, objections, read_policy
 from fedrel.deployment.remote import alone
-from fedrel.deployment.site_columns import (
-    Ints,
-    Part,
-    Progress,
-    prepare_site_data,
-    published_triples,
-    read_columns,
-)
+from fedrel.deployment.site_columns import Ints, Part, prepare_site_data, published_triples, read_columns
 from fedrel.errors import UserError
+from fedrel.extractors.registry import extractor_kind
 from fedrel.files import write_text
 
 
@@ -64,18 +57,17 @@ def prepare_site(folder: SiteFolder, progress: Progress | None = None) -> Prepar
     return Prepared(len(rows), left_out, objections(policy.allow, config))
 
 
-def trainable(text: Corpus | DocumentCorpus, artefacts: Artefacts) -> tuple[Ints, int]:
+def trainable(text: Corpus, artefacts: Artefacts) -> tuple[Ints, int]:
     """The rows to train on, once each, and how many are left out.
 
     Where facts go by number, those are left out that the published knowledge base does not have.
     """
-    rows = text.rows(TRAIN)
-    if isinstance(text, DocumentCorpus):
-        return rows, 0
-    found = without_duplicates(text, rows)
+    found = text.without_duplicates(text.rows(TRAIN))
     if not sends_triple_numbers(artefacts.config):
         return found, 0
-    kept = found[text.triple[found] < len(published_triples(artefacts.knowledge_base))]
+    kept = found[
+        text.require(SentenceCorpus).triple[found] < len(published_triples(artefacts.knowledge_base))
+    ]
     return kept, len(found) - len(kept)
 
 
@@ -103,13 +95,5 @@ def own_files(folder: Path, data: DataTable) -> list[Path]:
 def _at_home(artefacts: Artefacts, data: DataTable) -> Config:
     """The published experiment with the site's own copy of the encoder, which must be the same one."""
     config, section = artefacts.config, artefacts.config.extractor
-    if isinstance(section, PCNNSection) or artefacts.encoder is None:
-        return config
-    from fedrel.extractors.transformer.encoders import fingerprint
-
-    name = data.encoder or section.encoder
-    if fingerprint(name) != artefacts.encoder["sha256"]:
-        problem = f"encoder: {name!r} is not the encoder that was published (its fingerprint differs)"
-        hint = f"name a copy of {artefacts.encoder['name']!r} in data.encoder of {NAME}"
-        raise UserError(problem, hint=hint)
-    return config.model_copy(update={"extractor": section.model_copy(update={"encoder": name})})
+    own = extractor_kind(section.kind).at_site(section, artefacts.folder, data.encoder)
+    return config.model_copy(update={"extractor": own})

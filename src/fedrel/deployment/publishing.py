@@ -7,19 +7,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from fedrel.config.schema import DocumentSection, PCNNSection, TransformerSection
 from fedrel.data.align import write_jsonl
 from fedrel.data.kb import KnowledgeBase, read_kb
-from fedrel.data.readers import RELATIONS, reader
+from fedrel.data.readers import reader
 from fedrel.data.relations import RelationMap, read_relations
-from fedrel.data.vectors import Vectors, packaged_glove, read_vectors
 from fedrel.deployment.artefacts import FILES, FORMAT, MANIFEST, Artefacts, agreed_part, digest, over
 from fedrel.deployment.experiment import Experiment, Shared
 from fedrel.errors import UserError
-
-PUBLISHED = "published"  # what `extractor.vectors` says at a site: those of the vocabulary artefact
+from fedrel.extractors.registry import extractor_kind
 
 
 def publish(experiment: Experiment, folder: Path) -> Artefacts:
@@ -49,17 +44,11 @@ def _write(experiment: Experiment, folder: Path) -> None:
     relations = _relations(shared, kb)
     _json(folder / "relations.json", {relation: number for number, relation in enumerate(relations)})
     if shared.validation:
-        read = reader(shared.format)
+        read = reader(shared.format).read
         found = (one for path in shared.validation for one in read(path, relations=relations))
         write_jsonl(found, folder / "validation.jsonl")
     config = agreed_part(experiment.config)
-    if not isinstance(section, PCNNSection):
-        config["extractor"]["encoder"] = _encoder(section, folder / "encoder.json")
-    else:
-        vectors = _vectors(section)
-        _json(folder / "words.json", vectors.words)
-        np.save(folder / "vectors.npy", np.ascontiguousarray(vectors.matrix, np.float32))
-        config["extractor"]["vectors"] = PUBLISHED
+    config["extractor"] |= extractor_kind(section.kind).publish(section, folder)
     about = {"config": config, "reading": shared.reading.model_dump(mode="json")}
     _json(folder / "config.json", about)
 
@@ -67,7 +56,7 @@ def _write(experiment: Experiment, folder: Path) -> None:
 def _relations(shared: Shared, kb: KnowledgeBase | None) -> RelationMap:
     known = kb.relations if kb else RelationMap(())
     if shared.relations is None:
-        return known if kb else RELATIONS[shared.format]
+        return known if kb else reader(shared.format).relations or known
     relations = read_relations(shared.relations)
     if strange := sorted(set(known) - set(relations)):
         problem = f"has the relation {strange[0]!r}, which is not in the relation map"
@@ -83,24 +72,6 @@ def _knowledge_base(kb: KnowledgeBase, path: Path) -> None:
         for relation in relations
     )
     path.write_text("".join("\t".join(line) + "\n" for line in lines), encoding="utf-8")
-
-
-def _encoder(section: TransformerSection | DocumentSection, path: Path) -> str:
-    """The name that it goes by; a folder by its own name, for its path means nothing elsewhere."""
-    from fedrel.extractors.transformer.encoders import fingerprint
-
-    name = Path(section.encoder).name if Path(section.encoder).is_dir() else section.encoder
-    _json(path, {"name": name, "sha256": fingerprint(section.encoder)})
-    return name
-
-
-def _vectors(section: PCNNSection) -> Vectors:
-    vectors = packaged_glove() if section.vectors == "glove" else read_vectors(Path(section.vectors))
-    found = vectors.matrix.shape[1]
-    if found != section.word_dimension:
-        problem = f"has {found} dimensions, but extractor.word_dimension is {section.word_dimension}"
-        raise UserError(problem, file=section.vectors, hint=f"set extractor.word_dimension to {found}")
-    return vectors
 
 
 def _json(path: Path, tree: Any) -> None:

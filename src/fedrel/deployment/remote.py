@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from fedrel.data.load import Dataset
 from fedrel.data.partition import Partition
-from fedrel.data.vectors import Vectors, Vocabulary
 from fedrel.errors import UserError
 from fedrel.federation.site_data import SiteData
 from fedrel.methods.registry import method
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
     from fedrel.config.schema import Config
-    from fedrel.data.load import Progress
+    from fedrel.data.store import Progress
     from fedrel.federation.flower.members import RemoteEngine
 
 
@@ -60,24 +59,21 @@ def save_coordinator(folder: Path, coordinator: Coordinator) -> None:
     ready.site_data.save(folder)
     np.save(folder / "dev.npy", ready.dataset.dev)
     np.save(folder / "test.npy", ready.dataset.test)
-    if ready.vectors is not None:
-        np.save(folder / "vectors.npy", ready.vectors.matrix)
-    words = None if ready.vocabulary is None else ready.vocabulary.words
-    rest = {"triples": coordinator.triples, "artefacts": dict(coordinator.artefacts), "words": words}
+    rest = {"triples": coordinator.triples, "artefacts": dict(coordinator.artefacts)}
     (folder / "coordinator.json").write_text(json.dumps(rest, ensure_ascii=False), encoding="utf-8")
 
 
-def open_coordinator(folder: Path) -> Coordinator:
-    """What `save_coordinator` left."""
+def open_coordinator(folder: Path, extractor: str) -> Coordinator:
+    """What `save_coordinator` left, for a kind of extractor."""
     rest = json.loads((folder / "coordinator.json").read_text(encoding="utf-8"))
-    site_data = SiteData.load(folder)
+    if "words" in rest:
+        problem = "was written by an earlier version of fedrel"
+        hint = "run `fedrel coordinator publish` again; what the sites prepared stays valid"
+        raise UserError(problem, file=folder, hint=hint)
+    site_data = SiteData.load(folder, extractor)
     dev, test = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("dev", "test"))
-    vocabulary = None if rest["words"] is None else Vocabulary(tuple(rest["words"]))
-    vectors = None
-    if (folder / "vectors.npy").exists():
-        vectors = Vectors(rest["words"], np.load(folder / "vectors.npy", mmap_mode="r"))
     nothing = np.zeros(0, np.int64)
-    ready = Preparation(Dataset(site_data.text, nothing, dev, test), site_data, vocabulary, vectors)
+    ready = Preparation(Dataset(site_data.text, nothing, dev, test), site_data)
     return Coordinator(ready, rest["triples"], rest["artefacts"])
 
 
@@ -87,9 +83,9 @@ POLL = 0.5  # seconds between two looks for a reply: each is a request over the 
 class RemoteSites:
     """A coordinator's folder with a grid to the sites."""
 
-    def __init__(self, grid: Grid, folder: Path) -> None:
+    def __init__(self, grid: Grid, folder: Path, extractor: str) -> None:
         self._grid, self._folder = grid, folder
-        self._coordinator = open_coordinator(folder / "preparation")
+        self._coordinator = open_coordinator(folder / "preparation", extractor)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -41,17 +40,27 @@ def outcome(request: Path) -> Path:
 def _run(grid: Grid, request: Path) -> None:
     from fedrel.config.schema import Config
     from fedrel.deployment.remote import RemoteSites
+    from fedrel.runs.records import Round
     from fedrel.runs.train import Watcher, run
     from fedrel.studio.formatting import about_round
+    from fedrel.studio.report import write_run_report
 
     asked = json.loads(request.read_text(encoding="utf-8"))
     config = Config.model_validate(asked["config"])
-    sites = RemoteSites(grid, Path(asked["coordinator"]))
+    sites = RemoteSites(grid, Path(asked["coordinator"]), config.extractor.kind)
     names = sites.names
 
-    def say(line: dict[str, Any]) -> None:
+    def say(done: Round) -> None:
         """A line for whoever follows the log."""
-        left_out = "".join(f"; {names[one['site']]} {one['reason']}" for one in line["refused"])
-        print(f"round {line['round']}: {about_round(line, config.evaluation.measure)}{left_out}", flush=True)
+        left_out = "".join(f"; {names[one.site]} {one.reason}" for one in done.refused)
+        about = about_round(done, config.evaluation.measure)
+        print(f"round {done.round}: {about}{left_out}", flush=True)
 
-    run(config, Path(asked["out"]), resume=asked["resume"], watcher=Watcher(round_done=say), sites=sites)
+    run(
+        config,
+        Path(asked["out"]),
+        resume=asked["resume"],
+        watcher=Watcher(round_done=say),
+        report=write_run_report,
+        sites=sites,
+    )

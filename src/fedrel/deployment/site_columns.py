@@ -8,37 +8,29 @@ corpus of all sites: bags come in the same order, and with the same seed in the 
 
 from __future__ import annotations
 
-import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.config.schema import Config, DocumentSection, PCNNSection
+from fedrel.config.schema import Config
 from fedrel.data.align import align
-from fedrel.data.document_writing import build_documents
-from fedrel.data.documents import Document, DocumentCorpus
+from fedrel.data.annotations import Document
+from fedrel.data.documents import DocumentCorpus
 from fedrel.data.kb import KnowledgeBase
 from fedrel.data.partition import Partition
-from fedrel.data.readers import SOURCED, reader
-from fedrel.data.readers.documents import reader as document_reader
-from fedrel.data.sentences import Corpus, Instance, open_corpus
-from fedrel.data.store import COLUMNS, column_path, write_index
-from fedrel.data.vectors import Vocabulary
-from fedrel.data.writing import build
+from fedrel.data.readers import reader
+from fedrel.data.sentences import Instance, SentenceCorpus
+from fedrel.data.store import Corpus, Progress
 from fedrel.deployment.artefacts import Artefacts
 from fedrel.deployment.policy import TEXT
 from fedrel.errors import UserError
-from fedrel.extractors.inputs import Inputs
-from fedrel.extractors.pcnn.words import WordInputs
+from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.site_data import SiteData
-from fedrel.files import atomic_folder
-from fedrel.runs.prepare import fixed_words
 
 Triple = tuple[str, str, str]  # head, relation, tail
 
@@ -49,7 +41,7 @@ def published_triples(kb: KnowledgeBase | None) -> list[Triple]:
     return [(head, relation, tail) for (head, tail), found in facts.items() for relation in found]
 
 
-def renumbered(corpus: Corpus, kb: KnowledgeBase | None, folder: Path) -> Corpus:
+def renumbered(corpus: SentenceCorpus, kb: KnowledgeBase | None, folder: Path) -> SentenceCorpus:
     """The same corpus in another folder, numbered by the knowledge base."""
     triples = published_triples(kb)
     known_entities = (entity for head, _, tail in triples for entity in (head, tail))
@@ -70,22 +62,15 @@ def renumbered(corpus: Corpus, kb: KnowledgeBase | None, folder: Path) -> Corpus
     own_triple = _looked_up(numbers, own_triples)
 
     names = dict(zip(corpus.entities, corpus.names, strict=True))
-    changed = {
-        **_table("entities", list(entities)),
-        **_table("names", [kb.name(e) if kb and e in kb.names else names[e] for e in entities]),
+    changes: dict[str, Any] = {
+        "entities": list(entities),
+        "names": [kb.name(e) if kb and e in kb.names else names[e] for e in entities],
         "pairs": np.array(list(pairs)).reshape(-1, 2),
         "pair": own_pair[corpus.pair],
         "triples": np.array(list(numbers)).reshape(-1, 2),
         "triple": own_triple[corpus.triple],
     }
-    with atomic_folder(folder) as part:
-        for name, column in COLUMNS.items():
-            if name in changed:
-                changed[name].astype(column.code).tofile(column_path(part, name))
-            else:
-                shutil.copyfile(column_path(corpus.folder, name), column_path(part, name))
-        write_index(part)
-    return open_corpus(folder)
+    return corpus.copy(folder, changes)
 
 
 def _numbers(known: Iterable[Any], found: Iterable[Any]) -> dict[Any, int]:
@@ -99,17 +84,7 @@ def _looked_up(numbers: Mapping[Any, int], keys: Sequence[Any]) -> npt.NDArray[n
     return np.fromiter((numbers[key] for key in keys), np.int64, len(keys))
 
 
-def _table(name: str, strings: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-    encoded = [string.encode() for string in strings]
-    starts = list(accumulate(map(len, encoded), initial=0))
-    return {
-        f"{name}_text": np.frombuffer(b"".join(encoded), np.uint8),
-        f"{name}_starts": np.array(starts, np.int64),
-    }
-
-
 Ints = npt.NDArray[np.int64]
-Progress = Callable[[int], None]
 
 VALIDATION = 3  # the split of the sentences of D_v, beside TRAIN, DEV and TEST
 
@@ -126,18 +101,19 @@ class Part:
 
 def read_columns(
     parts: Sequence[Part], artefacts: Artefacts, folder: Path, progress: Progress | None = None
-) -> Corpus | DocumentCorpus:
+) -> Corpus:
     """These files, then the published sentences of D_v, as columns in `folder`."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(artefacts.config.extractor, DocumentSection):
-        return build_documents(_documents(parts, artefacts), folder, artefacts.relations, progress)
+    if extractor_kind(artefacts.config.extractor.kind).unit == "documents":
+        return DocumentCorpus.build(_documents(parts, artefacts), folder, artefacts.relations, progress)
     with tempfile.TemporaryDirectory(dir=folder.parent) as first:
-        corpus = build(_instances(parts, artefacts), Path(first) / "x", artefacts.relations, progress)
+        instances = _instances(parts, artefacts)
+        corpus = SentenceCorpus.build(instances, Path(first) / "x", artefacts.relations, progress)
         return renumbered(corpus, artefacts.knowledge_base, folder)
 
 
 def prepare_site_data(
-    text: Corpus | DocumentCorpus,
+    text: Corpus,
     held: Partition,
     artefacts: Artefacts,
     config: Config,
@@ -145,31 +121,15 @@ def prepare_site_data(
     progress: Progress | None = None,
 ) -> SiteData:
     """The columns as the experiment's model reads them; what it makes of them is kept in `folder`."""
-    section, size = config.extractor, 0
-    inputs: Inputs
-    if isinstance(section, PCNNSection):
-        assert isinstance(text, Corpus) and artefacts.words is not None
-        words = Vocabulary(tuple(artefacts.words))
-        inputs, size = WordInputs(text, words.lookup(text.words)), len(words)
-    elif isinstance(section, DocumentSection):
-        from fedrel.extractors.document.marked_pieces import tokenise as tokenise_documents
-
-        assert isinstance(text, DocumentCorpus)
-        inputs = tokenise_documents(text, section, progress, folder / "pieces")
-    else:
-        from fedrel.extractors.transformer.pieces import tokenise
-
-        assert isinstance(text, Corpus)
-        inputs = tokenise(text, section, progress, folder / "pieces")
+    section, published = config.extractor, artefacts.folder
+    inputs = extractor_kind(section.kind).published_inputs(section, text, published, folder, progress)
     return SiteData(
         text=text,
         inputs=inputs,
-        vocabulary_size=size,
         partition=held,
         validation=text.rows(VALIDATION),
         watched=np.zeros(0, np.int64),
         truth_known=False,
-        words=fixed_words(section, artefacts.vectors),
     )
 
 
@@ -178,11 +138,7 @@ def _instances(parts: Sequence[Part], artefacts: Artefacts) -> Iterator[tuple[in
         if part.format == TEXT:
             found = _aligned(part.files, artefacts)
         else:
-            options = {"source": part.source_field} if part.format in SOURCED else {}
-            read = reader(part.format)
-            found = (
-                one for file in part.files for one in read(file, relations=artefacts.relations, **options)
-            )
+            found = _read(part, {"source": part.source_field}, artefacts)
         for instance in found:
             yield part.split, instance
     for instance in artefacts.validation():
@@ -199,17 +155,15 @@ def _aligned(files: Sequence[Path], artefacts: Artefacts) -> Iterator[Instance]:
 
 def _documents(parts: Sequence[Part], artefacts: Artefacts) -> Iterator[tuple[int, Document]]:
     for part in parts:
-        read, options = document_reader(part.format), _options(part.format, artefacts)
-        for file in part.files:
-            for document in read(file, relations=artefacts.relations, **options):
-                yield part.split, document
+        reading = artefacts.reading
+        options = {"pair_types": reading.pair_types, "directions": reading.directions}
+        for document in _read(part, options, artefacts):
+            yield part.split, document
 
 
-def _options(format: str, artefacts: Artefacts) -> dict[str, Any]:
-    """What a format's reader is asked to do."""
-    reading = artefacts.reading
-    offered: dict[str, dict[str, Any]] = {
-        "pubtator": {"pair_types": reading.pair_types, "directions": reading.directions},
-        "docred": {"pair_types": reading.pair_types},
-    }
-    return offered.get(format, {})
+def _read(part: Part, options: Mapping[str, Any], artefacts: Artefacts) -> Iterator[Any]:
+    """The rows of a part's files; of the options, the format's reader gets those that it takes."""
+    chosen = reader(part.format)
+    taken = {name: value for name, value in options.items() if name in chosen.options()}
+    for file in part.files:
+        yield from chosen.read(file, relations=artefacts.relations, **taken)

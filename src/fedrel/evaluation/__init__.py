@@ -1,1 +1,1 @@
-"""Metrics of ranked facts."""
+"""Metrics: ranked facts, labels of sentences, relations in documents, differences between sites."""

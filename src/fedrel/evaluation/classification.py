@@ -7,15 +7,15 @@ counts only by what is lost to it or wrongly found in it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from fedrel.evaluation.outcome import AtSites, Classes, ClassScores, Confusion, Ints, Record
+
 Floats = NDArray[np.float64]
 
 
@@ -23,12 +23,14 @@ Floats = NDArray[np.float64]
 class Classification:
     """Predicted and gold classes of the same sentences, [n] each, into the names `relations`.
 
-    Where a number has no meaning, as the precision of a class that was never predicted, it is 0.0.
+    `rows` has the sentences' rows in their corpus; without it, they are numbered from 0. Where a number has no
+    meaning, as the precision of a class that was never predicted, it is 0.0.
     """
 
     predicted: NDArray[np.integer]
     gold: NDArray[np.integer]
     relations: Sequence[str]
+    rows: Ints | None = None
 
     def __post_init__(self) -> None:
         if self.predicted.ndim != 1 or self.predicted.shape != self.gold.shape:
@@ -57,21 +59,41 @@ class Classification:
             "accuracy": float(np.trace(self.matrix)) / max(len(self.gold), 1),
         }
 
-    def per_class(self) -> list[dict[str, Any]]:
+    def files(self) -> dict[str, Record]:
+        """The scores of each relation, and which relations are taken for which."""
+        return {"classes.json": Classes(per_class=self.per_class(), confusion=self.confusion())}
+
+    def at_sites(self, shares: Mapping[str, Ints], metric: str) -> AtSites:
+        """A metric at each site, on its share of the sentences; `shares` has their rows, by site.
+
+        None where there is nothing to measure: in a share without sentences and, but for the accuracy, in one that
+        has only `NA`, where there is nothing to find.
+        """
+        rows = np.arange(len(self.gold)) if self.rows is None else self.rows
+        order = np.argsort(rows)
+        values: dict[str, float | None] = {}
+        for site, share in shares.items():
+            places = order[np.searchsorted(rows, share, sorter=order)]
+            own = replace(self, predicted=self.predicted[places], gold=self.gold[places], rows=share)
+            meaningful = len(own.gold) > 0 if metric == "accuracy" else bool(own.gold.any())
+            values[site] = own.metrics()[metric] if meaningful else None
+        return AtSites.of(metric, values)
+
+    def per_class(self) -> list[ClassScores]:
         """A table row for each relation, NA too: its scores, and how often it is the gold one (`support`)."""
         scores = _scores(*self._counts)
         return [
-            {
-                "relation": name,
+            ClassScores(
+                relation=name,
+                support=int(self._counts[2][index]),
                 **{score: float(values[index]) for score, values in scores.items()},
-                "support": int(self._counts[2][index]),
-            }
+            )
             for index, name in enumerate(self.relations)
         ]
 
-    def confusion(self) -> dict[str, Any]:
+    def confusion(self) -> Confusion:
         """The matrix with its names; `counts[i][j]` sentences of gold class i were given class j."""
-        return {"relations": list(self.relations), "counts": self.matrix.tolist()}
+        return Confusion(relations=list(self.relations), counts=self.matrix.tolist())
 
     @property
     def _counts(self) -> tuple[Ints, Ints, Ints]:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrel.evaluation.fairness import AtSites, fairness
+from fedrel.evaluation.outcome import AtSites, Classes, ClassScores, Confusion, Ints, Record
 
 Bools = NDArray[np.bool_]
 
@@ -101,8 +100,6 @@ def _checked(guesses: Bools, facts: Bools, na: int) -> tuple[Bools, Bools]:
 
 THRESHOLD = 0.5  # a relation is guessed if it is at least this likely
 
-Ints = NDArray[np.int64]
-
 
 @dataclass(frozen=True, eq=False)
 class Gold:
@@ -131,14 +128,27 @@ class Findings:
         """The numbers of the papers' tables."""
         return metrics(self.guesses, self.gold.facts, intra=self.gold.intra, seen=self.gold.seen)
 
-    def per_class(self) -> list[dict[str, Any]]:
+    def files(self) -> dict[str, Record]:
+        """The scores of each relation. A pair may have several, so none is taken for another: an empty matrix."""
+        return {
+            "classes.json": Classes(per_class=self.per_class(), confusion=Confusion(relations=[], counts=[]))
+        }
+
+    def per_class(self) -> list[ClassScores]:
         """A table row for each relation: its scores, and how many facts there are of it (`support`)."""
         rows = []
         for number, name in enumerate(self.relations[1:], 1):
             own = [0, number]
             scores = micro(self.guesses[:, own], self.gold.facts[:, own])
-            found = {"f1": scores.f1, "precision": scores.precision, "recall": scores.recall}
-            rows.append({"relation": name, **found, "support": scores.facts})
+            rows.append(
+                ClassScores(
+                    relation=name,
+                    f1=scores.f1,
+                    precision=scores.precision,
+                    recall=scores.recall,
+                    support=scores.facts,
+                )
+            )
         return rows
 
     def within(self, documents: Ints) -> Findings:
@@ -147,15 +157,10 @@ class Findings:
         gold = Gold(self.gold.document[own], self.gold.facts[own], self.gold.intra[own], self.gold.seen[own])
         return Findings(self.guesses[own], gold, self.relations)
 
-    @staticmethod
-    def confusion() -> dict[str, Any]:
-        """A pair may have several relations, so none is taken for another: an empty matrix."""
-        return {"relations": [], "counts": []}
-
-    def at_sites(self, documents: Mapping[str, Ints], metric: str) -> AtSites:
+    def at_sites(self, shares: Mapping[str, Ints], metric: str) -> AtSites:
         """A metric at each site, on its share of the documents; None where they hold no fact to find."""
         values: dict[str, float | None] = {}
-        for site, rows in documents.items():
+        for site, rows in shares.items():
             own = self.within(rows)
             values[site] = own.metrics()[metric] if own.gold.facts[:, 1:].any() else None
-        return AtSites(metric=metric, values=values, fairness=fairness(values))
+        return AtSites.of(metric, values)

@@ -1,18 +1,21 @@
 """How good is a ranking of facts? Precision and recall down the list, and the papers' numbers from them.
 
-Held-out evaluation of distantly supervised extraction (METHODS.md, "Metrics" of Lazy MIL): every (entity
+Held-out evaluation of distantly supervised extraction, as in Lazy MIL's paper: every (entity
 pair, relation) with its probability is one guess; the guesses are sorted from the surest to the least sure,
 and a guess is right if the knowledge base has that fact.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fedrel.evaluation.outcome import Curve, Ints, Record
 
 Floats = NDArray[np.float64]
 
@@ -98,7 +101,14 @@ class Ranking:
             "max_f1": self.max_f1,
         }
 
-    def curve(self, points: int = 1000) -> dict[str, list[float]]:
+    def files(self) -> dict[str, Record]:
+        """The precision-recall curve."""
+        return {"pr_curve.json": self.curve()}
+
+    def at_sites(self, shares: Mapping[str, Ints], metric: str) -> None:
+        """Nothing: a pair's sentences may be at several sites, so a share of the pairs is nobody's."""
+
+    def curve(self, points: int = 1000) -> Curve:
         """The precision-recall curve thinned to at most `points` points that draw the same picture.
 
         Recall is cut into columns; each keeps its first, last, lowest and highest point, so no spike of the
@@ -111,7 +121,7 @@ class Ranking:
             edges = np.linspace(0, self.recall[-1], points // 4, endpoint=False)
             starts = np.append(np.searchsorted(self.recall, edges), len(kept))
             kept = np.unique(np.concatenate([self._extremes(*span) for span in pairwise(starts)]))
-        return {"precision": self.precision[kept].tolist(), "recall": self.recall[kept].tolist()}
+        return Curve(precision=self.precision[kept].tolist(), recall=self.recall[kept].tolist())
 
     def _extremes(self, start: int, stop: int) -> NDArray[np.int64]:
         if start == stop:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
-from fedrel.data.bags import Bags, by_pair, singles
+from fedrel.data.bags import Bags, singles
 from fedrel.data.documents import DocumentCorpus
-from fedrel.data.sentences import Corpus
+from fedrel.data.sentences import SentenceCorpus
 from fedrel.evaluation.classification import Classification
 from fedrel.evaluation.document_metrics import Findings, Gold
+from fedrel.evaluation.outcome import Outcome
 from fedrel.evaluation.ranking import Ranking, rank
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 
 Ints = npt.NDArray[np.int64]
-Outcome = Ranking | Classification | Findings
 Score = Callable[[str, Bags], npt.NDArray[np.floating[Any]]]
 """Asks the model: a bag head and bags to their probabilities."""
 
@@ -38,20 +38,21 @@ class Task(Protocol):
 
 def task(section: Evaluation, data: Dataset) -> Task:
     """The task that a config names."""
-    if isinstance(data.text, DocumentCorpus):
-        return Documents(data.text, data.train)
-    return Sentences(data.text) if section.task == "classification" else Facts(data.text)
+    if section.task == "documents":
+        return Documents(data.corpus.require(DocumentCorpus), data.train)
+    sentences = data.corpus.require(SentenceCorpus)
+    return Sentences(sentences) if section.task == "classification" else Facts(sentences)
 
 
 class Facts:
     """Facts about entity pairs, by probability."""
 
-    def __init__(self, corpus: Corpus) -> None:
+    def __init__(self, corpus: SentenceCorpus) -> None:
         self._corpus = corpus
 
     def evaluate(self, rows: Ints, head: str, score: Score) -> Ranking:
         """A bag for each pair, and all facts but `NA`, surest first."""
-        bags = by_pair(self._corpus, rows)
+        bags = self._corpus.bags_by_pair(rows)
         pair = np.searchsorted(bags.keys, self._corpus.pair[rows])
         return rank(score(head, bags), np.stack([pair, self._corpus.relation[rows]], axis=1))
 
@@ -59,14 +60,14 @@ class Facts:
 class Sentences:
     """Each sentence's likeliest relation."""
 
-    def __init__(self, corpus: Corpus) -> None:
+    def __init__(self, corpus: SentenceCorpus) -> None:
         self._corpus = corpus
 
     def evaluate(self, rows: Ints, head: str, score: Score) -> Classification:
         """Each sentence by itself, whatever the bag head."""
         gold = np.asarray(self._corpus.relation[rows], dtype=np.int64)
         scores = score("none", singles(rows, gold, rows))
-        return Classification(scores.argmax(1), gold, list(self._corpus.relations))
+        return Classification(scores.argmax(1), gold, list(self._corpus.relations), rows)
 
 
 class Documents:
@@ -125,28 +126,3 @@ def _names(corpus: DocumentCorpus, entity: int) -> list[int]:
     part = slice(corpus.mention_starts[entity], corpus.mention_starts[entity + 1])
     names: list[int] = corpus.mention_name[part].tolist()
     return names
-
-
-class Reached(NamedTuple):
-    """The first round, counted from 1, whose metric is at the target, and the bytes sent until then."""
-
-    round: int
-    up: int  # from the sites
-    down: int  # to the sites
-
-
-def to_target(lines: Iterable[Mapping[str, Any]], metric: str, target: float) -> Reached | None:
-    """When a run reached `target` on dev, by its lines of metrics.jsonl; None if it never did.
-
-    Rounds without an evaluation count as rounds all the same.
-
-    >>> rounds = [{"round": n, "dev": {"f1": n / 4}, "bytes": {"up": 10, "down": 30}} for n in (1, 2, 3)]
-    >>> to_target(rounds, "f1", 0.5)
-    Reached(round=2, up=20, down=60)
-    """
-    up = down = 0
-    for line in lines:
-        up, down = up + line["bytes"]["up"], down + line["bytes"]["down"]
-        if line["dev"] is not None and line["dev"][metric] >= target:
-            return Reached(line["round"], up, down)
-    return None

@@ -148,6 +148,14 @@ class Extractor(nn.Module, ABC):
             for name, parameter in self._weights.items()
         }
 
+    def frozen(self) -> dict[str, npt.NDArray[np.float32]]:
+        """The parameters that training leaves as they are, by name: with `state`, all that there are."""
+        return {
+            name: parameter.detach().clone().cpu().numpy()
+            for name, parameter in self.named_parameters()
+            if name not in self._weights
+        }
+
     def load(self, weights: Weights) -> None:
         """Take over all of `weights`, after checking names and shapes."""
         self._base = None  # the same object may hold other numbers by now

@@ -53,8 +53,11 @@ class Inputs(ABC):
         """The sentences of these bags."""
 
     @abstractmethod
-    def save(self, folder: Path) -> None:
-        """Leave for other processes of this machine what `open_inputs` finds again."""
+    def save(self, folder: Path) -> dict[str, Any]:
+        """Leave for other processes of this machine what `ExtractorKind.open_inputs` finds again.
+
+        What is returned, as JSON, is handed to it as well.
+        """
 
 
 def tensor(array: npt.NDArray[np.integer[Any]], device: str) -> torch.Tensor:

@@ -1,64 +1,93 @@
-"""A trained extractor as a folder, and what it says about new text."""
+"""A trained extractor as a folder: weights as safetensors, everything else as text.
+
+`config.json` says what the model is; the kind of extractor adds its own files (a vocabulary, an encoder).
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedrel.config.schema import Config
-from fedrel.data.vectors import Vocabulary
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from fedrel.config.schema import ExtractorSection
+from fedrel.errors import UserError
+from fedrel.extractors.inputs import Inputs
+from fedrel.extractors.registry import ExtractorKind, Trained, extractor_kind
 from fedrel.files import write_tensors, write_text
 
 if TYPE_CHECKING:
-    from fedrel.tensors.weights import Weights
-
+    from fedrel.extractors.base import Extractor
 
 FORMAT = 2
-ENCODER = "encoder"
+_ABOUT, _WEIGHTS = "config.json", "weights.safetensors"
 
 
 def save_model(
     folder: Path,
-    config: Config,
-    weights: Weights,
-    vocabulary: Vocabulary | None,
+    section: ExtractorSection,
+    extractor: Extractor,
+    inputs: Inputs,
     relations: Sequence[str],
+    *,
+    method: str,
+    head: str,
     pairs: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the model: weights as safetensors, everything else as text; an encoder as Hugging Face has it.
+    """Write a trained extractor, the method that trained it, and the bag head that reads its sentences.
 
     `pairs` says how documents' pairs are chosen, for a model of documents.
     """
-    from fedrel.methods.registry import method
-
+    kind = extractor_kind(section.kind)
     about = {
         "format": FORMAT,
-        "method": config.method,
-        "head": method(config.method, config.methods).test_head,
-        "extractor": config.extractor.model_dump(
-            mode="json", exclude={"vectors", "train_words", "encoder", "frozen_layers", "lora_rank"}
-        ),
+        "method": method,
+        "head": head,
+        "extractor": section.model_dump(mode="json", exclude=set(kind.unsaved)),
         "relations": list(relations),
     }
     if pairs is not None:
         about["pairs"] = pairs
-    if vocabulary is not None:
-        write_text(folder / "vocabulary.txt", "".join(f"{word}\n" for word in vocabulary.words))
-    else:
-        weights = _export(folder / ENCODER, config, weights, len(relations))
-    write_tensors(folder / "weights.safetensors", weights, {})
-    write_text(folder / "config.json", json.dumps(about, indent=2, ensure_ascii=False))
+    write_tensors(folder / _WEIGHTS, kind.save(folder, extractor, inputs), {})
+    write_text(folder / _ABOUT, json.dumps(about, indent=2, ensure_ascii=False))
 
 
-def _export(folder: Path, config: Config, weights: Weights, relations: int) -> Weights:
-    """Write the encoder; what is left of the weights is what stands above it."""
-    from fedrel.extractors.registry import extractor
-    from fedrel.extractors.transformer.pretrained import Pretrained
+@dataclass(frozen=True)
+class SavedModel:
+    """What a model folder holds."""
 
-    network = extractor(config.extractor, 0, relations, seed=config.seed)
-    assert isinstance(network, Pretrained)
-    network.load(weights)
-    network.export(folder)
-    return {name: tensor for name, tensor in weights.items() if not name.startswith(("encoder.", "words."))}
+    kind: ExtractorKind[Any, Any]
+    trained: Trained
+    relations: tuple[str, ...]
+    head: str
+    pairs: Mapping[str, Any]
+
+
+def open_saved(folder: Path) -> SavedModel:
+    """What `save_model` left in a folder."""
+    from fedrel.extractors.heads import HEADS
+
+    try:
+        about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
+        if about["format"] != FORMAT:
+            raise UserError(f"has format {about['format']}, this version reads {FORMAT}", file=folder)
+        kind, relations = _kind(about["extractor"]["kind"], folder), tuple(about["relations"])
+        weights = load_file(folder / _WEIGHTS)
+        trained = kind.load(folder, about["extractor"], len(relations), weights)
+        return SavedModel(kind, trained, relations, HEADS[about["head"]].name, about.get("pairs", {}))
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise UserError(f"is not a model folder: {error}", file=folder) from error
+
+
+def _kind(name: str, folder: Path) -> ExtractorKind[Any, Any]:
+    try:
+        return extractor_kind(name)
+    except UserError as error:
+        hint = f"load the plug-in that the model was trained with, or {error.hint}"
+        raise UserError(
+            f"the model's extractor is not here: {error.problem}", file=folder, hint=hint
+        ) from error

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.data.bags import Bags, by_triple, singles
-from fedrel.data.documents import DocumentCorpus, open_documents
+from fedrel.data.bags import Bags
+from fedrel.data.cache import open_corpus
 from fedrel.data.partition import Partition
-from fedrel.data.sentences import Corpus, open_corpus
+from fedrel.data.sentences import SentenceCorpus
+from fedrel.data.store import Corpus
+from fedrel.errors import UserError
 from fedrel.extractors.inputs import Inputs
-from fedrel.extractors.registry import open_inputs
+from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.messages import RefusedError
 
 if TYPE_CHECKING:
@@ -33,28 +35,24 @@ class SiteData:
     In a simulation all sites' rows are here, at a real site its own only, at a coordinator none.
     """
 
-    text: Corpus | DocumentCorpus
+    text: Corpus
     inputs: Inputs
-    vocabulary_size: int  # PCNN's; a transformer brings its own
     partition: Partition
     validation: Ints  # labelled rows that the coordinator holds and every site has too (FedED's D_v)
     watched: Ints  # rows that journals follow for the case study
     truth_known: bool
-    words: npt.NDArray[np.float32] | None = None
-    """PCNN's word table, where it is not trained and so never sent."""
 
     @property
-    def corpus(self) -> Corpus:
-        """The text as sentences; `RefusedError` for documents, which the method cannot read then."""
-        if not isinstance(self.text, Corpus):
-            raise RefusedError("this method reads sentences, but the data are documents")
-        return self.text
+    def corpus(self) -> SentenceCorpus:
+        """The text as sentences; a method that asks for it cannot work with documents."""
+        try:
+            return self.text.require(SentenceCorpus)
+        except UserError as error:
+            raise RefusedError(error.problem) from error
 
     def bags(self, rows: Ints) -> Bags:
-        """What sites train on: a bag for each triple of the rows, or one for each document."""
-        if isinstance(self.text, Corpus):
-            return by_triple(self.text, rows)
-        return singles(rows, np.zeros_like(rows), rows)
+        """What sites train on: a bag for each triple of the rows, or each document by itself."""
+        return self.text.bags(rows)
 
     def save(self, folder: Path) -> None:
         """Save it for other processes of this machine, which map what they need.
@@ -64,40 +62,35 @@ class SiteData:
         corpus = self.text.folder.resolve()
         if corpus.is_relative_to(folder.resolve()):
             corpus = corpus.relative_to(folder.resolve())
-        self.inputs.save(folder)
+        about = self.inputs.save(folder)
         arrays: dict[str, npt.NDArray[Any]] = {"validation": self.validation, "watched": self.watched}
         arrays |= {"order": self.partition.order, "bounds": self.partition.bounds}
-        if self.words is not None:
-            arrays["words"] = self.words
         for name, array in arrays.items():
             np.save(folder / f"{name}.npy", array)
         rest = {
             "corpus": str(corpus),
-            "documents": isinstance(self.text, DocumentCorpus),
-            "vocabulary_size": self.vocabulary_size,
+            **about,
             "truth_known": self.truth_known,
             "names": self.partition.names,
         }
         (folder / _INDEX).write_text(json.dumps(rest))
 
     @classmethod
-    def load(cls, folder: Path) -> SiteData:
-        """Open what `save` wrote."""
+    def load(cls, folder: Path, extractor: str) -> SiteData:
+        """Open what `save` wrote; `extractor` is the kind of extractor that reads it."""
         rest = json.loads((folder / _INDEX).read_text())
         validation, watched, order, bounds = (
             np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r"))  # faster to index than a memmap
             for name in ("validation", "watched", "order", "bounds")
         )
-        text = (open_documents if rest["documents"] else open_corpus)(folder / rest["corpus"])
+        text = open_corpus(folder / rest["corpus"])
         return cls(
             text=text,
-            inputs=open_inputs(folder, text),
-            vocabulary_size=rest["vocabulary_size"],
+            inputs=extractor_kind(extractor).open_inputs(folder, text, rest),
             partition=Partition(order, bounds, tuple(rest["names"])),
             validation=validation,
             watched=watched,
             truth_known=rest["truth_known"],
-            words=np.load(words, mmap_mode="r") if (words := folder / "words.npy").exists() else None,
         )
 
 

@@ -21,8 +21,8 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
 
-from fedrel.data.documents import DocumentCorpus
-from fedrel.data.sentences import Corpus
+from fedrel.data.sentences import SentenceCorpus
+from fedrel.data.store import Corpus
 from fedrel.errors import UserError
 from fedrel.files import write_tensors
 from fedrel.tensors.weights import Weights
@@ -86,9 +86,7 @@ class Entry:
 class Journal:
     """Collects an entry while a site trains. Sentences of `NA` pairs have no relation to express: left out."""
 
-    def __init__(
-        self, corpus: Corpus | DocumentCorpus, truth_known: bool, watched: npt.NDArray[np.int64]
-    ) -> None:
+    def __init__(self, corpus: Corpus, truth_known: bool, watched: npt.NDArray[np.int64]) -> None:
         self._corpus, self._truth_known, self._watched = corpus, truth_known, watched
         self.entry = Entry()
 
@@ -96,7 +94,7 @@ class Journal:
         """Note how much each sentence of a batch was trained on (0 to 1)."""
         if not self._truth_known and not len(self._watched):
             return
-        corpus = cast(Corpus, self._corpus)  # documents have neither a known truth nor watched rows
+        corpus = cast(SentenceCorpus, self._corpus)  # documents have neither a known truth nor watched rows
         weight = weights.detach().cpu().numpy().astype(np.float64)
         facts = np.asarray(corpus.relation[batch.rows]) != 0
         if self._truth_known:

@@ -12,11 +12,10 @@ from typing import Any
 from fedrel.cli.progress import counting
 from fedrel.data.sentences import Instance
 from fedrel.errors import UserError
-from fedrel.extractors.document.find import Finding
+from fedrel.extractors.findings import Finding, by_document
 from fedrel.files import atomic_file
 from fedrel.inference.document_model import DocumentModel
-from fedrel.inference.model import Model, Prediction, open_model
-from fedrel.runs.case_study import by_document, finding_as_json
+from fedrel.inference.model import Model, Prediction, load_model
 
 REPORTED = 100  # documents that a report shows
 
@@ -33,13 +32,13 @@ def write_predictions(
 
     `report` is a page with what was found in documents, marked in their texts.
     """
-    model = open_model(folder)
+    model = load_model(folder)
     found: Iterable[dict[str, Any]]
     if isinstance(model, DocumentModel):
         findings = _in_documents(model, texts, kb, threshold)
         if report is not None:
             _write_report(report, findings)
-        found = map(finding_as_json, findings)
+        found = (one.as_json() for one in findings)
     elif report is not None:
         problem = "a report shows what was found in documents, but this is a model of sentences"
         raise UserError(problem, hint="leave --report out: the output names every fact's sentences")
@@ -114,7 +113,7 @@ def _instances(texts: Sequence[Path], kb: Any) -> Iterator[Instance]:
 
         yield from align(texts, kb, na_rate=1.0, seed=0)
     else:
-        from fedrel.data.readers import reader
+        from fedrel.data.readers.opennre import JSONLines
 
         for path in texts:
-            yield from reader("jsonl")(path, labelled=False)
+            yield from JSONLines().read(path, labelled=False)

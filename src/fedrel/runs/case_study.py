@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby, islice
+from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.extractors.document.find import Finding, Found, find
+from fedrel.extractors.findings import Finding, by_document
+from fedrel.runs.records import Case, Round, Sentence
 
 if TYPE_CHECKING:
-    from fedrel.data.documents import DocumentView
+    from fedrel.config.schema import DocumentData
+    from fedrel.data.documents import DocumentCorpus, DocumentView
     from fedrel.data.partition import Partition
-    from fedrel.data.sentences import Corpus
-    from fedrel.extractors.document.marked_pieces import DocumentInputs
-    from fedrel.extractors.document.network import DocumentTransformer
+    from fedrel.data.sentences import SentenceCorpus
 
 
 Ints = npt.NDArray[np.int64]
 TELLING = (3, 8)  # sentences a triple should have: enough to choose from, few enough to read
 
 
-def watched_rows(corpus: Corpus, train: Ints, truth_known: bool, triples: int) -> Ints:
+def watched_rows(corpus: SentenceCorpus, train: Ints, truth_known: bool, triples: int) -> Ints:
     """The rows of the most telling triples: related pairs with several sentences, of various relations.
 
     Where the truth is known, triples of which some sentences express the relation and some do not.
@@ -47,11 +47,11 @@ def watched_rows(corpus: Corpus, train: Ints, truth_known: bool, triples: int) -
 
 
 def case_study(
-    corpus: Corpus, partition: Partition, watched: Ints, rounds: Iterable[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+    corpus: SentenceCorpus, partition: Partition, watched: Ints, rounds: Iterable[Round]
+) -> list[Case]:
     """For each watched triple its sentences, where they are, and how much was trained on each when it could be.
 
-    `rounds` are the lines of metrics.jsonl: who was active, and what the journals say of the watched rows.
+    `rounds` say which sites were active, and how much each watched row was trained on.
     """
     places = np.flatnonzero(np.isin(partition.order, watched))
     sites = np.searchsorted(partition.bounds, places, side="right") - 1
@@ -59,86 +59,59 @@ def case_study(
     seen = dict.fromkeys(site_of, 0)
     weight = dict.fromkeys(site_of, 0.0)
     for line in rounds:
-        active = set(line["active"])
+        active = set(line.active)
         for row, site in site_of.items():
             seen[row] += site in active
-            weight[row] += line["watched"].get(str(row), 0.0)
-    cases: dict[int, dict[str, Any]] = {}
+            weight[row] += line.watched.get(row, 0.0)
+    triples: dict[int, list[Sentence]] = {}
     for row in sorted(site_of):
-        case = cases.setdefault(
-            int(corpus.triple[row]),
-            {
-                "head": corpus.head_name(row),
-                "relation": corpus.relations[int(corpus.relation[row])],
-                "tail": corpus.tail_name(row),
-                "sentences": [],
-            },
-        )
         truth = int(corpus.expresses[row])
-        case["sentences"].append(
-            {
-                "row": row,
-                "site": site_of[row],
-                "text": corpus.text_of(row),
-                "head_span": corpus.head_span[row].tolist(),
-                "tail_span": corpus.tail_span[row].tolist(),
-                "expresses": None if truth < 0 else bool(truth),
-                "seen": seen[row],
-                "weight": weight[row] / seen[row] if seen[row] else 0.0,
-            }
+        sentence = Sentence(
+            row=row,
+            site=site_of[row],
+            text=corpus.text_of(row),
+            head_span=tuple(corpus.head_span[row].tolist()),
+            tail_span=tuple(corpus.tail_span[row].tolist()),
+            expresses=None if truth < 0 else bool(truth),
+            seen=seen[row],
+            weight=weight[row] / seen[row] if seen[row] else 0.0,
         )
-    return list(cases.values())
+        triples.setdefault(int(corpus.triple[row]), []).append(sentence)
+    return [_case(corpus, sentences) for sentences in triples.values()]
+
+
+def _case(corpus: SentenceCorpus, sentences: list[Sentence]) -> Case:
+    first = sentences[0].row
+    return Case(
+        head=corpus.head_name(first),
+        relation=corpus.relations[int(corpus.relation[first])],
+        tail=corpus.tail_name(first),
+        sentences=sentences,
+    )
 
 
 LOOKED_THROUGH = 64  # documents, for some in which anything is found
-EACH = 5  # findings of a document that are shown, the surest
 
 
-def evidence(
-    extractor: DocumentTransformer, inputs: DocumentInputs, rows: Ints, documents: int
-) -> list[dict[str, Any]]:
+def evidence(corpus: DocumentCorpus, findings: Iterable[Finding], documents: int) -> list[dict[str, Any]]:
     """So many of the first documents in which anything is found, as `evidence.json` has them."""
-    relations = list(inputs.corpus.relations)
-    found = by_document(find(extractor, inputs, rows[:LOOKED_THROUGH], relations))
     shown = []
-    for row, one in islice(found, documents):
-        facts = _facts(inputs.corpus.view(row))
+    for row, one in islice(by_document(findings), documents):
+        facts = _facts(corpus.view(row))
         for finding in one["findings"]:
             finding["right"] = (finding["h"]["id"], finding["relation"], finding["t"]["id"]) in facts
         shown.append(one)
     return shown
 
 
-def by_document(findings: Iterable[Finding]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Findings that come document by document: each one's row, its text, and the surest that were found in it."""
-    for row, group in groupby(findings, key=lambda one: one.row):
-        own = sorted(group, key=lambda one: -one.probability)
-        told = [finding_as_json(one) for one in own[:EACH]]
-        yield row, {"document": own[0].document, "text": own[0].text, "findings": told}
-
-
-def finding_as_json(found: Finding) -> dict[str, Any]:
-    """A relation found in a document as it is written."""
-    return {
-        "document": found.document,
-        "h": _entity(found.head),
-        "relation": found.relation,
-        "t": _entity(found.tail),
-        "probability": round(found.probability, 6),
-        "evidence": [
-            {"text": one.text, "start": one.start, "end": one.end, "share": round(one.share, 6)}
-            for one in found.evidence
-        ],
-    }
-
-
-def _entity(entity: Found) -> dict[str, Any]:
-    return {
-        "id": entity.id,
-        "name": entity.name,
-        "type": entity.type,
-        "mentions": [list(mention) for mention in entity.mentions],
-    }
+def pair_options(section: DocumentData, corpus: DocumentCorpus) -> dict[str, Any]:
+    """How pairs are to be chosen in new documents: as they were in those the model was trained on."""
+    types = section.pair_types
+    if section.format == "eog":  # whose files list their pairs one by one
+        first = np.repeat(corpus.entity_starts[:-1], np.diff(corpus.pair_starts))
+        ends = corpus.entity_type[corpus.pairs + first[:, None]]
+        types = [(corpus.types[head], corpus.types[tail]) for head, tail in np.unique(ends, axis=0).tolist()]
+    return {"pair_types": types, "directions": section.directions, "id_separator": section.id_separator}
 
 
 def _facts(view: DocumentView) -> set[tuple[str, str, str]]:

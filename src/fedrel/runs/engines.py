@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from fedrel.config.plugins import load_files, only_in_this_process
-from fedrel.config.schema import Config, PCNNSection
+from fedrel.config.schema import Config
 from fedrel.errors import UserError
-from fedrel.extractors.registry import extractor
+from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.coordinator import Engine
 from fedrel.federation.engines.local import LocalEngine
 from fedrel.federation.resident import ResidentModel
@@ -24,7 +24,7 @@ from fedrel.runs.prepare import Preparation, prepare
 from fedrel.tensors import kernels
 
 if TYPE_CHECKING:
-    from fedrel.data.load import Progress
+    from fedrel.data.store import Progress
     from fedrel.extractors.base import Extractor
 
 WORKER = "fedrel.runs.worker"  # the module that a worker process runs
@@ -83,7 +83,7 @@ def engine(config: Config, ready: Preparation, states: Path) -> Iterator[Engine]
 
 def parallel_engine(config: Config, site_data: SiteData, states: Path, workers: int) -> Engine:
     """An engine that trains several sites at once: on threads where kernels do the training, else in processes."""
-    if isinstance(config.extractor, PCNNSection) and kernels.available():
+    if extractor_kind(config.extractor.kind).has_kernels and kernels.available():
         from fedrel.federation.engines.threads import ThreadEngine
 
         first = new_runner(config, site_data, states)
@@ -101,10 +101,11 @@ def new_runner(config: Config, site_data: SiteData, states: Path, triple_key: by
     `states` is the folder where sites keep their state; `triple_key` is the secret that real sites share.
     """
 
+    kind = extractor_kind(config.extractor.kind)
+
     def model() -> Extractor:
         relations = len(site_data.text.relations)
-        size = site_data.vocabulary_size
-        new = extractor(config.extractor, size, relations, config.seed, site_data.words)
+        new = kind.build(config.extractor, site_data.inputs, relations, config.seed)
         return new.to(config.training.device)
 
     resident = ResidentModel(
@@ -125,12 +126,14 @@ def open_runner(folder: Path) -> Runner:
     tree = json.loads((folder / "config.json").read_bytes())
     load_files([Path(file) for file in tree.get("plugins", ())])
     states = Path((folder / "states.txt").read_text(encoding="utf-8"))
-    return new_runner(Config.model_validate(tree), SiteData.load(folder), states)
+    config = Config.model_validate(tree)
+    return new_runner(config, SiteData.load(folder, config.extractor.kind), states)
 
 
 def _check_other_processes_can_import(config: Config) -> None:
-    """Fail fast if the method is a class of a notebook or script: a worker process could not find it."""
-    for part in type(method(config.method, config.methods)).__mro__:
+    """Fail fast if method or extractor are classes of a notebook or script: workers could not find them."""
+    chosen = (method(config.method, config.methods), extractor_kind(config.extractor.kind))
+    for part in (part for one in chosen for part in type(one).__mro__):
         if part.__module__ != "builtins" and only_in_this_process(part):
             raise UserError(
                 f"the class {part.__qualname__} is defined in this process only: "

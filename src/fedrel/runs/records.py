@@ -1,50 +1,11 @@
-"""A run's metrics.jsonl: a line a round, flushed as it is written."""
+"""The records of a run folder: what `train` and `compare` write is what the reports and the Python API read."""
 
 from __future__ import annotations
 
-import json
-import tomllib
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
-
-from fedrel.errors import UserError
-from fedrel.files import append_line, write_text
-
-
-class MetricsFile:
-    """The lines, and those of them that a checkpoint vouches for."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def append(self, line: dict[str, Any]) -> None:
-        """Add a round."""
-        append_line(self._path, json.dumps(line))
-
-    def keep(self, rounds: int) -> None:
-        """Drop what a killed run wrote after its last checkpoint."""
-        write_text(
-            self._path, "".join(json.dumps(line) + "\n" for line in self.lines() if line["round"] <= rounds)
-        )
-
-    def lines(self) -> list[dict[str, Any]]:
-        """All rounds; a line that a kill cut short is left out."""
-        if not self._path.exists():
-            return []
-        whole = self._path.read_text(encoding="utf-8").split("\n")[:-1]
-        return [json.loads(line) for line in whole]
-
-
-T = TypeVar("T")
-
-
-class Record(BaseModel):
-    """What one JSON object of a run folder holds."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
+from fedrel.evaluation.outcome import AtSites, Record
 
 
 class Traffic(Record):
@@ -65,6 +26,7 @@ class Refusal(Record):
     """A message that did not fit what was asked for, and why the coordinator left it out."""
 
     site: int
+    message: str = ""
     reason: str
 
 
@@ -80,32 +42,35 @@ class Round(Record):
     active: list[int] = []
     examples: int = 0
     refused: list[Refusal] = []
+    watched: dict[int, float] = {}
     class_distances: dict[int, list[float]] | None = None
 
 
 class Reached(Record):
-    """The first round at the target, and the bytes until then."""
+    """The first round whose dev metric is at the target, and the bytes until then, that round's included."""
 
     round: int
     up: int
     down: int
 
 
-class Fairness(Record):
-    """A metric over the sites that it could be measured at."""
+def to_target(rounds: Iterable[Round], metric: str, target: float) -> Reached | None:
+    """When a run reached `target` on dev; None if it never did.
 
-    mean: float
-    spread: float
-    worst: float
-    worst_site: str
+    Rounds without an evaluation count as rounds all the same.
 
-
-class AtSites(Record):
-    """A metric at each site, on its share of the test set; None where there was nothing to measure."""
-
-    metric: str
-    values: dict[str, float | None]
-    fairness: Fairness | None = None
+    >>> traffic = RoundTraffic(up=10, down=30)
+    >>> rounds = [Round(round=n, dev={"f1": n / 4}, bytes=traffic) for n in (1, 2, 3)]
+    >>> to_target(rounds, "f1", 0.5)
+    Reached(round=2, up=20, down=60)
+    """
+    up = down = 0
+    for one in rounds:
+        up, down = up + one.bytes.up, down + one.bytes.down
+        value = None if one.dev is None else one.dev[metric]
+        if value is not None and value >= target:
+            return Reached(round=one.round, up=up, down=down)
+    return None
 
 
 class Result(Record):
@@ -114,12 +79,12 @@ class Result(Record):
     method: str
     seed: int
     metrics: dict[str, float]
-    rounds: int
-    bytes: Traffic
-    seconds: float
     dev_metric: dict[str, float] = {}
     best_round: int | None = None
+    rounds: int
     to_target: Reached | None = None
+    bytes: Traffic
+    seconds: float
     selection_precision: float | None = None
     sites: AtSites | None = None
 
@@ -127,37 +92,6 @@ class Result(Record):
     def primary(self) -> str:
         """The metric that chose the round, or else the first; empty where there is none."""
         return next(iter({**self.dev_metric, **self.metrics}), "")
-
-
-class Curve(Record):
-    """`pr_curve.json`: precision and recall on the test set, from the surest guess down."""
-
-    precision: list[float]
-    recall: list[float]
-
-
-class ClassScores(Record):
-    """How well one relation was told from the others; `support` test sentences have it."""
-
-    relation: str
-    precision: float
-    recall: float
-    f1: float
-    support: int
-
-
-class Confusion(Record):
-    """`counts[i][j]` test sentences of relation i were given relation j."""
-
-    relations: list[str]
-    counts: list[list[int]]
-
-
-class Classes(Record):
-    """`classes.json`: the relations of a classification, one by one and against each other."""
-
-    per_class: list[ClassScores]
-    confusion: Confusion
 
 
 class LabelCounts(Record):
@@ -197,6 +131,7 @@ class Case(Record):
 class FoundToken(Record):
     """A token that a finding's two entities attend to: the characters [start, end), and its share."""
 
+    text: str = ""
     start: int
     end: int
     share: float
@@ -207,18 +142,20 @@ class FoundEntity(Record):
 
     id: str
     name: str
+    type: str = ""
     mentions: list[tuple[int, int]]
 
 
 class FoundRelation(Record):
     """A relation found in a document; `right` if its annotators found it, too, None for one not annotated."""
 
+    document: str = ""
     h: FoundEntity
     relation: str
     t: FoundEntity
     probability: float
-    right: bool | None = None
     evidence: list[FoundToken]
+    right: bool | None = None
 
 
 class ReadDocument(Record):
@@ -230,42 +167,15 @@ class ReadDocument(Record):
 
 
 class SiteTraffic(Record):
-    """Bytes of one site in one round, and what encoding added to those it sent."""
+    """Bytes of one active site in one round, on average, and what encoding added to those it sent."""
 
     up: float
     down: float
     framing: float
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Everything that the pages show of one run."""
-
-    folder: Path
-    result: Result
-    rounds: list[Round]
-    curve: Curve | None
-    classes: Classes | None
-    label_counts: LabelCounts | None
-    cases: list[Case]
-    documents: list[ReadDocument]
-    config: str
-    target: float | None  # the dev metric that counts as good enough
-    environment: dict[str, Any]
-
-    @property
-    def per_site_and_round(self) -> SiteTraffic | None:
-        """What one active site sends and is sent in a round, on average (FedED, Table 7)."""
-        asked = sum(len(one.active) for one in self.rounds)
-        if not asked:
-            return None
-        up, down = (sum(getattr(one.bytes, way) for one in self.rounds) / asked for way in ("up", "down"))
-        framing = sum(one.bytes.framing.up for one in self.rounds) / asked
-        return SiteTraffic(up=up, down=down, framing=framing)
-
-
 class SiteScores(Record):
-    """A metric over a run's sites."""
+    """The worst value of a metric over a run's sites, and how much they differ."""
 
     metric: str
     worst: float
@@ -273,94 +183,39 @@ class SiteScores(Record):
 
 
 class ComparisonRow(Record):
-    """One run of `comparison.json`, under the names of its `result.json` where it has them there."""
+    """A run in `comparison.json`, under the names of its `result.json` where it has them there."""
 
     method: str
     seed: int
     metrics: dict[str, float]
     rounds: int
     bytes: Traffic
-    per_site_and_round: SiteTraffic | None
+    per_site_and_round: SiteTraffic | None = None
     seconds: float
-    selection_precision: float | None
-    target: dict[str, float] | None  # the metric and the value that counts as good enough
-    to_target: Reached | None
-    sites: SiteScores | None
-
-    @classmethod
-    def of(cls, method: str, run: Run) -> ComparisonRow:
-        """The row of a run, under the name that the comparison gives its method."""
-        result = run.result
-        fair = result.sites.fairness if result.sites else None
-        return cls(
-            method=method,
-            seed=result.seed,
-            metrics=result.metrics,
-            rounds=result.rounds,
-            bytes=result.bytes,
-            per_site_and_round=run.per_site_and_round,
-            seconds=result.seconds,
-            selection_precision=result.selection_precision,
-            target=None if run.target is None else {result.primary: run.target},
-            to_target=result.to_target,
-            sites=SiteScores(metric=result.sites.metric, worst=fair.worst, spread=fair.spread)
-            if result.sites and fair
-            else None,
-        )
+    selection_precision: float | None = None
+    target: dict[str, float] | None = None
+    to_target: Reached | None = None
+    sites: SiteScores | None = None
 
 
-def read_run(folder: Path) -> Run:
-    """Read a run folder; a file that is broken is the user's to know about, with its line."""
-    result = folder / "result.json"
-    if not result.exists():
-        raise UserError("no such file", file=result, hint="the run has not finished: add --resume to go on")
-    path = folder / "config.toml"
-    config = path.read_text(encoding="utf-8") if path.exists() else ""
-    return Run(
-        folder=folder,
-        result=_parse(Result, result),
-        rounds=_lines(folder / "metrics.jsonl"),
-        curve=_optional(Curve, folder / "pr_curve.json", None),
-        classes=_optional(Classes, folder / "classes.json", None),
-        label_counts=_optional(LabelCounts, folder / "label_counts.json", None),
-        cases=_optional(list[Case], folder / "case_study.json", []),
-        documents=_optional(list[ReadDocument], folder / "evidence.json", []),
-        config=config,
-        target=_target(path, config),
-        environment=_optional(dict[str, Any], folder / "environment.json", {}),
-    )
+class ComparisonRows(Record):
+    """`comparison.json`: one row a run."""
+
+    rows: list[ComparisonRow]
 
 
-def _target(path: Path, config: str) -> float | None:
-    try:
-        target = tomllib.loads(config).get("evaluation", {}).get("target")
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"is not TOML: {error}", file=path) from error
-    return None if target is None else float(target)
+class Trial(Record):
+    """A run of a sweep: its settings, and the best value of the metric that chose its round, on dev."""
+
+    method: str
+    settings: dict[str, Any]
+    metric: str
+    dev: float
+    to_target: Reached | None = None
 
 
-def _lines(path: Path) -> list[Round]:
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return [_parse(Round, path, text, line) for line, text in enumerate(lines, 1) if text.strip()]
+class Sweep(Record):
+    """`sweep.json`: one row a run, and the settings of each method's best."""
 
-
-def _optional(kind: Any, path: Path, otherwise: T) -> T:
-    return _parse(kind, path) if path.exists() else otherwise
-
-
-def _parse(kind: Any, path: Path, text: str | None = None, line: int | None = None) -> Any:
-    """Check JSON against a record: the whole of `path`, or `text`, which is its line `line`."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8") if text is None else text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"broken JSON: {error.msg}", file=path, line=line or error.lineno) from error
-    try:
-        return TypeAdapter(kind).validate_python(value)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        raise UserError(
-            f"{field}: {first['msg']}" if field else first["msg"], file=path, line=line
-        ) from error
+    rows: list[Trial]
+    best: dict[str, dict[str, Any]]

@@ -1,4 +1,4 @@
-"""One run: from a config to a run folder with metrics, a model and a report; stopped at any moment, it resumes."""
+"""One run: from a config to a run folder with metrics and a model; stopped at any moment, it resumes."""
 
 from __future__ import annotations
 
@@ -6,41 +6,39 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrel.config.schema import Config, DocumentData
-from fedrel.data.divide import held_back, partition
-from fedrel.data.divide import label_counts as counted
+from fedrel.config.schema import Config
 from fedrel.data.documents import DocumentCorpus
-from fedrel.data.mirror import mirrored, mirrored_documents
-from fedrel.data.partition import Partition
-from fedrel.data.sentences import Corpus
+from fedrel.data.partition import Partition, divide, held_back
+from fedrel.data.partition.mirror import mirrored
+from fedrel.data.sentences import SentenceCorpus
 from fedrel.errors import UserError
-from fedrel.evaluation.classification import Classification
-from fedrel.evaluation.document_metrics import Findings
-from fedrel.evaluation.fairness import AtSites, at_sites
-from fedrel.evaluation.ranking import Ranking
-from fedrel.evaluation.tasks import Outcome, task, to_target
-from fedrel.extractors.registry import extractor
+from fedrel.evaluation.document_metrics import THRESHOLD
+from fedrel.evaluation.outcome import AtSites, Outcome
+from fedrel.evaluation.tasks import task
+from fedrel.extractors.registry import extractor_kind
+from fedrel.extractors.saved import save_model
 from fedrel.federation.coordinator import Federation, RoundNotes
 from fedrel.files import ELSEWHERE, alone_in, write_text
-from fedrel.inference.document_model import pair_options
 from fedrel.methods.registry import method
-from fedrel.runs.case_study import case_study
+from fedrel.runs.case_study import LOOKED_THROUGH, case_study, evidence, pair_options
 from fedrel.runs.checkpoint import Checkpoint, Checkpoints
 from fedrel.runs.engines import SimulatedSites, Sites
 from fedrel.runs.environment import environment
-from fedrel.runs.prepare import Ints, Preparation, with_words
-from fedrel.runs.records import MetricsFile
+from fedrel.runs.folder import MetricsFile, write_json
+from fedrel.runs.prepare import Ints, Preparation
+from fedrel.runs.records import Case, LabelCounts, Result, Round, Traffic, to_target
 from fedrel.tensors.weights import NoAnswerError, Weights
 
 if TYPE_CHECKING:
+    from fedrel.extractors.base import Extractor
     from fedrel.federation.coordinator import Engine
 
 ATTEMPTS = 2  # how often a round is tried with newly drawn sites before the run stops
@@ -53,7 +51,8 @@ class Watcher:
 
     prepared: Callable[[Preparation], None] = lambda _: None
     reading: Callable[[int], None] = lambda _: None
-    round_done: Callable[[dict[str, Any]], None] = lambda _: None
+    round_done: Callable[[Round], None] = lambda _: None
+    finished: Callable[[Result], None] = lambda _: None
 
 
 def run(
@@ -62,17 +61,24 @@ def run(
     *,
     resume: bool = False,
     watcher: Watcher | None = None,
+    report: Callable[[Path], object] | None = None,
     sites: Sites | None = None,
-) -> dict[str, Any]:
+) -> Result:
     """Train as the config says and leave everything in `out`; returns what `result.json` holds.
 
-    `sites` says where the data and the engine come from; by default all sites are simulated on this machine.
+    `report` is called with the folder when all else is written in it. `sites` says where the data and the engine
+    come from; by default all sites are simulated on this machine.
     """
     with alone_in(out):
-        return _run(config, out, resume, watcher or Watcher(), sites or SimulatedSites())
+        watcher = watcher or Watcher()
+        result = _run(config, out, resume, watcher, sites or SimulatedSites())
+        if report is not None:
+            report(out)
+        watcher.finished(result)
+        return result
 
 
-def _run(config: Config, out: Path, resume: bool, watcher: Watcher, sites: Sites) -> dict[str, Any]:
+def _run(config: Config, out: Path, resume: bool, watcher: Watcher, sites: Sites) -> Result:
     checkpoints = Checkpoints(out / "checkpoint", config.shapes_result())
     checkpoint = checkpoints.latest()
     if checkpoint is not None and not resume:
@@ -86,28 +92,25 @@ def _run(config: Config, out: Path, resume: bool, watcher: Watcher, sites: Sites
         raise UserError(problem, file=out, hint=f"ask for at least as many rounds, or {ELSEWHERE}")
     ready = sites.prepare(config, watcher.reading)
     if checkpoint is not None:
-        same_data(out, ready.dataset.text.fingerprint)
+        same_data(out, ready.dataset.corpus.fingerprint)
     watcher.prepared(ready)
     write_text(out / "config.toml", config.to_toml())
-    write_text(out / "environment.json", json.dumps(environment(ready.dataset.text.fingerprint), indent=2))
+    write_text(out / "environment.json", json.dumps(environment(ready.dataset.corpus.fingerprint), indent=2))
     metrics = MetricsFile(out / "metrics.jsonl")
-    metrics.keep(checkpoint.round if checkpoint else 0)
+    rounds = metrics.keep(checkpoint.round if checkpoint else 0)
     if checkpoint is None:
-        shutil.rmtree(
-            out / "sites", ignore_errors=True
-        )  # states from a run that was killed in its first round
+        shutil.rmtree(out / "sites", ignore_errors=True)  # of a run that was killed in its first round
     with sites.engine(config, ready, out, fresh=checkpoint is None) as engine:
         session = Session(config, ready, engine, checkpoint)
         while not session.finished():
-            line = session.next_round()
-            metrics.append(line)
+            rounds.append(session.next_round())
+            metrics.append(rounds[-1])
             checkpoints.save(session.checkpoint())
-            watcher.round_done(line)
+            watcher.round_done(rounds[-1])
         best = checkpoints.best(session.checkpoint())
         outcome = session.evaluate(best, ready.dataset.test)
-    lines = metrics.lines()
-    result = session.result(lines, outcome)
-    finish(out, config, ready, best, outcome, lines, result)
+    result = session.result(rounds, outcome)
+    finish(out, config, ready, best, outcome, rounds, result)
     return result
 
 
@@ -132,18 +135,16 @@ class Session:
         self._config, self._ready, self._engine = config, ready, engine
         self._method = method(config.method, config.methods)
         self._task = task(config.evaluation, ready.dataset)
-        text, relations = ready.dataset.text, len(ready.dataset.text.relations)
+        text, relations = ready.dataset.corpus, len(ready.dataset.corpus.relations)
         if checkpoint is None:
-            size = ready.site_data.vocabulary_size
-            first = None if ready.vectors is None else ready.vectors.table()
-            model = extractor(config.extractor, size, relations, config.seed, first)
+            model = new_extractor(config, ready)
             checkpoint = Checkpoint(0, model.state(), {}, 0, -1.0, 0, 0.0)
         self._fed = Federation(
             engine,
             self._method.check,
             checkpoint.weights,
             sizes=ready.site_data.partition.sizes,
-            triples=len(text.triples) if isinstance(text, Corpus) else 0,
+            triples=text.triple_count,
             relations=relations,
             validation=len(ready.site_data.validation),
             state=checkpoint.state,
@@ -165,8 +166,8 @@ class Session:
         """Where the run stands."""
         return self._at
 
-    def next_round(self) -> dict[str, Any]:
-        """One round and, if it is due, its evaluation on dev; returns the line for metrics.jsonl."""
+    def next_round(self) -> Round:
+        """One round and, if it is due, its evaluation on dev."""
         started = time.monotonic()
         number = self._at.round + 1
         self._train(number)
@@ -191,30 +192,30 @@ class Session:
             since,
             self._at.seconds + seconds,
         )
-        return metrics_line(number, self._fed.notes, dev, seconds, self._config.training.epochs)
+        return round_record(number, self._fed.notes, dev, seconds, self._config.training.epochs)
 
     def evaluate(self, weights: Weights, rows: Ints) -> Outcome:
         """How good these weights are on the given rows."""
         return self._task.evaluate(rows, self._method.test_head, partial(self._engine.score, weights))
 
-    def result(self, lines: list[dict[str, Any]], outcome: Outcome) -> dict[str, Any]:
+    def result(self, rounds: Sequence[Round], outcome: Outcome) -> Result:
         """The run in numbers."""
-        selected = [line["selection_precision"] for line in lines if line["selection_precision"] is not None]
+        selected = [one.selection_precision for one in rounds if one.selection_precision is not None]
         evaluation = self._config.evaluation
-        reached = evaluation.target and to_target(lines, evaluation.measure, evaluation.target)
-        return {
-            "method": self._config.method,
-            "seed": self._config.seed,
-            "metrics": outcome.metrics(),
-            "dev_metric": {evaluation.measure: self._at.best_metric},
-            "best_round": self._at.best_round,
-            "rounds": self._at.round,
-            "to_target": reached._asdict() if reached else None,
-            "bytes": {way: sum(line["bytes"][way] for line in lines) for way in ("up", "down")},
-            "seconds": round(self._at.seconds, 3),
-            "selection_precision": float(np.mean(selected)) if selected else None,
-            "sites": by_site(self._config, self._ready, outcome),
-        }
+        target = evaluation.target
+        return Result(
+            method=self._config.method,
+            seed=self._config.seed,
+            metrics=outcome.metrics(),
+            dev_metric={evaluation.measure: self._at.best_metric},
+            best_round=self._at.best_round,
+            rounds=self._at.round,
+            to_target=None if target is None else to_target(rounds, evaluation.measure, target),
+            bytes=Traffic(up=sum(one.bytes.up for one in rounds), down=sum(one.bytes.down for one in rounds)),
+            seconds=round(self._at.seconds, 3),
+            selection_precision=float(np.mean(selected)) if selected else None,
+            sites=by_site(self._config, self._ready, outcome),
+        )
 
     def _train(self, number: int) -> None:
         for attempt in range(ATTEMPTS):
@@ -234,49 +235,42 @@ class Session:
         )
 
 
-def metrics_line(
+def round_record(
     number: int, notes: RoundNotes, dev: dict[str, float] | None, seconds: float, epochs: int
-) -> dict[str, Any]:
+) -> Round:
     """A round as metrics.jsonl keeps it."""
     weight = sum(entry.weight for entry in notes.journals.values())
     expressing = sum(entry.expressing for entry in notes.journals.values())
     watched: Counter[int] = Counter()  # of floats
     for entry in notes.journals.values():
         watched.update(entry.watched)
-    return {
-        "round": number,
-        "loss": notes.loss,
-        "dev": dev,
-        "bytes": notes.traffic.summary(),
-        "seconds": round(seconds, 3),
-        "selection_precision": expressing / weight if weight else None,
-        "active": notes.active,
-        "examples": notes.examples,
-        "refused": notes.refused,
-        "watched": {str(row): round(w / epochs, 4) for row, w in watched.items()},
-        "class_distances": {str(k): d.round(4).tolist() for k, d in notes.class_distances.items()} or None,
-    }
+    return Round.model_validate(
+        {
+            "round": number,
+            "loss": notes.loss,
+            "dev": dev,
+            "bytes": notes.traffic.summary(),
+            "seconds": round(seconds, 3),
+            "selection_precision": expressing / weight if weight else None,
+            "active": notes.active,
+            "examples": notes.examples,
+            "refused": notes.refused,
+            "watched": {row: round(w / epochs, 4) for row, w in watched.items()},
+            "class_distances": {site: d.round(4).tolist() for site, d in notes.class_distances.items()}
+            or None,
+        }
+    )
 
 
 def by_site(config: Config, ready: Preparation, outcome: Outcome) -> AtSites | None:
     """How good the model is at each site, on a share of the test set that is labelled as its own data are."""
     parts = described(config, ready)
-    if isinstance(outcome, Ranking) or parts is None or parts.sites == 1 or not len(parts.order):
+    if parts is None or parts.sites == 1 or not len(parts.order):
         return None
     rows = ready.dataset.test
-    if isinstance(ready.dataset.text, DocumentCorpus):
-        assert isinstance(outcome, Findings)
-        held = mirrored_documents(config.partition, parts, ready.dataset.text, rows, config.seed)
-        documents = {name: held.rows(site) for site, name in enumerate(held.names)}
-        return outcome.at_sites(documents, config.evaluation.measure)
-    assert isinstance(outcome, Classification)
-    shares = mirrored(parts, ready.dataset.corpus, rows, config.seed)
-    order = np.argsort(rows)
-    places = {
-        name: order[np.searchsorted(rows, shares.rows(site), sorter=order)]
-        for site, name in enumerate(shares.names)
-    }
-    return at_sites(outcome, places, config.evaluation.measure)
+    held = mirrored(config.partition, parts, ready.dataset.corpus, rows, config.seed)
+    shares = {name: held.rows(site) for site, name in enumerate(held.names)}
+    return outcome.at_sites(shares, config.evaluation.measure)
 
 
 def described(config: Config, ready: Preparation) -> Partition | None:
@@ -288,7 +282,7 @@ def described(config: Config, ready: Preparation) -> Partition | None:
         return ready.site_data.partition
     rows, _ = held_back(ready.dataset.train, config.partition.coordinator, config.seed)
     try:
-        return partition(config.partition, replace(ready.dataset, train=rows), config.seed)
+        return divide(config.partition, ready.dataset.corpus, rows, config.seed)
     except UserError:
         return None
 
@@ -299,51 +293,52 @@ def finish(
     ready: Preparation,
     best: Weights,
     outcome: Outcome,
-    lines: list[dict[str, Any]],
-    result: dict[str, Any],
+    rounds: Sequence[Round],
+    result: Result,
 ) -> None:
-    """Write what a finished run leaves behind; `result.json` and the report that shows it last."""
-    from fedrel.extractors.saved import save_model
-    from fedrel.studio.report import write_run_report
+    """Write what a finished run leaves behind, `result.json` last."""
 
-    text, pairs = ready.dataset.text, None
-    if isinstance(config.data, DocumentData) and isinstance(text, DocumentCorpus):
-        pairs = pair_options(config.data, text)
-        shown = json.dumps(found_and_where(config, ready, best), ensure_ascii=False, indent=1)
+    text, pairs = ready.dataset.corpus, None
+    model = new_extractor(config, ready)
+    model.load(best)
+    if config.data.corpus == "documents":
+        documents = text.require(DocumentCorpus)
+        pairs = pair_options(config.data, documents)
+        rows, relations = ready.dataset.test[:LOOKED_THROUGH], list(text.relations)
+        find = extractor_kind(config.extractor.kind).find
+        found = find(model, ready.site_data.inputs, rows, relations, THRESHOLD)
+        shown = json.dumps(evidence(documents, found, config.case_study), ensure_ascii=False, indent=1)
         write_text(out / "evidence.json", shown)
-    whole = with_words(config, ready, best)
-    save_model(out / "model", config, whole, ready.vocabulary, list(text.relations), pairs)
-    if isinstance(outcome, Ranking):
-        write_text(out / "pr_curve.json", json.dumps(outcome.curve()))
-    else:
-        classes = {"per_class": outcome.per_class(), "confusion": outcome.confusion()}
-        write_text(out / "classes.json", json.dumps(classes, ensure_ascii=False, indent=1))
+    save_model(
+        out / "model",
+        config.extractor,
+        model,
+        ready.site_data.inputs,
+        list(text.relations),
+        method=config.method,
+        head=method(config.method, config.methods).test_head,
+        pairs=pairs,
+    )
+    for name, record in outcome.files().items():
+        write_json(out / name, record)
     if len(ready.site_data.partition.order):  # real sites do not tell
-        write_text(out / "label_counts.json", json.dumps(label_counts(ready), ensure_ascii=False))
+        write_json(out / "label_counts.json", label_counts(ready), indent=None)
     watched = ready.site_data.watched
-    cases = case_study(text, ready.site_data.partition, watched, lines) if isinstance(text, Corpus) else []
-    write_text(out / "case_study.json", json.dumps(cases, ensure_ascii=False, indent=1))
-    write_text(out / "result.json", json.dumps(result, indent=2))
-    write_run_report(out)
+    cases: list[Case] = []
+    if text.unit == "sentences":
+        cases = case_study(text.require(SentenceCorpus), ready.site_data.partition, watched, rounds)
+    write_json(out / "case_study.json", cases)
+    write_json(out / "result.json", result)
 
 
-def found_and_where(config: Config, ready: Preparation, weights: Weights) -> list[dict[str, Any]]:
-    """What the model finds in a few test documents, and the tokens it looks at."""
-    from fedrel.extractors.document.marked_pieces import DocumentInputs
-    from fedrel.extractors.document.network import DocumentTransformer
-    from fedrel.runs.case_study import evidence
-
-    model = extractor(config.extractor, 0, len(ready.dataset.text.relations), config.seed)
-    model.load(weights)
-    assert isinstance(model, DocumentTransformer) and isinstance(ready.site_data.inputs, DocumentInputs)
-    return evidence(model, ready.site_data.inputs, ready.dataset.test, config.case_study)
+def new_extractor(config: Config, ready: Preparation) -> Extractor:
+    """An extractor with the weights that a run begins with."""
+    kind, relations = extractor_kind(config.extractor.kind), len(ready.dataset.corpus.relations)
+    return kind.build(config.extractor, ready.site_data.inputs, relations, config.seed)
 
 
-def label_counts(ready: Preparation) -> dict[str, Any]:
+def label_counts(ready: Preparation) -> LabelCounts:
     """n(k,c): how many training sentences, or pairs, of each relation each site holds."""
-    text, parts = ready.dataset.text, ready.site_data.partition
-    return {
-        "sites": list(parts.names),
-        "relations": list(text.relations),
-        "counts": counted(parts, text).tolist(),
-    }
+    text, parts = ready.dataset.corpus, ready.site_data.partition
+    counts = parts.label_counts(text).tolist()
+    return LabelCounts(sites=list(parts.names), relations=list(text.relations), counts=counts)

@@ -1,1 +1,1 @@
-"""What people look at: plots and reports."""
+"""Reports, tables and plots of finished runs."""

@@ -1,4 +1,4 @@
-"""What the pages say of the single relations: how well each is found, and what it is taken for."""
+"""The part of the pages about single relations: the scores of each, and which are confused."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrel.runs.records import Classes, ClassScores, Confusion, Run
+from fedrel.evaluation.outcome import Classes, ClassScores, Confusion
+from fedrel.runs.folder import Run
 from fedrel.studio import formatting as fmt
 from fedrel.studio import heatmaps, notes
 from fedrel.studio.figures import Plot
 from fedrel.studio.heatmaps import Layer
 
-_SIDE_BY_SIDE = 8  # so few relations that table and matrix stand beside each other
+_SIDE_BY_SIDE = 8  # with so few relations, the matrix stands beside the table
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ def class_view(classes: Classes | None) -> ClassView | None:
 
 
 def class_comparison(runs: Mapping[str, Sequence[Run]]) -> Plot | None:
-    """F1 of each relation with each method, the mean of its seeds: where one method loses what others find."""
+    """F1 of each relation with each method, the mean over seeds; None if there are fewer than two methods."""
     found = {method: [run.classes.per_class for run in own if run.classes] for method, own in runs.items()}
     found = {method: own for method, own in found.items() if own}
     if len(found) < 2:
@@ -83,7 +84,7 @@ def _confusion(confusion: Confusion) -> Plot | None:
 
 
 def _layers(table: NDArray[np.integer], names: Sequence[str]) -> list[Layer]:
-    """What is right in one hue, what is confused in another; both as shares of their row."""
+    """Right answers in one hue, wrong ones in another, both as shares of their row."""
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
     text = [[fmt.count(int(cell)) if cell else "" for cell in row] for row in table]
     hover = [

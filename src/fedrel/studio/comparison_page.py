@@ -1,4 +1,4 @@
-"""What the page that compares methods says: who is best, by how much, for whom, at what cost, and why."""
+"""The page that compares methods: which is best, by how much, at which sites, at what cost, on which sentences."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from fedrel.runs.records import ComparisonRow, Run
+from fedrel.runs.folder import Run
 from fedrel.studio import figures, notes
 from fedrel.studio import formatting as fmt
 from fedrel.studio.class_view import class_comparison
-from fedrel.studio.examples import case_tables, told
+from fedrel.studio.examples import case_tables, cases_to_show
 from fedrel.studio.figures import Plot, Series
 from fedrel.studio.formatting import flatten
 from fedrel.studio.site_view import site_strips
@@ -22,14 +22,14 @@ from fedrel.studio.tables import SELECTION, Column, Summary, summarise
 
 Runs = Mapping[str, Sequence[Run]]
 
-_FAR_CHEAPER = 5  # uploads that differ so many times are worth a plot over bytes
+_FAR_CHEAPER = 5  # the metric is plotted over bytes if some method uploads so many times less than another
 
 
 def comparison_page(folder: Path, runs: Runs) -> dict[str, Any]:
     """The values of `comparison.html`."""
     runs = {method: own for method, own in runs.items() if own}
     every = [(method, run) for method, own in runs.items() for run in own]
-    rows = [ComparisonRow.of(method, run) for method, run in every]
+    rows = [run.row(method) for method, run in every]
     summary = summarise(rows)
     first = next((run for _, run in every), None)
     primary = first.result.primary if first else ""
@@ -46,7 +46,7 @@ def comparison_page(folder: Path, runs: Runs) -> dict[str, Any]:
         "selection": _selection(runs, winner),
         "traffic": _traffic(summary),
         "methods": list(runs),
-        "cases": case_tables({method: told(own[0]) for method, own in runs.items()}),
+        "cases": case_tables({method: cases_to_show(own[0]) for method, own in runs.items()}),
         "case_seed": first.result.seed if first else None,
         "rows": [(one, _link(folder, run)) for one, (_, run) in zip(rows, every, strict=True)],
         "methods_argument": shlex.quote(",".join(runs)),
@@ -66,7 +66,7 @@ def _winner(summary: Summary, primary: str) -> str:
 
 
 def _verdict(summary: Summary, primary: str) -> list[str]:
-    """The table in a few sentences, with what the seeds allow one to believe."""
+    """The table in a few sentences, and whether the lead is larger than the difference between seeds."""
     column = summary.column(primary)
     if column is None or len(ordered := _order(column)) < 2:
         return []
@@ -131,7 +131,7 @@ def _convergence(runs: Runs, primary: str, winner: str) -> Plot | None:
 
 
 def _by_bytes(runs: Runs, primary: str, winner: str) -> Plot | None:
-    """The development metric over what the sites have sent, where methods differ so much that it is the point."""
+    """The development metric over what the sites have sent; None unless some method sends far less than others."""
     lines = []
     for place, (method, own) in enumerate(runs.items()):
         metric = [{one.round: (one.dev or {}).get(primary) for one in run.rounds} for run in own]
@@ -188,7 +188,7 @@ def _over_rounds(
     unit: bool = False,
     target: float | None = None,
 ) -> Plot | None:
-    """A line a method over the rounds, the mean of its seeds with a band of one standard deviation."""
+    """A line over the rounds for each method: the mean over seeds, with a band of one standard deviation."""
     lines = [
         figures.mean_series(method, place, own, strong=method == winner)
         for place, (method, own) in enumerate(values.items())

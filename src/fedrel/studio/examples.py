@@ -1,6 +1,7 @@
-"""Which site's sentence did each method train on? The denoising case study (Lazy MIL, Table 6), to be shown.
+"""Examples on the pages: which sentences each method trained on, and what was found in documents.
 
-The same sentences under several methods become one table: a line a sentence, a cell a method.
+The case study (Lazy MIL, Table 6) is a table for each fact: a row for each sentence, a column for each method. A
+document is shown with the two entities of a finding and the tokens that they attend to.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from fedrel.runs.records import Case, FoundRelation, ReadDocument, Run, Sentence
+from fedrel.runs.folder import Run
+from fedrel.runs.records import Case, FoundRelation, ReadDocument, Sentence
 
 ALL = 0.995  # a mean weight that is 1 but for rounding
 TRAINED, IGNORED = 0.5, 0.05  # mean weights from which a sentence counts as used, and below which as left out
@@ -35,7 +37,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of a sentence that belongs to the head, the tail, both or neither."""
+    """Part of a sentence: in the mention of the head, of the tail, of both or of neither."""
 
     text: str
     head: bool
@@ -66,7 +68,7 @@ class CaseTable:
 def case_tables(cases: Mapping[str, Sequence[Case]]) -> list[CaseTable]:
     """Join the case studies of several methods by triple and by row of the corpus.
 
-    Cells stand in the order of `cases`; a method that did not report a sentence has None there.
+    Cells are in the order of `cases`; None for a method that did not report the sentence.
     """
     found: dict[tuple[str, str, str], dict[int, dict[str, Sentence]]] = {}
     for method, studies in cases.items():
@@ -80,14 +82,14 @@ def case_tables(cases: Mapping[str, Sequence[Case]]) -> list[CaseTable]:
     ]
 
 
-def told(run: Run) -> list[Case]:
-    """The cases that a page should tell: none of a classification that trained on every sentence alike."""
+def cases_to_show(run: Run) -> list[Case]:
+    """A run's case study; nothing for a classification that trained on every sentence alike."""
     chosen = any(one.seen and one.weight < ALL for case in run.cases for one in case.sentences)
     return run.cases if chosen or run.classes is None else []
 
 
 def pieces(text: str, head: tuple[int, int], tail: tuple[int, int]) -> list[Piece]:
-    """Cut a sentence at its mentions' borders; mentions may touch, nest or overlap.
+    """Cut a sentence where its mentions begin and end; they may touch, nest or overlap.
 
     >>> [piece.text for piece in pieces("Ada met Bob.", (0, 3), (8, 11))]
     ['Ada', ' met ', 'Bob', '.']
@@ -127,7 +129,7 @@ LEVELS = 3  # of attention that are told apart
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Part of a text: of the head, of the tail, of both or of neither, and how much it is looked at."""
+    """Part of a text: in a mention of the head, the tail, both or neither; and how much it is attended to."""
 
     text: str
     head: bool
@@ -138,7 +140,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class FindingView:
-    """A relation, and the document's text as it was read for it."""
+    """A relation, and the document's text with what matters for it marked."""
 
     found: FoundRelation
     text: list[Stretch]

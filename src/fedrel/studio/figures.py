@@ -1,8 +1,8 @@
-"""What all plots of the report pages share: their frame, their colours, their marks.
+"""Figures of the report pages: the frame and the colours that all share; lines, curves and bars.
 
 A figure is the dictionary that plotly.js draws. Colours are names of the page's style (`var(--series-1)`),
 resolved in the browser, so one figure serves light, dark and printed pages. The seven series colours are
-Okabe and Ito's without yellow, which white paper swallows; further series repeat them in other dashes.
+Okabe and Ito's without yellow, which is hard to see on white; further series repeat them with other dashes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedrel.runs.records import Curve
+from fedrel.evaluation.outcome import Curve
 from fedrel.studio.formatting import Spread
 
 Figure = dict[str, Any]
@@ -26,9 +26,9 @@ COLOURS = 7
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A figure with its heading, what it shows in words (for who cannot see it) and how to read it.
+    """A figure with its heading, what it shows in words (for screen readers) and a note on how to read it.
 
-    A figure whose size depends on what is in it says how high and at most how wide it is, in the page's rem.
+    A figure whose size depends on its content has a height and a greatest width, in the page's rem.
     """
 
     title: str
@@ -40,7 +40,7 @@ class Plot:
 
 
 def framed(traces: list[Figure], x: str, y: str) -> Figure:
-    """Traces in the frame that all plots share: axes with these titles, and the page's colours and type."""
+    """Traces in the frame that all plots share: axes with these titles, and the page's colours and font."""
     axis = {
         "gridcolor": "var(--rule)",
         "linecolor": "var(--muted)",
@@ -79,7 +79,7 @@ def rule(
     *,
     anchor: Literal["left", "right"] = "left",
 ) -> None:
-    """Draw a dotted line across a figure, where x or y is `at`, with a word at its foot or its left end."""
+    """Draw a dotted line across a figure, where x or y is `at`, with a text at its lower or left end."""
     across = "y" if axis == "x" else "x"
     ends = {f"{axis}0": at, f"{axis}1": at, f"{across}0": 0, f"{across}1": 1, f"{across}ref": "paper"}
     layout = figure["layout"]
@@ -115,7 +115,7 @@ _DASHES = ("solid", "dash", "dot", "dashdot")
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A named line; `place` gives it its colour, the same on every plot of a page; `std` draws a band."""
+    """A named line. `place` decides its colour, the same on every plot of a page; `std` draws a band."""
 
     name: str
     place: int
@@ -136,7 +136,7 @@ def lines(
 ) -> Figure:
     """Lines over x, with a band where seeds differ; `unit` fixes y to [0, 1].
 
-    `marked` points out an x, the best one, and `target` a y that is to be reached.
+    `marked` is an x to point out (the best round), `target` a y to point out (the value to be reached).
     """
     traces = chain.from_iterable(_line(one, alone=len(series) == 1) for one in series)
     figure = framed(list(traces), x, y)
@@ -232,7 +232,7 @@ def mean_series(
 
 
 def _line(series: Series, *, alone: bool) -> list[Figure]:
-    """A series' traces: its band first, so that no band covers a line of its own."""
+    """A series' traces: its band first, so that the band does not cover the line."""
     name, tint = html.escape(series.name), colour(series.place)
     shared = {"type": "scatter", "legendgroup": name, "name": name}
     traces: list[Figure] = []

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedrel.runs.records import Round
+
 NOTHING = "—"
 
 _LABELS = {
@@ -85,17 +87,6 @@ def duration(seconds: float | None) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
-def about_round(line: Mapping[str, Any], measure: str) -> str:
-    """A line of metrics.jsonl in a few words; `measure` is the dev metric to name."""
-    parts = [f"loss {line['loss']:.2f}"]
-    if line["dev"] is not None:
-        parts.append(f"dev {line['dev'][measure]:.3f}")
-    if line["selection_precision"] is not None:
-        parts.append(f"clean {line['selection_precision']:.0%}")
-    parts.append(f"up {size(line['bytes']['up'])}")
-    return " ".join(parts)
-
-
 def several(values: Sequence[object], *, last: str = "and") -> str:
     """A list in a sentence.
 
@@ -148,3 +139,14 @@ class Spread:
         mean = math.fsum(known) / len(known)
         squares = math.fsum((value - mean) ** 2 for value in known)
         return cls(mean, math.sqrt(squares / max(len(known) - 1, 1)), len(known))
+
+
+def about_round(one: Round, metric: str) -> str:
+    """A round in a few words: loss, dev metric, how clean the chosen sentences were, bytes sent."""
+    dev = None if one.dev is None else one.dev.get(metric)
+    parts = [] if one.loss is None else [f"loss {one.loss:.2f}"]
+    if dev is not None:
+        parts.append(f"dev {dev:.3f}")
+    if one.selection_precision is not None:
+        parts.append(f"clean {one.selection_precision:.0%}")
+    return " ".join([*parts, f"up {size(one.bytes.up)}"])

@@ -1,4 +1,4 @@
-"""Heat maps of the report pages: a cell for each pair of a row and a column, in a stronger colour for more."""
+"""Heat maps of the report pages: a cell for each row and column; the larger its value, the stronger its colour."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from fedrel.studio.formatting import short
 
 MOST = 30  # rows or columns; more would be too thin to be told apart
 FEW = 16  # so few that cells have room for a number
-OTHERS = -1  # in an order: all that come after, together
+OTHERS = -1  # in an order: all that are not named, together
 
 _LONGEST_NAME = 26
 _SHADES = 5  # of each hue in the page's style
 _EVEN = tuple(np.linspace(0, 1, _SHADES).tolist())
-_SMALL_SHOW = (0.0, 0.04, 0.15, 0.45, 1.0)  # shares of which a few per cent should be seen
+_SMALL_SHOW = (0.0, 0.04, 0.15, 0.45, 1.0)  # for shares, so that a few per cent can be seen
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Cells of one hue, [rows, columns]: what is written in them, and what is said when one is pointed at."""
+    """The cells of one hue, [rows, columns]: their shade, the text in them and the text shown on hovering."""
 
     shade: NDArray[np.float64]  # how strong, from 0 to 1; NaN where the cell is not of this layer
     text: Sequence[Sequence[str]]
@@ -35,7 +35,7 @@ class Layer:
 
 
 def heat_map(layers: Sequence[Layer], rows: Sequence[str], columns: Sequence[str], y: str, x: str) -> Figure:
-    """Draw layers over each other. Texts show where they fit; the rest is said when a cell is pointed at."""
+    """Draw layers on top of each other. Texts in cells are shown where they fit, texts on hovering always."""
     figure = framed([_trace(layer) for layer in layers], x, y)
     layout = figure["layout"]
     layout["hovermode"] = "closest"
@@ -58,7 +58,7 @@ def heat_map(layers: Sequence[Layer], rows: Sequence[str], columns: Sequence[str
 
 
 def size(rows: Sequence[str], columns: Sequence[str]) -> tuple[float, float]:
-    """How high and how wide at most, in rem: cells stay cells, however few or many there are."""
+    """How high and at most how wide a map is, in rem, so that cells are neither thin nor huge."""
     tall = 4 if len(rows) <= 4 else 2.4 if len(rows) <= FEW else 1.25
     broad = 5 if len(columns) <= FEW else 2.4
     below = 0 if _fit(columns) else _longest(columns) * (0.32 if len(columns) <= FEW else 0.4)
@@ -68,13 +68,13 @@ def size(rows: Sequence[str], columns: Sequence[str]) -> tuple[float, float]:
 
 
 def most_frequent(counts: NDArray[np.integer]) -> list[int]:
-    """The places of the largest counts, the largest first; if there are too many, the rest is `OTHERS`."""
+    """The indices of the largest counts, the largest first; if there are too many, the rest is `OTHERS`."""
     order = np.argsort(-counts, kind="stable").tolist()
     return order if len(order) <= MOST else [*order[: MOST - 1], OTHERS]
 
 
 def merged(table: NDArray[np.integer], order: Sequence[int], axis: int) -> NDArray[np.integer]:
-    """A table's rows or columns in the given order, those that it leaves out summed where it says `OTHERS`."""
+    """A table's rows or columns in the given order; `OTHERS` stands for the sum of those that are left out."""
     named = [place for place in order if place != OTHERS]
     parts = [np.take(table, named, axis)]
     if OTHERS in order:
@@ -84,7 +84,7 @@ def merged(table: NDArray[np.integer], order: Sequence[int], axis: int) -> NDArr
 
 
 def names_of(names: Sequence[str], order: Sequence[int]) -> list[str]:
-    """The names in that order; `OTHERS` says how many they are."""
+    """The names in that order; for `OTHERS`, how many they are."""
     left = len(names) - len(order) + 1
     return [f"{left} others" if place == OTHERS else names[place] for place in order]
 
@@ -114,7 +114,7 @@ def _trace(layer: Layer) -> Figure:
 
 
 def _fit(columns: Sequence[str]) -> bool:
-    """Whether the columns' names can stand side by side."""
+    """Whether there is room for the columns' names side by side."""
     return len(columns) <= 6 and _longest(columns) <= 10
 
 

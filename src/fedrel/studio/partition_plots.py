@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrel.data import partition as partitions
-from fedrel.data.divide import _entropy
-from fedrel.data.documents import DocumentCorpus
-from fedrel.data.entropy import intervals
+from fedrel.data.partition import Partition
+from fedrel.data.partition.entropy import entropy_in, intervals
+from fedrel.data.store import Corpus
 from fedrel.evaluation.heterogeneity import label_distances
 from fedrel.files import atomic_file
 from fedrel.studio.formatting import short
@@ -254,10 +253,8 @@ def entropy_plot(edges: NDArray[np.float64], sizes: NDArray[np.integer], path: P
         figure.savefig(part, format="png")
 
 
-def plot_entropy(
-    section: PartitionSection, parts: partitions.Partition, corpus: DocumentCorpus, path: Path
-) -> None:
+def plot_entropy(section: PartitionSection, parts: Partition, corpus: Corpus, path: Path) -> None:
     """Draw which entropies each site has, and how many documents (FedLCC, Fig. 2)."""
 
-    entropy = _entropy(section, corpus)[parts.order]
+    entropy = entropy_in(section, corpus)[parts.order]
     entropy_plot(intervals(entropy, parts.sites), parts.sizes, path)

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrel.files import write_text
-from fedrel.runs.records import ReadDocument, read_run
+from fedrel.runs.folder import read_run
+from fedrel.runs.records import ReadDocument
 from fedrel.studio import formatting as fmt
 from fedrel.studio.comparison_page import comparison_page
 from fedrel.studio.examples import document_views

@@ -1,14 +1,15 @@
-"""What the page of one run says: its numbers, for whom, how it got there, what it cost and what it trained on."""
+"""The page of one run: its numbers in all and at sites, its convergence, its traffic, what it trained on."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fedrel.runs.records import Round, Run
+from fedrel.runs.folder import Run
+from fedrel.runs.records import Round
 from fedrel.studio import figures, notes
 from fedrel.studio import formatting as fmt
 from fedrel.studio.class_view import class_view
-from fedrel.studio.examples import case_tables, document_views, told
+from fedrel.studio.examples import case_tables, cases_to_show, document_views
 from fedrel.studio.figures import Figure, Plot, Series
 from fedrel.studio.formatting import flatten
 from fedrel.studio.site_view import site_plot
@@ -39,7 +40,7 @@ def run_page(run: Run) -> dict[str, Any]:
         "selection": _selection(run),
         "refused": [(one.round, refusal) for one in run.rounds for refusal in one.refused],
         "methods": [result.method],
-        "cases": case_tables({result.method: told(run)}),
+        "cases": case_tables({result.method: cases_to_show(run)}),
         "documents": document_views(run.documents),
         "environment": flatten(run.environment),
     }
@@ -68,7 +69,7 @@ def _tiles(run: Run) -> list[tuple[str, str]]:
 
 
 def _target(run: Run, primary: str) -> str:
-    """When the run was good enough, in a sentence; nothing where nobody asked."""
+    """When the run reached its target, in a sentence; empty if it has no target."""
     if run.target is None:
         return ""
     aim = f"{fmt.label(primary)} {run.target:g} on the development set"
@@ -150,7 +151,7 @@ def _traffic(rounds: list[Round]) -> list[Plot]:
 
 
 def _each(run: Run) -> str:
-    """What one site has to send and to receive, in a sentence."""
+    """What one site sends and receives in a round, in a sentence."""
     each = run.per_site_and_round
     if each is None:
         return ""

@@ -1,11 +1,12 @@
-"""What the pages say of the single sites: does each get something out of it?"""
+"""The part of the pages about single sites: the metric at each, so that one sees who gains little."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
 
-from fedrel.runs.records import AtSites, Run
+from fedrel.evaluation.outcome import AtSites
+from fedrel.runs.folder import Run
 from fedrel.studio import formatting as fmt
 from fedrel.studio import notes
 from fedrel.studio.figures import Figure, Plot, colour, framed, rule
@@ -15,7 +16,7 @@ _LONGEST_NAME = 18
 
 
 def site_plot(sites: AtSites | None) -> Plot | None:
-    """One run's sites from the worst to the best; None where nothing was measured at sites."""
+    """A bar for each site of a run, from the worst to the best; None where nothing was measured at sites."""
     if sites is None or sites.fairness is None:
         return None
     fair, label = sites.fairness, fmt.label(sites.metric)
@@ -35,7 +36,7 @@ def site_plot(sites: AtSites | None) -> Plot | None:
 
 
 def site_strips(runs: Mapping[str, Sequence[Run]]) -> Plot | None:
-    """A strip of dots a method, one for each site of each run."""
+    """A row of dots for each method, a dot for each site of each run."""
     measured = {method: [run.result.sites for run in own if run.result.sites] for method, own in runs.items()}
     measured = {method: own for method, own in measured.items() if any(one.fairness for one in own)}
     if not measured:
@@ -103,7 +104,7 @@ def _bars(known: Sequence[tuple[float, str]], label: str, mean: float) -> Figure
 
 
 def _strip(row: int, place: int, dots: Sequence[tuple[float, str]], mean: float) -> list[Figure]:
-    """One method's dots, pushed up and down a little so that none hides another, and a stroke at their mean."""
+    """One method's dots, moved up and down a little so that none hides another, and a line at their mean."""
     tint = colour(place)
     return [
         {

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedrel.runs.records import ComparisonRow, Record
+from fedrel.evaluation.outcome import Record
+from fedrel.runs.records import ComparisonRow
 from fedrel.studio.formatting import NOTHING, Spread, count, duration, label, several, share, size
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def comparison_table(rows: Sequence[ComparisonRow]) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One quality or cost of all methods. Only qualities have a best: cheaper is not better by itself."""
+    """One quality or cost of all methods. Only a quality has a best value: cheaper is not better by itself."""
 
     name: str
     label: str
@@ -68,7 +69,7 @@ class Column:
         return f"{self.show(cell.mean)} {self.spread(method)}".strip() if cell else NOTHING
 
     def spread(self, method: str) -> str:
-        """How much seeds differ, but for a cost that all seeds share; and how many have a value, if not all."""
+        """How much seeds differ (unless it is a cost that all share); how many have a value, if not all."""
         cell = self.cells[method]
         if cell is None:
             return ""
@@ -80,7 +81,7 @@ class Column:
 
     @property
     def best(self) -> frozenset[str]:
-        """The methods with the highest mean, also those that only unprinted digits tell from it."""
+        """The methods with the highest mean as it is printed: several, if they differ in later digits only."""
         known = {method: cell.mean for method, cell in self.cells.items() if cell}
         if not self.quality or len(known) < 2:
             return frozenset()
@@ -95,7 +96,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A comparison over seeds: methods in their given order, columns from quality to cost, traffic in detail."""
+    """A comparison over seeds: its methods, its columns (qualities, then costs), and traffic in detail."""
 
     methods: list[str]
     columns: list[Column]

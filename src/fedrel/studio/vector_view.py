@@ -1,4 +1,4 @@
-"""The class-vector view: d(k,c) beside n(k,c), as in FedCMC's Fig. 1, and its three observations checked."""
+"""The part of a run's page about class vectors: d(k,c) beside n(k,c) (FedCMC, Fig. 1), and its observations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrel.evaluation.heterogeneity import Observations, observe
-from fedrel.runs.records import LabelCounts, Round, Run
+from fedrel.runs.folder import Run
+from fedrel.runs.records import LabelCounts, Round
 from fedrel.studio import figures, heatmaps, notes
 from fedrel.studio import formatting as fmt
 from fedrel.studio.figures import Plot, Series
@@ -43,7 +44,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class VectorView:
-    """What each site has, how far its class vectors stand apart, and whether one follows from the other."""
+    """How many examples each site has, how far its class vectors stand apart, and whether the two agree."""
 
     plots: list[Plot]
     checks: list[Check]
@@ -83,7 +84,7 @@ def _by_round(rounds: Sequence[Round], shape: tuple[int, ...]) -> Floats:
 
 
 def _latest(distances: Floats) -> Floats:
-    """Of each site, what it had when it was last active, [sites, relations]; NaN if it never was."""
+    """Each site's distances when it was last active, [sites, relations]; NaN if it never was."""
     latest = np.full(distances.shape[1:], np.nan)
     for one in distances:
         active = ~np.isnan(one).any(axis=1)
@@ -189,7 +190,7 @@ def _correlations(seen: Observations, rounds: list[int]) -> Plot:
 
 
 def _two_digits(value: float) -> str:
-    """Without the sign that rounding leaves to a zero."""
+    """Two digits, and 0.00 instead of -0.00."""
     return f"{round(value, 2) + 0.0:.2f}"
 
 

@@ -1,42 +1,54 @@
-"""Corpora by format: each reader turns a file or folder into a stream of instances, or says what it cannot read."""
+"""Readers by format: each turns a file or folder into a stream of sentences or documents.
+
+A reader is a class with a `name` and a method `read`, in a module of this package, in an installed package that
+declares it as an entry point of the group `fedrel.readers`, or in a file that is loaded as a plug-in. Nothing else
+names it: `data.format = "its-name"` in a config finds it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
-from fedrel.data.readers import chemprot, chemprot_scibert, gad, i2b2, mirgene, nyt10, opennre, pgr
+from fedrel.config.plugins import Registry
 from fedrel.data.relations import RelationMap
-from fedrel.data.sentences import Instance
-from fedrel.errors import UserError, nearest
 
-Reader = Callable[..., Iterator[Instance]]  # (path, *, relations, and what the format offers to choose)
 
-READERS: dict[str, Reader] = {
-    "nyt10": nyt10.read,
-    "opennre": opennre.read,
-    "jsonl": opennre.read,  # a user's own text takes the same form
-    "mirgene": mirgene.read,
-    "gad": gad.read,  # EU-ADR too
-    "i2b2": i2b2.read,
-    "pgr": pgr.read,
-    "chemprot": chemprot.read,
-    "chemprot-scibert": chemprot_scibert.read,
-}
+class Reader:
+    """Reads the files of one format.
 
-SOURCED = ("opennre", "jsonl", "mirgene")  # formats in which the user names the field that holds the source
+    `unit` says what `read` yields: an `Instance` for each sentence (`fedrel.data.sentences`) or, if it is
+    `"documents"`, a `Document` for each document (`fedrel.data.annotations`). `relations` are those of the
+    format, if it fixes them: then a class has the same number in every corpus, even where the training data
+    have none of it.
+    """
 
-# Of the formats that fix them: a class keeps its number, even where the training data have none of it.
-RELATIONS: dict[str, RelationMap] = {
-    "gad": gad.RELATIONS,
-    "i2b2": i2b2.RELATIONS,
-    "pgr": pgr.RELATIONS,
-    "chemprot": chemprot.RELATIONS,
-    "chemprot-scibert": chemprot.RELATIONS,
-}
+    name: str = ""
+    unit: str = "sentences"
+    relations: RelationMap | None = None
+
+    def read(self, path: Path, *, relations: RelationMap | None = None) -> Iterator[Any]:
+        """The rows of a file, one by one; a `UserError` with file and line for what cannot be read.
+
+        `relations.check` raises that error for a relation that is not in the map. Further keyword arguments are
+        options: those that a config's data section has a key for (`source` for `source_field`, `pair_types`, ...)
+        are passed to readers that take them. `fedrel.data.text_files.lines` reads plain and compressed text alike.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def options(cls) -> frozenset[str]:
+        """The names of the options that `read` takes."""
+        parameters = inspect.signature(cls.read).parameters.values()
+        names = {one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
+        return frozenset(names - {"relations"})
+
+
+READERS = Registry(Reader, package="fedrel.data.readers", group="fedrel.readers", what="reader")
 
 
 def reader(name: str) -> Reader:
-    """The reader of a format."""
-    if name not in READERS:
-        raise UserError(f"no reader is called {name!r}", hint=nearest(name, READERS))
-    return READERS[name]
+    """The reader of a format, by its name."""
+    return READERS.find(name)()

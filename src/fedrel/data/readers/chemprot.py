@@ -14,47 +14,52 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
-from fedrel.data.relations import RelationMap
-from fedrel.data.sentences import NA, Instance, Mention
+from fedrel.data.readers import Reader
+from fedrel.data.relations import NA, RelationMap
+from fedrel.data.sentences import Instance, Mention
 from fedrel.data.text import Span, sentences
 from fedrel.data.text_files import files_in, lines
 from fedrel.errors import UserError
-
-RELATIONS = RelationMap(["CPR:3", "CPR:4", "CPR:5", "CPR:6", "CPR:9"])
 
 _GROUPS = [f"CPR:{number}" for number in range(11)]
 _TYPES = {"CHEMICAL": "CHEMICAL", "GENE": "GENE", "GENE-Y": "GENE", "GENE-N": "GENE"}
 _log = logging.getLogger(__name__)
 
 
-def read(path: Path, *, relations: RelationMap | None = None) -> Iterator[Instance]:
-    """Every chemical (head) and gene (tail) that share a sentence, with their relation or NA.
+class ChemProt(Reader):
+    """A folder of ChemProt's tables."""
 
-    The groups that BioCreative does not evaluate are NA too. A pair with two relations gives two instances. Gold
-    relations between sentences are left out, and how many is logged. The source is the abstract.
-    """
-    tables = _tables(path)
-    documents = _documents(tables["abstracts"])
-    _add_entities(documents, tables["entities"])
-    _add_relations(documents, tables["relations"], relations)
-    far = 0
-    for pmid, document in documents.items():
-        far += sum(len(groups) for groups in document.relations.values())
-        for start, end in document.sentences():
-            text = document.text[start:end]
-            inside = sorted(
-                (one for one in document.entities.values() if start <= one.start and one.end <= end),
-                key=lambda one: (one.start, one.end),
-            )
-            chemicals = [_within(one, start) for one in inside if one.type == "CHEMICAL"]
-            genes = [_within(one, start) for one in inside if one.type == "GENE"]
-            for chemical, gene in product(chemicals, genes):
-                groups = document.relations.get((chemical.id, gene.id), {})
-                far -= len(groups)
-                for relation in groups or (NA,):
-                    yield Instance(text, chemical, gene, relation, pmid)
-    if far:
-        _log.warning("%s: %d gold relations cross a sentence boundary and are left out", path, far)
+    name = "chemprot"
+    relations = RelationMap(["CPR:3", "CPR:4", "CPR:5", "CPR:6", "CPR:9"])
+
+    def read(self, path: Path, *, relations: RelationMap | None = None) -> Iterator[Instance]:
+        """Every chemical (head) and gene (tail) that share a sentence, with their relation or NA.
+
+        The groups that BioCreative does not evaluate are NA too. A pair with two relations gives two instances.
+        Gold relations between sentences are left out, and their number is logged. The source is the abstract.
+        """
+        tables = _tables(path)
+        documents = _documents(tables["abstracts"])
+        _add_entities(documents, tables["entities"])
+        _add_relations(documents, tables["relations"], relations)
+        far = 0
+        for pmid, document in documents.items():
+            far += sum(len(groups) for groups in document.relations.values())
+            for start, end in document.sentences():
+                text = document.text[start:end]
+                inside = sorted(
+                    (one for one in document.entities.values() if start <= one.start and one.end <= end),
+                    key=lambda one: (one.start, one.end),
+                )
+                chemicals = [_within(one, start) for one in inside if one.type == "CHEMICAL"]
+                genes = [_within(one, start) for one in inside if one.type == "GENE"]
+                for chemical, gene in product(chemicals, genes):
+                    groups = document.relations.get((chemical.id, gene.id), {})
+                    far -= len(groups)
+                    for relation in groups or (NA,):
+                        yield Instance(text, chemical, gene, relation, pmid)
+        if far:
+            _log.warning("%s: %d gold relations cross a sentence boundary and are left out", path, far)
 
 
 @dataclass(slots=True)
@@ -141,7 +146,7 @@ def _add_relations(documents: dict[str, _Document], path: Path, known: RelationM
             pair[entity.type] = entity.id
         if len(pair) != 2:
             raise UserError("expected a chemical and a gene as arguments", file=path, line=number)
-        if group in RELATIONS:
+        if group in ChemProt.relations:
             if known is not None:
                 known.check(group, path, number)
             document.relations[pair["CHEMICAL"], pair["GENE"]][group] = None

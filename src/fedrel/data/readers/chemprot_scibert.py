@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from fedrel.data.readers import Reader
+from fedrel.data.readers.chemprot import ChemProt
 from fedrel.data.readers.opennre import Record, records
 from fedrel.data.relations import RelationMap
 from fedrel.data.sentences import Instance, Mention, own_ids
@@ -35,22 +37,28 @@ _GROUPS = {
 _MARKED = re.compile(r"(.*?)<< (.+?) >>(.*?)\[\[ (.+?) \]\](.*)", re.DOTALL)
 
 
-def read(path: Path, *, relations: RelationMap | None = None) -> Iterator[Instance]:
-    """The instances of a file, without the markers: `<< >>` is the head; each line is a pair of its own."""
-    for record in records(path):
-        marked, _ = record.sentence()
-        match = _MARKED.fullmatch(marked)
-        if match is None:
-            raise record.error("expected `text` to have << one entity >> and then [[ the other ]]")
-        relation = _group(record)
-        if relations is not None:
-            relations.check(relation, record.file, record.line)
-        before, first, between, second, _ = match.groups()
-        head_id, tail_id = own_ids(record.line, marked)
-        head = Mention(head_id, first, len(before), len(before + first))
-        start = head.end + len(between)
-        tail = Mention(tail_id, second, start, start + len(second))
-        yield Instance("".join(match.groups()), head, tail, relation)
+class ChemProtSciBERT(Reader):
+    """SciBERT's JSON lines of ChemProt."""
+
+    name = "chemprot-scibert"
+    relations = ChemProt.relations
+
+    def read(self, path: Path, *, relations: RelationMap | None = None) -> Iterator[Instance]:
+        """The instances of a file, without the markers: `<< >>` is the head; each line is a pair of its own."""
+        for record in records(path):
+            marked, _ = record.sentence()
+            match = _MARKED.fullmatch(marked)
+            if match is None:
+                raise record.error("expected `text` to have << one entity >> and then [[ the other ]]")
+            relation = _group(record)
+            if relations is not None:
+                relations.check(relation, record.file, record.line)
+            before, first, between, second, _ = match.groups()
+            head_id, tail_id = own_ids(record.line, marked)
+            head = Mention(head_id, first, len(before), len(before + first))
+            start = head.end + len(between)
+            tail = Mention(tail_id, second, start, start + len(second))
+            yield Instance("".join(match.groups()), head, tail, relation)
 
 
 def _group(record: Record) -> str:

@@ -13,27 +13,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrel.data.annotations import Draft, PairTypes
-from fedrel.data.documents import Document, Mention
+from fedrel.data.annotations import Document, Draft, Mention, PairTypes
+from fedrel.data.readers import Reader
 from fedrel.data.relations import RelationMap
-from fedrel.data.segmentation import Sentences, spans_of
+from fedrel.data.text import Sentences, spans_of
 from fedrel.data.text_files import lines
 from fedrel.errors import UserError
 
 _COUNTING = "`sent_id` counts sentences from 0, `pos` the tokens of that sentence from 0"
 
 
-def read(
-    path: Path,
-    *,
-    relations: RelationMap | None = None,
-    pair_types: PairTypes | None = None,
-    rel_info: Path | None = None,
-) -> Iterator[Document]:
-    """The documents of a file; with `rel_info` (`rel_info.json`) relations have their names instead of `P17`."""
-    titles = read_rel_info(rel_info) if rel_info else None
-    for record in _records(path):
-        yield record.document(relations, pair_types, titles)
+class DocRED(Reader):
+    """DocRED's JSON."""
+
+    name = "docred"
+    unit = "documents"
+
+    def read(
+        self,
+        path: Path,
+        *,
+        relations: RelationMap | None = None,
+        pair_types: PairTypes | None = None,
+        rel_info: Path | None = None,
+    ) -> Iterator[Document]:
+        """The documents of a file; with `rel_info` (`rel_info.json`), relations have names instead of `P17`."""
+        titles = read_rel_info(rel_info) if rel_info else None
+        for record in _records(path):
+            yield record.document(relations, pair_types, titles)
 
 
 def read_rel_info(path: Path) -> dict[str, str]:

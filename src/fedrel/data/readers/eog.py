@@ -16,11 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedrel.data.annotations import Draft, agree
-from fedrel.data.documents import Document, Mention
+from fedrel.data.annotations import Document, Draft, Mention, agree
+from fedrel.data.readers import Reader
 from fedrel.data.relations import RelationMap
-from fedrel.data.segmentation import Sentences, respecting, spans_of
-from fedrel.data.text import Span
+from fedrel.data.text import Sentences, Span, respecting, spans_of
 from fedrel.data.text_files import lines
 from fedrel.errors import UserError
 
@@ -31,10 +30,16 @@ _LEFT_OUT = "not_include"
 _COUNTING = "tokens count from 0 through the whole document, as spaces and | separate them"
 
 
-def read(path: Path, *, relations: RelationMap | None = None) -> Iterator[Document]:
-    """The documents of a file, asked about the pairs that it lists; head is the first of a `1:CID:2`."""
-    for row in rows(path):
-        yield _document(row, relations)
+class EoG(Reader):
+    """EoG's lines."""
+
+    name = "eog"
+    unit = "documents"
+
+    def read(self, path: Path, *, relations: RelationMap | None = None) -> Iterator[Document]:
+        """The documents of a file, asked about the pairs that it lists; head is the first of a `1:CID:2`."""
+        for row in rows(path):
+            yield _document(row, relations)
 
 
 class Listed(NamedTuple):

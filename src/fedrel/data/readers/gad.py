@@ -9,39 +9,44 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedrel.data.relations import RelationMap
-from fedrel.data.sentences import NA, Instance, Mention, own_ids
+from fedrel.data.readers import Reader
+from fedrel.data.relations import NA, RelationMap
+from fedrel.data.sentences import Instance, Mention, own_ids
 from fedrel.data.text_files import lines
 from fedrel.errors import UserError
-
-RELATIONS = RelationMap(["association"])
 
 _HEADER = ["index", "sentence", "label"]
 _LABELS = {"0": NA, "1": "association"}
 
 
-def read(path: Path, *, relations: RelationMap | None = None) -> Iterator[Instance]:
-    """The instances of a file: the gene is the head, the disease the tail; each line is a pair of its own."""
-    expected = _HEADER[1:]
-    for number, line in lines(path):
-        columns = line.split("\t")
-        if number == 1 and columns == _HEADER:
-            expected = _HEADER
-            continue
-        if not line.strip():
-            continue
-        if len(columns) != len(expected):
-            problem = f"expected {len(expected)} columns ({', '.join(expected)}), found {len(columns)}"
-            raise UserError(problem, file=path, line=number, hint="separate the columns by tabs")
-        text, label = columns[-2], columns[-1].strip()
-        if label not in _LABELS:
-            raise UserError(f"expected the label 0 or 1, found {label!r}", file=path, line=number)
-        head_id, tail_id = own_ids(number, text)
-        head = _masked(text, "GENE", head_id, path, number)
-        tail = _masked(text, "DISEASE", tail_id, path, number)
-        if relations is not None:
-            relations.check(_LABELS[label], path, number)
-        yield Instance(text, head, tail, _LABELS[label])
+class GAD(Reader):
+    """GAD's and EU-ADR's tab-separated lines."""
+
+    name = "gad"
+    relations = RelationMap(_LABELS.values())
+
+    def read(self, path: Path, *, relations: RelationMap | None = None) -> Iterator[Instance]:
+        """The instances of a file: the gene is the head, the disease the tail; each line is a pair of its own."""
+        expected = _HEADER[1:]
+        for number, line in lines(path):
+            columns = line.split("\t")
+            if number == 1 and columns == _HEADER:
+                expected = _HEADER
+                continue
+            if not line.strip():
+                continue
+            if len(columns) != len(expected):
+                problem = f"expected {len(expected)} columns ({', '.join(expected)}), found {len(columns)}"
+                raise UserError(problem, file=path, line=number, hint="separate the columns by tabs")
+            text, label = columns[-2], columns[-1].strip()
+            if label not in _LABELS:
+                raise UserError(f"expected the label 0 or 1, found {label!r}", file=path, line=number)
+            head_id, tail_id = own_ids(number, text)
+            head = _masked(text, "GENE", head_id, path, number)
+            tail = _masked(text, "DISEASE", tail_id, path, number)
+            if relations is not None:
+                relations.check(_LABELS[label], path, number)
+            yield Instance(text, head, tail, _LABELS[label])
 
 
 def _masked(text: str, kind: str, identity: str, path: Path, number: int) -> Mention:

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from itertools import combinations, groupby
 from pathlib import Path
 
-from fedrel.data.relations import RelationMap
-from fedrel.data.sentences import NA, Instance, Mention
+from fedrel.data.readers import Reader
+from fedrel.data.relations import NA, RelationMap
+from fedrel.data.sentences import Instance, Mention
 from fedrel.data.text import Span, whitespace
 from fedrel.data.text_files import files_in, lines
 from fedrel.errors import UserError, nearest
@@ -36,8 +37,6 @@ _FIRST = {
     "TeCP": "test",
     "PIP": "problem",
 }
-RELATIONS = RelationMap(_FIRST)
-
 _HOSPITALS = ("beth", "partners")
 _KINDS = ("problem", "treatment", "test")
 _WHERE = r'c="(.*)" (\d+):(\d+) (\d+):(\d+)'
@@ -46,16 +45,22 @@ _RELATION = re.compile(_WHERE + r'\|\|r="([^"]*)"\|\|' + _WHERE)
 _log = logging.getLogger(__name__)
 
 
-def read(path: Path, *, relations: RelationMap | None = None) -> Iterator[Instance]:
-    """The instances of all documents below a folder; their source is the hospital.
+class I2B2(Reader):
+    """A folder of i2b2's `.txt`, `.con` and `.rel` files."""
 
-    That is `beth` or `partners` if a folder on the document's path is called so, else the name of the folder
-    given. A treatment or test (head) and a problem (tail) on one line, and two problems, the earlier of which
-    is the head, are related as the `.rel` says, or NA. The order of two problems is the text's for NA and PIP
-    alike: the order in which a `.rel` names them would give the label away.
-    """
-    for document in _documents(path):
-        yield from document.instances(relations)
+    name = "i2b2"
+    relations = RelationMap(_FIRST)
+
+    def read(self, path: Path, *, relations: RelationMap | None = None) -> Iterator[Instance]:
+        """The instances of all documents below a folder; their source is the hospital.
+
+        That is `beth` or `partners` if a folder on the document's path is called so, else the name of the folder
+        given. A treatment or test (head) and a problem (tail) on one line, and two problems, the earlier of which
+        is the head, are related as the `.rel` says, or NA. The order of two problems is the text's for NA and PIP
+        alike: the order in which a `.rel` names them would give the label away.
+        """
+        for document in _documents(path):
+            yield from document.instances(relations)
 
 
 @dataclass(frozen=True, slots=True, order=True)

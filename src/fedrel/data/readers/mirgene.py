@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fedrel.data.readers import Reader
 from fedrel.data.readers.opennre import Record, records
 from fedrel.data.relations import RelationMap
 from fedrel.data.sentences import Instance, Mention
@@ -21,29 +22,39 @@ from fedrel.data.text import Span
 _log = logging.getLogger(__name__)
 
 
-def read(
-    path: Path, *, relations: RelationMap | None = None, source: str = "source", labelled: bool = True
-) -> Iterator[Instance]:
-    """The instances of a file, with the choices that OpenNRE's reader has.
+class MIRGENE(Reader):
+    """MIRGENE's JSON lines."""
 
-    A name that the text does not have is taken to stand at its start; how often that was so is logged.
-    """
-    missing = 0
-    for record in records(path):
-        text, tokens = record.sentence()
-        mentions = []
-        for key, entity in _entities(record):
-            identity, name = record.identity(key, entity)
-            place = record.position(key, entity, text, tokens) if "pos" in entity else _find(name, text)
-            missing += place is None
-            mentions.append(
-                Mention(identity, name, *(place or _first_word(text)), record.type_of(key, entity))
-            )
-        head, tail = mentions
-        relation = record.relation(relations, labelled)
-        yield Instance(text, head, tail, relation, record.source(source), record.expresses(), tokens)
-    if missing:
-        _log.warning("%s: %d mentions are not in their sentence and were put at its start", path, missing)
+    name = "mirgene"
+
+    def read(
+        self,
+        path: Path,
+        *,
+        relations: RelationMap | None = None,
+        source: str = "source",
+        labelled: bool = True,
+    ) -> Iterator[Instance]:
+        """The instances of a file, with the choices that OpenNRE's reader has.
+
+        A name that the text does not have is taken to stand at its start; how often that was so is logged.
+        """
+        missing = 0
+        for record in records(path):
+            text, tokens = record.sentence()
+            mentions = []
+            for key, entity in _entities(record):
+                identity, name = record.identity(key, entity)
+                place = record.position(key, entity, text, tokens) if "pos" in entity else _find(name, text)
+                missing += place is None
+                mentions.append(
+                    Mention(identity, name, *(place or _first_word(text)), record.type_of(key, entity))
+                )
+            head, tail = mentions
+            relation = record.relation(relations, labelled)
+            yield Instance(text, head, tail, relation, record.source(source), record.expresses(), tokens)
+        if missing:
+            _log.warning("%s: %d mentions are not in their sentence and were put at its start", path, missing)
 
 
 def _entities(record: Record) -> Iterator[tuple[str, dict[str, Any]]]:

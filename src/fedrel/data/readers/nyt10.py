@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+from fedrel.data.readers import Reader
 from fedrel.data.relations import RelationMap
 from fedrel.data.sentences import Instance, Mention
 from fedrel.data.text import Span, whitespace
@@ -20,41 +21,46 @@ _END = "###END###"
 _log = logging.getLogger(__name__)
 
 
-def read(path: Path, *, relations: RelationMap | None = None) -> Iterator[Instance]:
-    """The instances of a file.
+class NYT10(Reader):
+    """NYT10's tab-separated lines."""
 
-    A name that the sentence does not have is taken to stand at its start, as the published code does; how
-    often that was so is logged.
-    """
-    missing = 0
-    for number, line in lines(path):
-        if not line.strip():
-            continue
-        columns = line.split("\t")
-        if len(columns) < 6:
-            problem = f"expected 6 columns (2 ids, 2 names, relation, sentence), found {len(columns)}"
-            raise UserError(problem, file=path, line=number, hint="separate the columns by tabs")
-        head_id, tail_id, head_name, tail_name, relation, sentence = columns[:6]
-        text = sentence.strip().removesuffix(_END).rstrip()
-        spans = whitespace(text)
-        if not spans:
-            raise UserError("the sentence is empty", file=path, line=number)
-        if relations is not None:
-            relations.check(relation, path, number)
+    name = "nyt10"
 
-        head = _find(head_name, text, spans)
-        # A pair of two entities with one name: the tail is the name's next occurrence.
-        tail = _find(tail_name, text, spans, after=head if tail_name == head_name else None)
-        missing += (head is None) + (tail is None)
-        yield Instance(
-            text,
-            Mention(head_id, head_name.replace("_", " "), *(head or spans[0])),
-            Mention(tail_id, tail_name.replace("_", " "), *(tail or spans[0])),
-            relation,
-            tokens=tuple(spans),
-        )
-    if missing:
-        _log.warning("%s: %d mentions are not in their sentence and were put at its start", path, missing)
+    def read(self, path: Path, *, relations: RelationMap | None = None) -> Iterator[Instance]:
+        """The instances of a file.
+
+        A name that the sentence does not have is taken to stand at its start, as the published code does; how
+        often that was so is logged.
+        """
+        missing = 0
+        for number, line in lines(path):
+            if not line.strip():
+                continue
+            columns = line.split("\t")
+            if len(columns) < 6:
+                problem = f"expected 6 columns (2 ids, 2 names, relation, sentence), found {len(columns)}"
+                raise UserError(problem, file=path, line=number, hint="separate the columns by tabs")
+            head_id, tail_id, head_name, tail_name, relation, sentence = columns[:6]
+            text = sentence.strip().removesuffix(_END).rstrip()
+            spans = whitespace(text)
+            if not spans:
+                raise UserError("the sentence is empty", file=path, line=number)
+            if relations is not None:
+                relations.check(relation, path, number)
+
+            head = _find(head_name, text, spans)
+            # A pair of two entities with one name: the tail is the name's next occurrence.
+            tail = _find(tail_name, text, spans, after=head if tail_name == head_name else None)
+            missing += (head is None) + (tail is None)
+            yield Instance(
+                text,
+                Mention(head_id, head_name.replace("_", " "), *(head or spans[0])),
+                Mention(tail_id, tail_name.replace("_", " "), *(tail or spans[0])),
+                relation,
+                tokens=tuple(spans),
+            )
+        if missing:
+            _log.warning("%s: %d mentions are not in their sentence and were put at its start", path, missing)
 
 
 def _find(name: str, text: str, spans: list[Span], after: Span | None = None) -> Span | None:

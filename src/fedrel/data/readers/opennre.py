@@ -15,31 +15,48 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from fedrel.data.relations import RelationMap
-from fedrel.data.sentences import NA, Instance, Mention
+from fedrel.data.readers import Reader
+from fedrel.data.relations import NA, RelationMap
+from fedrel.data.sentences import Instance, Mention
 from fedrel.data.text import Span
 from fedrel.data.text_files import lines
 from fedrel.errors import UserError
 
 
-def read(
-    path: Path, *, relations: RelationMap | None = None, source: str = "source", labelled: bool = True
-) -> Iterator[Instance]:
-    """The instances of a file; `source` names the field that says where a sentence is from.
+class OpenNRE(Reader):
+    """OpenNRE's JSON lines."""
 
-    With `labelled=False`, for text to predict on, `relation` may be absent and is then NA.
-    """
-    for record in records(path):
-        text, tokens = record.sentence()
-        yield Instance(
-            text,
-            record.mention("h", text, tokens),
-            record.mention("t", text, tokens),
-            record.relation(relations, labelled),
-            record.source(source),
-            record.expresses(),
-            tokens,
-        )
+    name = "opennre"
+
+    def read(
+        self,
+        path: Path,
+        *,
+        relations: RelationMap | None = None,
+        source: str = "source",
+        labelled: bool = True,
+    ) -> Iterator[Instance]:
+        """The instances of a file; `source` names the field that says where a sentence is from.
+
+        With `labelled=False`, for text to predict on, `relation` may be absent and is then NA.
+        """
+        for record in records(path):
+            text, tokens = record.sentence()
+            yield Instance(
+                text,
+                record.mention("h", text, tokens),
+                record.mention("t", text, tokens),
+                record.relation(relations, labelled),
+                record.source(source),
+                record.expresses(),
+                tokens,
+            )
+
+
+class JSONLines(OpenNRE):
+    """A user's own text, which takes the same form."""
+
+    name = "jsonl"
 
 
 def records(path: Path) -> Iterator[Record]:

@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from itertools import accumulate, pairwise
 from pathlib import Path
 
-from fedrel.data.relations import RelationMap
-from fedrel.data.sentences import NA, Instance, Mention
+from fedrel.data.readers import Reader
+from fedrel.data.relations import NA, RelationMap
+from fedrel.data.sentences import Instance, Mention
 from fedrel.data.text import Span
 from fedrel.data.text_files import lines
 from fedrel.errors import UserError
 
-RELATIONS = RelationMap(["association"])
-
+_RELATED = "association"
 _ENTITIES = ("GENE", "PHENOTYPE")
 _COLUMNS = {
     "FILE_ID",
@@ -32,36 +32,43 @@ _COLUMNS = {
 _log = logging.getLogger(__name__)
 
 
-def read(path: Path, *, relations: RelationMap | None = None) -> Iterator[Instance]:
-    """The instances of a file: the gene is the head, the phenotype the tail, the abstract the source.
+class PGR(Reader):
+    """PGR's table."""
 
-    Lines that no one can learn from are left out, and how many is logged: an entity that is not where it is
-    said to be, and an uncertain relation.
-    """
-    misplaced = uncertain = 0
-    for number, fields in _rows(path):
-        relation = _relation(fields, path, number)
-        spans = [_span(fields, entity, path, number) for entity in _ENTITIES]
-        sentence = fields["SENTENCE"]
-        if relation is None:
-            uncertain += 1
-        elif any(
-            sentence[slice(*span)] != fields[entity] for entity, span in zip(_ENTITIES, spans, strict=True)
-        ):
-            misplaced += 1
-        else:
-            if relations is not None:
-                relations.check(relation, path, number)
-            text, spans = _unescaped(sentence, spans)
-            head, tail = (
-                Mention(fields[f"{entity}_ID"], text[slice(*span)], *span, entity)
+    name = "pgr"
+    relations = RelationMap([_RELATED])
+
+    def read(self, path: Path, *, relations: RelationMap | None = None) -> Iterator[Instance]:
+        """The instances of a file: the gene is the head, the phenotype the tail, the abstract the source.
+
+        Lines that no one can learn from are left out, and how many is logged: an entity that is not where it is
+        said to be, and an uncertain relation.
+        """
+        misplaced = uncertain = 0
+        for number, fields in _rows(path):
+            relation = _relation(fields, path, number)
+            spans = [_span(fields, entity, path, number) for entity in _ENTITIES]
+            sentence = fields["SENTENCE"]
+            if relation is None:
+                uncertain += 1
+            elif any(
+                sentence[slice(*span)] != fields[entity]
                 for entity, span in zip(_ENTITIES, spans, strict=True)
-            )
-            yield Instance(text, head, tail, relation, fields["FILE_ID"])
-    if misplaced:
-        _log.warning("%s: left out %d lines, whose entity is not at its offsets", path, misplaced)
-    if uncertain:
-        _log.warning("%s: left out %d lines, whose relation is uncertain", path, uncertain)
+            ):
+                misplaced += 1
+            else:
+                if relations is not None:
+                    relations.check(relation, path, number)
+                text, spans = _unescaped(sentence, spans)
+                head, tail = (
+                    Mention(fields[f"{entity}_ID"], text[slice(*span)], *span, entity)
+                    for entity, span in zip(_ENTITIES, spans, strict=True)
+                )
+                yield Instance(text, head, tail, relation, fields["FILE_ID"])
+        if misplaced:
+            _log.warning("%s: left out %d lines, whose entity is not at its offsets", path, misplaced)
+        if uncertain:
+            _log.warning("%s: left out %d lines, whose relation is uncertain", path, uncertain)
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
@@ -93,7 +100,7 @@ def _relation(fields: dict[str, str], path: Path, number: int) -> str | None:
         raise UserError(problem, file=path, line=number)
     if confirmation == "U":
         return None
-    return RELATIONS[1] if (related == "true") == (confirmation == "C") else NA
+    return _RELATED if (related == "true") == (confirmation == "C") else NA
 
 
 def _span(fields: dict[str, str], entity: str, path: Path, number: int) -> Span:

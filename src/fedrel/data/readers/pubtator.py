@@ -12,11 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedrel.data.annotations import Directions, Draft, PairTypes, agree
-from fedrel.data.documents import Document, Mention
+from fedrel.data.annotations import Directions, Document, Draft, Mention, PairTypes, agree
+from fedrel.data.readers import Reader
 from fedrel.data.relations import RelationMap
-from fedrel.data.segmentation import segment
-from fedrel.data.text import Span
+from fedrel.data.text import Span, segment
 from fedrel.data.text_files import lines
 from fedrel.errors import UserError
 
@@ -24,45 +23,52 @@ _TEXT = re.compile(r"([^|\t]+)\|([ta])\|(.*)")
 _NO_ID = ("-1", "-", "")
 
 
-def read(
-    path: Path,
-    *,
-    relations: RelationMap | None = None,
-    pair_types: PairTypes | None = None,
-    directions: Directions = "both",
-    id_separator: str = "|",
-) -> Iterator[Document]:
-    """The documents of a file; `pair_types` and `directions` choose the pairs, as `pairs.candidates` says.
+class PubTator(Reader):
+    """PubTator's lines."""
 
-    `id_separator` joins the ids of several entities that one mention names (`|` in CDR and GDA, `,` in BioRED).
-    Where it is empty an id is taken whole: CHR's `HMDB:1|CHEBI:2` are two names of one chemical.
-    """
-    options = _Options(path, relations, pair_types, directions, id_separator)
-    current: _Article | None = None
-    for number, line in lines(path):
-        if not line.strip():
-            continue
-        if opening := _TEXT.fullmatch(line):
-            identity, part, text = opening.groups()
-            if part == "t":
-                if current:
-                    yield current.document()
-                current = _Article(options, identity, number, text)
-            elif current is None or current.id != identity:
-                hint = f"put the line {identity}|t|... right above it"
-                raise options.error(f"the abstract of {identity} comes before its title", number, hint)
-            else:
-                current.add_abstract(text, number)
-            continue
-        identity, *columns = line.split("\t")
-        if current is None or current.id != identity:
-            among = f", among those of {current.id}" if current else ""
-            problem = f"an annotation of document {identity!r} before its title and abstract{among}"
-            hint = f"put the lines {identity}|t|... and {identity}|a|... above it"
-            raise options.error(problem, number, hint)
-        current.add(columns, number)
-    if current:
-        yield current.document()
+    name = "pubtator"
+    unit = "documents"
+
+    def read(
+        self,
+        path: Path,
+        *,
+        relations: RelationMap | None = None,
+        pair_types: PairTypes | None = None,
+        directions: Directions = "both",
+        id_separator: str = "|",
+    ) -> Iterator[Document]:
+        """The documents of a file; `pair_types` and `directions` choose the pairs, as `pairs.candidates` says.
+
+        `id_separator` joins the ids of several entities that one mention names (`|` in CDR and GDA, `,` in BioRED).
+        Where it is empty an id is taken whole: CHR's `HMDB:1|CHEBI:2` are two names of one chemical.
+        """
+        options = _Options(path, relations, pair_types, directions, id_separator)
+        current: _Article | None = None
+        for number, line in lines(path):
+            if not line.strip():
+                continue
+            if opening := _TEXT.fullmatch(line):
+                identity, part, text = opening.groups()
+                if part == "t":
+                    if current:
+                        yield current.document()
+                    current = _Article(options, identity, number, text)
+                elif current is None or current.id != identity:
+                    hint = f"put the line {identity}|t|... right above it"
+                    raise options.error(f"the abstract of {identity} comes before its title", number, hint)
+                else:
+                    current.add_abstract(text, number)
+                continue
+            identity, *columns = line.split("\t")
+            if current is None or current.id != identity:
+                among = f", among those of {current.id}" if current else ""
+                problem = f"an annotation of document {identity!r} before its title and abstract{among}"
+                hint = f"put the lines {identity}|t|... and {identity}|a|... above it"
+                raise options.error(problem, number, hint)
+            current.add(columns, number)
+        if current:
+            yield current.document()
 
 
 @dataclass(frozen=True, slots=True)

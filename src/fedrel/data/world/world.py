@@ -18,7 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrel.data.sentences import NA, Instance, Mention
+from fedrel.data.relations import NA
+from fedrel.data.sentences import Instance, Mention
 from fedrel.data.text import tokenise
 from fedrel.data.world.catalogue import RELATIONS
 from fedrel.data.world.entities import Entity, WordMint, make_entities

@@ -22,7 +22,6 @@ from fedrel.extractors.inputs import Inputs, Ints, tensor
 from fedrel.files import atomic_folder, cache_folder, write_text
 
 if TYPE_CHECKING:
-    from fedrel.config.schema import DocumentSection
     from fedrel.extractors.document.windows import DocumentBatch
 
 
@@ -98,9 +97,10 @@ class DocumentInputs(Inputs):
             pairs=pairs,
         )
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path) -> dict[str, Any]:
         """Only where the columns are: every process of this machine can map them."""
         write_text(folder / _POINTER, json.dumps({"folder": str(self.folder), "limit": self.limit}))
+        return {}
 
     @staticmethod
     def open(folder: Path, corpus: DocumentCorpus, limit: int | None = None) -> DocumentInputs:
@@ -130,16 +130,18 @@ class DocumentInputs(Inputs):
 
 def tokenise(
     corpus: DocumentCorpus,
-    section: DocumentSection,
+    encoder: str,
+    window: int | None = None,
     progress: Callable[[int], None] | None = None,
     folder: Path | None = None,
 ) -> DocumentInputs:
     """The pieces of every document, from the cache if they are there; `folder` keeps them elsewhere.
 
-    `progress` is told now and then how many documents are done.
+    `window` is how many pieces are read at once: none means as many as the encoder can. `progress` is told now and
+    then how many documents are done.
     """
-    tokeniser = DocumentTokeniser(section.encoder)
-    limit = tokeniser.window(section.window)
+    tokeniser = DocumentTokeniser(encoder)
+    limit = tokeniser.window(window)
     if folder is None:
         key = json.dumps([FORMAT, corpus.fingerprint, tokeniser.fingerprint])
         folder = cache_folder() / f"document-pieces-{hashlib.sha256(key.encode()).hexdigest()[:32]}"

@@ -32,18 +32,16 @@ from fedrel.extractors.transformer.word_vectors import FrozenWords, TrainedWords
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-    from fedrel.config.schema import DocumentSection
-
 
 FRUGAL_PIECES = 8192  # in a batch: above, training computes each window again instead of keeping it all
 
 
 def document_transformer(
-    section: DocumentSection, relations: int, generator: torch.Generator
+    encoder: str, relations: int, generator: torch.Generator, *, block_size: int = 64, frozen_layers: int = 0
 ) -> DocumentTransformer:
-    """A new extractor over the encoder that a config names; what the encoder does not bring is drawn."""
-    tokeniser = load_tokeniser(section.encoder)
-    return DocumentTransformer(load_encoder(section.encoder), tokeniser, section, relations, generator)
+    """A new extractor over the encoder of that name; what the encoder does not have is drawn."""
+    model, tokeniser = load_encoder(encoder), load_tokeniser(encoder)
+    return DocumentTransformer(model, tokeniser, relations, generator, block_size, frozen_layers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +77,17 @@ class DocumentTransformer(Pretrained):
         self,
         model: PreTrainedModel,
         tokeniser: PreTrainedTokenizerFast,
-        section: DocumentSection,
         relations: int,
         generator: torch.Generator,
+        block_size: int,
+        frozen_layers: int,
     ) -> None:
         table = cast(nn.Embedding, model.get_input_embeddings()).weight.detach().clone()
-        encoder = attending(model, section.frozen_layers)
-        frozen = section.frozen_layers > 0
+        encoder = attending(model, frozen_layers)
+        frozen = frozen_layers > 0
         words = FrozenWords(table, [], train_markers=False) if frozen else TrainedWords(table)
         super().__init__(tokeniser, words, encoder, keeps=frozen)
-        width, self.block_size, self.dropout = encoder.width, section.block_size, 0.0
+        width, self.block_size, self.dropout = encoder.width, block_size, 0.0
         if width % self.block_size:
             problem = f"extractor.block_size is {self.block_size}, no divisor of the encoder's width, {width}"
             raise UserError(problem, hint="set it to 64, or to another divisor")

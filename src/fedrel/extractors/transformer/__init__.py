@@ -1,1 +1,148 @@
-"""fedrel.extractors.transformer."""
+"""The sentence transformer: a Hugging Face encoder, a vector for each entity, a linear classifier."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from fedrel.data.sentences import SentenceCorpus
+from fedrel.data.store import Corpus, Progress
+from fedrel.errors import UserError
+from fedrel.extractors.inputs import Ints
+from fedrel.extractors.registry import ExtractorKind, InputsT, Trained
+from fedrel.extractors.transformer.sections import EncoderSection, TransformerSection
+from fedrel.files import write_text
+from fedrel.seeding import torch_generator
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedrel.extractors.base import Extractor
+    from fedrel.extractors.transformer.pieces import PieceInputs
+    from fedrel.extractors.transformer.pretrained import Pretrained
+    from fedrel.tensors.weights import Weights
+
+__all__ = ["EncoderKind", "EncoderSection", "TransformerKind", "TransformerSection"]
+
+EncoderSectionT = TypeVar("EncoderSectionT", bound=EncoderSection)
+
+_ENCODER = "encoder"  # the folder of a model's own encoder
+_PUBLISHED = "encoder.json"
+
+
+class EncoderKind(ExtractorKind[EncoderSectionT, InputsT]):
+    """The base of extractors over a pretrained encoder: all that they share."""
+
+    unsaved = frozenset({"encoder", "frozen_layers", "lora_rank"})
+
+    @abstractmethod
+    def network(self, section: EncoderSectionT, relations: int, generator: torch.Generator) -> Pretrained:
+        """A new network over the encoder; what the encoder does not have is drawn."""
+
+    @abstractmethod
+    def tokenise(
+        self,
+        section: EncoderSectionT,
+        corpus: Corpus,
+        progress: Progress | None = None,
+        folder: Path | None = None,
+    ) -> InputsT:
+        """A corpus as word pieces, kept in the cache or in a folder."""
+
+    def inputs(
+        self, section: EncoderSectionT, corpus: Corpus, train: Ints, progress: Progress | None = None
+    ) -> InputsT:
+        """Word pieces, from the cache if they are there."""
+        return self.tokenise(section, corpus, progress)
+
+    def build(self, section: EncoderSectionT, inputs: InputsT, relations: int, seed: int) -> Extractor:
+        """The network; an encoder has its own vocabulary."""
+        return self.network(section, relations, torch_generator(seed, "initial weights"))
+
+    def save(self, folder: Path, extractor: Extractor, inputs: InputsT) -> Weights:
+        """Write the encoder as `transformers` does; what is left of the weights is what stands above it."""
+        cast("Pretrained", extractor).export(folder / _ENCODER)
+        return {name: one for name, one in extractor.state().items() if _is_above(name)}
+
+    def load(self, folder: Path, options: Mapping[str, Any], relations: int, weights: Weights) -> Trained:
+        """The saved encoder, and the saved layers above it."""
+        import torch
+
+        own = {**options, "encoder": str(folder / _ENCODER)}
+        section = cast(EncoderSectionT, self.section.model_validate(own))
+        network = self.network(section, relations, torch_generator(0, "initial weights"))
+        expected = {name for name, _ in network.named_parameters() if _is_above(name)}
+        if different := sorted(expected ^ weights.keys()):
+            raise ValueError(f"its weights and its options do not fit: {different[0]!r}")
+        network.load_state_dict({name: torch.from_numpy(one) for name, one in weights.items()}, strict=False)
+        return Trained(network, lambda corpus, kept: self.tokenise(section, corpus, folder=kept / "pieces"))
+
+    def publish(self, section: EncoderSectionT, folder: Path) -> dict[str, Any]:
+        """The encoder's name and fingerprint; of a folder only its name, for its path means nothing elsewhere."""
+        from fedrel.extractors.transformer.encoders import fingerprint
+
+        name = Path(section.encoder).name if Path(section.encoder).is_dir() else section.encoder
+        about = {"name": name, "sha256": fingerprint(section.encoder)}
+        write_text(folder / _PUBLISHED, json.dumps(about, indent=1, ensure_ascii=False))
+        return {"encoder": name}
+
+    def at_site(self, section: EncoderSectionT, published: Path, encoder: str | None) -> EncoderSectionT:
+        """The site's own copy of the encoder, which must have the published fingerprint."""
+        from fedrel.extractors.transformer.encoders import fingerprint
+
+        about = json.loads((published / _PUBLISHED).read_text(encoding="utf-8"))
+        name = encoder or section.encoder
+        if fingerprint(name) != about["sha256"]:
+            problem = f"encoder: {name!r} is not the encoder that was published (its fingerprint differs)"
+            raise UserError(problem, hint=f"name a copy of {about['name']!r} in data.encoder of site.toml")
+        return section.model_copy(update={"encoder": name})
+
+    def published_inputs(
+        self,
+        section: EncoderSectionT,
+        corpus: Corpus,
+        published: Path,
+        folder: Path,
+        progress: Progress | None = None,
+    ) -> InputsT:
+        """Word pieces, kept in the folder: the site's text does not go into the machine's cache."""
+        return self.tokenise(section, corpus, progress, folder / "pieces")
+
+
+class TransformerKind(EncoderKind[TransformerSection, "PieceInputs"]):
+    """The sentence transformer as a kind of extractor."""
+
+    name = "transformer"
+    section = TransformerSection
+
+    def network(self, section: TransformerSection, relations: int, generator: torch.Generator) -> Pretrained:
+        """The sentence transformer."""
+        from fedrel.extractors.transformer.network import sentence_transformer
+
+        return sentence_transformer(section, relations, generator)
+
+    def tokenise(
+        self,
+        section: TransformerSection,
+        corpus: Corpus,
+        progress: Progress | None = None,
+        folder: Path | None = None,
+    ) -> PieceInputs:
+        """Sentences as word pieces."""
+        from fedrel.extractors.transformer.pieces import tokenise
+
+        return tokenise(corpus.require(SentenceCorpus), section, progress, folder)
+
+    def open_inputs(self, folder: Path, corpus: Corpus, about: Mapping[str, Any]) -> PieceInputs:
+        """The pieces, mapped from the disk."""
+        from fedrel.extractors.transformer.pieces import PieceInputs
+
+        return PieceInputs.open(folder)
+
+
+def _is_above(name: str) -> bool:
+    """Whether a weight belongs to what stands above the encoder."""
+    return not name.startswith(("encoder.", "words."))

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.config.schema import TransformerSection
 from fedrel.data.bags import Bags, ragged
 from fedrel.errors import UserError
 from fedrel.extractors.inputs import Inputs, Ints, tensor
@@ -31,10 +30,11 @@ from fedrel.extractors.transformer.encoders import (
     marker_ids,
     tokeniser_fingerprint,
 )
+from fedrel.extractors.transformer.sections import TransformerSection
 from fedrel.files import atomic_folder, cache_folder, write_text
 
 if TYPE_CHECKING:
-    from fedrel.data.sentences import Corpus
+    from fedrel.data.sentences import SentenceCorpus
     from fedrel.extractors.base import PieceBatch
 
 
@@ -256,9 +256,10 @@ class PieceInputs(Inputs):
             tail_end=tensor(tail[:, 1], device),
         )
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path) -> dict[str, Any]:
         """Only where the columns are: every process of this machine can map them."""
         write_text(folder / _POINTER, json.dumps({"folder": str(self.folder)}))
+        return {}
 
     @staticmethod
     def open(folder: Path) -> PieceInputs:
@@ -277,7 +278,7 @@ class PieceInputs(Inputs):
 
 
 def tokenise(
-    corpus: Corpus,
+    corpus: SentenceCorpus,
     section: TransformerSection,
     progress: Callable[[int], None] | None = None,
     folder: Path | None = None,
@@ -302,7 +303,7 @@ def tokenise(
 
 
 def _write(
-    folder: Path, corpus: Corpus, tokeniser: Tokeniser, progress: Callable[[int], None] | None
+    folder: Path, corpus: SentenceCorpus, tokeniser: Tokeniser, progress: Callable[[int], None] | None
 ) -> None:
     with ExitStack() as stack:
         files = {name: stack.enter_context((folder / f"{name}.bin").open("wb")) for name in _COLUMNS}
@@ -323,7 +324,7 @@ def _write(
                 progress(begin + len(done))
 
 
-def _sentences(corpus: Corpus, begin: int, end: int) -> list[Sentence]:
+def _sentences(corpus: SentenceCorpus, begin: int, end: int) -> list[Sentence]:
 
     types = list(corpus.types)
     columns = (corpus.head_span, corpus.tail_span, corpus.head_type, corpus.tail_type)

@@ -1,0 +1,172 @@
+"""Partitions that make sites unlike each other: in their labels, or in their sizes.
+
+A site may be left with nothing; it is then never drawn. Shares are rounded to whole instances, and every
+instance is placed exactly once.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedrel.config.schema import PartitionSection
+from fedrel.data.partition import Partition, PartitionKind, check_sites, grouped, site_names
+from fedrel.data.sentences import SentenceCorpus
+from fedrel.data.store import Corpus, Ints
+from fedrel.errors import UserError
+from fedrel.seeding import numpy_generator
+
+_DRAWS = 1000  # for `min_size`; only counts are drawn, so that even giving up takes seconds
+_TINIEST_ALPHA = 1e-300  # below, a division overflows; all is at one site long before
+
+
+class Dirichlet(PartitionKind):
+    """Skewed labels."""
+
+    name = "dirichlet"
+    units = ("sentences",)
+
+    def divide(self, section: PartitionSection, corpus: Corpus, rows: Ints, seed: int) -> Partition:
+        """Share out each relation in random proportions."""
+        labels = corpus.require(SentenceCorpus).relation[rows]
+        return dirichlet(rows, labels, section.sites, section.alpha, seed, min_size=section.min_size)
+
+
+class Quantity(PartitionKind):
+    """Skewed sizes."""
+
+    name = "quantity"
+
+    def divide(self, section: PartitionSection, corpus: Corpus, rows: Ints, seed: int) -> Partition:
+        """Share out all rows in random proportions."""
+        return quantity(rows, section.sites, section.alpha, seed, min_size=section.min_size)
+
+
+class Shards(PartitionKind):
+    """A few labels a site."""
+
+    name = "shards"
+    units = ("sentences",)
+
+    def divide(self, section: PartitionSection, corpus: Corpus, rows: Ints, seed: int) -> Partition:
+        """Deal out shards of sentences sorted by relation."""
+        labels = corpus.require(SentenceCorpus).relation[rows]
+        return shards(rows, labels, section.sites, section.shards_per_site, seed)
+
+
+def dirichlet(
+    rows: Ints, labels: NDArray[np.integer], sites: int, alpha: float, seed: int, *, min_size: int = 0
+) -> Partition:
+    """Label skew: each class is shared out over the sites in proportions drawn from Dirichlet(alpha).
+
+    `labels` has the class of each row. Small alphas leave a class to one site or two, large ones come near to
+    IID. This is what FedCMC's section 4.1 says; code that goes about for other papers also stops filling sites
+    that have more than their equal share, which we do not. With `min_size`, all proportions are drawn anew until
+    every site has that many instances.
+    """
+    return _shared_out(rows, labels, sites, alpha, seed, min_size, "dirichlet")
+
+
+def quantity(rows: Ints, sites: int, alpha: float, seed: int, *, min_size: int = 0) -> Partition:
+    """Size skew: how much each site holds is drawn from Dirichlet(alpha), which instances is left to chance."""
+    one_class = np.zeros(len(rows), np.int64)
+    return _shared_out(rows, one_class, sites, alpha, seed, min_size, "quantity")
+
+
+def shards(rows: Ints, labels: NDArray[np.integer], sites: int, per_site: int, seed: int) -> Partition:
+    """Label shards (McMahan et al. 2017): sorted by class, cut into equal shards, `per_site` dealt to each site.
+
+    Sites are of nearly one size, and most hold about `per_site` classes.
+    """
+    check_sites(rows, sites)
+    count = sites * per_site
+    if not 1 <= per_site <= len(rows) // sites:
+        problem = f"cannot cut {len(rows)} training instances into {sites} times {per_site} shards"
+        most = len(rows) // sites
+        raise UserError(problem, hint=f"choose between 1 and {most} for partition.shards_per_site")
+    generator = numpy_generator(seed, "partition", "shards")
+    by_class = _by_class(labels, generator)
+    dealt_to = generator.permutation(count) // per_site
+    site = np.empty(len(rows), np.int64)
+    site[by_class] = np.repeat(dealt_to, np.diff(np.arange(count + 1) * len(rows) // count))
+    return grouped(rows, site, site_names(sites))
+
+
+def _shared_out(
+    rows: Ints,
+    labels: NDArray[np.integer],
+    sites: int,
+    alpha: float,
+    seed: int,
+    min_size: int,
+    purpose: str,
+) -> Partition:
+    check_sites(rows, sites)
+    if not 0 < alpha < math.inf:
+        raise UserError(
+            f"partition.alpha must be greater than 0 and finite, found {alpha}",
+            hint="the smaller it is, the less alike the sites; papers take 0.01 to 1",
+        )
+    generator = numpy_generator(seed, "partition", purpose)
+    counts = _counts(np.bincount(labels), sites, alpha, min_size, generator)
+    site = np.empty(len(rows), np.int64)
+    site[_by_class(labels, generator)] = np.repeat(np.tile(np.arange(sites), len(counts)), counts.ravel())
+    return grouped(rows, site, site_names(sites))
+
+
+def _counts(
+    class_sizes: Ints, sites: int, alpha: float, min_size: int, generator: np.random.Generator
+) -> Ints:
+    """How many instances of each class each site gets, [classes, sites], no site with less than `min_size`."""
+    best = 0
+    for _ in range(_DRAWS if min_size * sites <= class_sizes.sum() else 0):
+        counts = _whole(class_sizes, _proportions(len(class_sizes), sites, alpha, generator), generator)
+        best = max(best, smallest := int(counts.sum(axis=0).min()))
+        if smallest >= min_size:
+            return counts
+    problem = (
+        f"cannot give each of {sites} sites at least {min_size} of {class_sizes.sum()} training instances"
+    )
+    if min_size * sites <= class_sizes.sum():
+        problem += f": with alpha {alpha:g}, {_DRAWS:,} draws left the smallest site with {best} at most"
+    raise UserError(problem, hint="lower partition.min_size, choose fewer sites, or raise partition.alpha")
+
+
+def _proportions(
+    classes: int, sites: int, alpha: float, generator: np.random.Generator
+) -> NDArray[np.float64]:
+    """Draws from Dirichlet(alpha) over the sites, [classes, sites].
+
+    They are gamma variables divided by their sum, but with a small alpha all of these may be too small for a
+    float. So we stay with logarithms: Gamma(alpha) is Gamma(alpha + 1) * U^(1/alpha) with U uniform, and -log U
+    is exponential.
+    """
+    shape = (classes, sites)
+    logs = np.log(generator.standard_gamma(alpha + 1, shape))
+    logs -= generator.standard_exponential(shape) / max(alpha, _TINIEST_ALPHA)
+    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+    proportions: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
+    return proportions
+
+
+def _whole(class_sizes: Ints, proportions: NDArray[np.float64], generator: np.random.Generator) -> Ints:
+    """Proportions of each class as whole instances, less than one off, and right on average.
+
+    The cuts lie at the cumulative proportions, moved by one random fraction of an instance a class. Rounding
+    without it would send the only instance of every rare class to the same site in the middle.
+    """
+    sizes = class_sizes[:, None]
+    cuts = np.floor(proportions.cumsum(axis=1) * sizes + generator.random((len(sizes), 1))).astype(np.int64)
+    cuts = np.minimum(cuts, sizes)
+    cuts[:, -1:] = sizes  # whatever rounding made of the last sum
+    counts: Ints = np.diff(cuts, axis=1, prepend=0)
+    return counts
+
+
+def _by_class(labels: NDArray[np.integer], generator: np.random.Generator) -> Ints:
+    """Places in `labels`, class by class, shuffled within each."""
+    shuffled = generator.permutation(len(labels))
+    order: Ints = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    return order

@@ -1,0 +1,168 @@
+"""A run folder on disk: its JSON files are written from records and read back as the same records."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from fedrel.errors import UserError
+from fedrel.evaluation.outcome import Classes, Curve, Record
+from fedrel.files import append_line, write_text
+from fedrel.runs.records import (
+    Case,
+    ComparisonRow,
+    ComparisonRows,
+    LabelCounts,
+    ReadDocument,
+    Result,
+    Round,
+    SiteScores,
+    SiteTraffic,
+)
+
+T = TypeVar("T")
+
+
+def write_json(path: Path, record: Record | Sequence[Record], *, indent: int | None = 1) -> None:
+    """Write a record, or a list of them, as one JSON file."""
+    write_text(path, json.dumps(_plain(record), ensure_ascii=False, indent=indent))
+
+
+class MetricsFile:
+    """`metrics.jsonl`: a line a round, flushed as it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def append(self, line: Round) -> None:
+        """Add a round."""
+        append_line(self._path, json.dumps(_plain(line)))
+
+    def keep(self, rounds: int) -> list[Round]:
+        """Drop what a killed run wrote after its last checkpoint, of round `rounds`; returns what is left."""
+        text = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
+        whole = text[: text.rfind("\n") + 1]  # a kill may have cut the last line short
+        kept = [line for line in _rounds(self._path, whole) if line.round <= rounds]
+        write_text(self._path, "".join(json.dumps(_plain(line)) + "\n" for line in kept))
+        return kept
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Everything that the pages show of one run."""
+
+    folder: Path
+    result: Result
+    rounds: list[Round]
+    curve: Curve | None
+    classes: Classes | None
+    label_counts: LabelCounts | None
+    cases: list[Case]
+    documents: list[ReadDocument]
+    config: str
+    target: float | None  # the dev metric that counts as good enough
+    environment: dict[str, Any]
+
+    @property
+    def per_site_and_round(self) -> SiteTraffic | None:
+        """What one active site sends and is sent in a round, on average (FedED, Table 7)."""
+        asked = sum(len(one.active) for one in self.rounds)
+        if not asked:
+            return None
+        up, down = (sum(getattr(one.bytes, way) for one in self.rounds) / asked for way in ("up", "down"))
+        framing = sum(one.bytes.framing.up for one in self.rounds) / asked
+        return SiteTraffic(up=up, down=down, framing=framing)
+
+    def row(self, method: str = "") -> ComparisonRow:
+        """The run in a comparison, under the name that the comparison gives its method."""
+        result, sites = self.result, self.result.sites
+        fair = None if sites is None else sites.fairness
+        return ComparisonRow(
+            method=method or result.method,
+            seed=result.seed,
+            metrics=result.metrics,
+            rounds=result.rounds,
+            bytes=result.bytes,
+            per_site_and_round=self.per_site_and_round,
+            seconds=result.seconds,
+            selection_precision=result.selection_precision,
+            target=None if self.target is None else {result.primary: self.target},
+            to_target=result.to_target,
+            sites=None
+            if sites is None or fair is None
+            else SiteScores(metric=sites.metric, worst=fair.worst, spread=fair.spread),
+        )
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run folder; a file that is broken is the user's to know about, with its line."""
+    result = folder / "result.json"
+    if not result.exists():
+        raise UserError("no such file", file=result, hint="the run has not finished: add --resume to go on")
+    path, lines = folder / "config.toml", folder / "metrics.jsonl"
+    config = path.read_text(encoding="utf-8") if path.exists() else ""
+    return Run(
+        folder=folder,
+        result=read_json(Result, result),
+        rounds=_rounds(lines, lines.read_text(encoding="utf-8") if lines.exists() else ""),
+        curve=_optional(Curve, folder / "pr_curve.json", None),
+        classes=_optional(Classes, folder / "classes.json", None),
+        label_counts=_optional(LabelCounts, folder / "label_counts.json", None),
+        cases=_optional(list[Case], folder / "case_study.json", []),
+        documents=_optional(list[ReadDocument], folder / "evidence.json", []),
+        config=config,
+        target=_target(path, config),
+        environment=_optional(dict[str, Any], folder / "environment.json", {}),
+    )
+
+
+def read_comparison(folder: Path) -> list[ComparisonRow]:
+    """The rows of a comparison's folder."""
+    comparison: ComparisonRows = read_json(ComparisonRows, folder / "comparison.json")
+    return comparison.rows
+
+
+def _target(path: Path, config: str) -> float | None:
+    try:
+        target = tomllib.loads(config).get("evaluation", {}).get("target")
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"is not TOML: {error}", file=path) from error
+    return None if target is None else float(target)
+
+
+def _rounds(path: Path, text: str) -> list[Round]:
+    lines = enumerate(text.split("\n"), 1)
+    return [read_json(Round, path, line, number) for number, line in lines if line.strip()]
+
+
+def _optional(kind: Any, path: Path, otherwise: T) -> T:
+    return read_json(kind, path) if path.exists() else otherwise
+
+
+def read_json(kind: Any, path: Path, text: str | None = None, line: int | None = None) -> Any:
+    """Read a JSON file as a record, or `text`, which is its line `line`."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8") if text is None else text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"broken JSON: {error.msg}", file=path, line=line or error.lineno) from error
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise UserError(
+            f"{field}: {first['msg']}" if field else first["msg"], file=path, line=line
+        ) from error
+
+
+def _plain(record: Record | Sequence[Record]) -> Any:
+    """What `json` can write."""
+    if isinstance(record, Record):
+        return record.model_dump(mode="json")
+    return [one.model_dump(mode="json") for one in record]

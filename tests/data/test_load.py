@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedrel.data.documents import DocumentCorpus
+from fedrel.data.load import load_files
+from fedrel.data.relations import RelationMap
+from fedrel.data.store import DEV, TRAIN
+from fedrel.errors import UserError
+from tests.data.conftest import DOCRED, PUBTATOR
+
+Write = Callable[..., Path]
+CDR = {"pair_types": [["Chemical", "Disease"]]}
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDREL_CACHE", str(tmp_path / "cache"))
+
+
+def test_built_once(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(PUBTATOR)
+    first = load_files([(TRAIN, path)], "pubtator", options=CDR)
+    monkeypatch.setattr(DocumentCorpus, "build", None)
+    moved = path.rename(path.with_name("moved.txt"))
+    assert load_files([(TRAIN, moved)], "pubtator", options=CDR).fingerprint == first.fingerprint
+
+
+def test_other_options_splits_files_or_rules_are_another_corpus(write: Write) -> None:
+    path, tree = write(PUBTATOR), write("D000010\tC10", "tree.tsv")
+    corpora = [
+        load_files([(TRAIN, path)], "pubtator"),
+        load_files([(TRAIN, path)], "pubtator", options=CDR),
+        load_files([(DEV, path)], "pubtator"),
+        load_files([(TRAIN, path), (DEV, path)], "pubtator"),
+        load_files([(TRAIN, path)], "pubtator", relations=RelationMap(["CID", "other"])),
+        load_files([(TRAIN, path)], "pubtator", mesh=tree),
+        load_files([(TRAIN, path)], "pubtator", not_include=[write("1\tx", "eog.data")]),
+        load_files(
+            [(TRAIN, write(PUBTATOR.replace("Nothing but", "Nothing but".upper()), "other.txt"))], "pubtator"
+        ),
+    ]
+    assert len({corpus.folder for corpus in corpora}) == len(corpora)
+
+
+def test_a_damaged_corpus_is_built_again(write: Write) -> None:
+    files = [(TRAIN, write(PUBTATOR))]
+    (load_files(files, "pubtator").folder / "text.bin").unlink()
+    assert load_files(files, "pubtator").view(0).id == "11"
+
+
+def test_relations_are_the_training_files_own(write: Write) -> None:
+    train, dev = write(DOCRED, "train.json"), write(DOCRED.replace("P2", "P3"), "dev.json")
+    assert list(load_files([(DEV, dev)], "docred").relations) == ["NA", "P1", "P3"]
+    with pytest.raises(UserError, match=r"dev\.json:2: the relation 'P3' is not in the relation map"):
+        load_files([(TRAIN, train), (DEV, dev)], "docred")
+
+
+def test_files_among_the_options_count_by_what_is_in_them(write: Write) -> None:
+    path, info = write(DOCRED), write('{"P1": "met", "P2": "knows"}', "rel_info.json")
+    assert list(load_files([(TRAIN, path)], "docred", options={"rel_info": info}).relations) == [
+        "NA",
+        "knows",
+        "met",
+    ]
+    info.write_text('{"P1": "met", "P2": "saw"}')
+    assert list(load_files([(TRAIN, path)], "docred", options={"rel_info": info}).relations) == [
+        "NA",
+        "met",
+        "saw",
+    ]
+
+
+def test_what_was_dealt_with_is_logged(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        corpus = load_files([(TRAIN, write(PUBTATOR))], "pubtator")
+    assert "1 mentions without a knowledge base id" in caplog.text
+    assert "1 tokens cut in two" in caplog.text
+    assert corpus.counts()["split_tokens"] == 1
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"gone\.txt: no such file"):
+        load_files([(TRAIN, tmp_path / "gone.txt")], "pubtator")
+
+
+def test_a_document_of_20_000_tokens(write: Write) -> None:
+    """A long one, with its mentions far apart, beside one of the usual size."""
+    words = ["Zorbine"] + ["gloomy"] * 19_998 + ["frost"]
+    text = " ".join(words)
+    rows = [("Zorbine", 0, "D1"), ("frost", len(text) - 5, "D9"), ("gloomy", 70_000 // 7 * 7 + 8, "D8")]
+    lines = [
+        f"9|t|{text}",
+        *(f"9\t{at}\t{at + len(name)}\t{name}\tT\t{identity}" for name, at, identity in rows),
+    ]
+    corpus = load_files([(TRAIN, write("\n".join([*lines, "9\tCID\tD1\tD9", PUBTATOR])))], "pubtator")
+    view = corpus.view(0)
+    assert len(view.words) == 20_000
+    assert view.mention_tokens.tolist() == [[0, 1], [10_001, 10_002], [19_999, 20_000]]
+    assert corpus.view(1).id == "11"
