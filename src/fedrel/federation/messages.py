@@ -177,6 +177,7 @@ class Model(Message):
     """Down: the global weights."""
 
     weights: Annotated[Weights, ModelTensors()]
+    """All trained weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +185,11 @@ class Update(Message):
     """Up: a site's weights after local training, from how many examples, and its mean training loss."""
 
     weights: Annotated[Tensors, ModelTensors(rows=True)]
+    """All trained weights; of word tables only the rows that changed, and the factor of all others."""
     examples: Annotated[int, Array("int64", low=1)]
+    """How many sentences or documents the site trained on."""
     loss: Annotated[float, Array("float64")]
+    """The mean training loss."""
 
 
 HOLDINGS = "census"  # the phase in which a site says what it holds; sites in use know it by this name
@@ -196,3 +200,4 @@ class Holdings(Message):
     """Up: how many sentences a site holds."""
 
     sentences: Annotated[int, Array("int64", low=0)]
+    """How many training sentences or documents."""
