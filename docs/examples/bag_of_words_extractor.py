@@ -1,7 +1,4 @@
-"""An extractor of one's own: the words of a sentence, their order forgotten, beside its two entities.
-
-    fedrel run config.toml --plugin bag_of_words_extractor.py --set extractor.kind=bag-of-words
-"""
+"""An extractor outside the package: the mean of a sentence's word vectors, beside those of its two entities."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int]:
 
 
 def slow(scores: np.ndarray, facts: np.ndarray, na: int) -> dict[str, object]:
-    """The same metrics, one guess at a time, from the words of METHODS.md."""
+    """The same metrics, one guess at a time, from the definitions in `fedrel.evaluation.ranking`."""
     gold = {(int(p), int(r)) for p, r in facts if r != na}
     guesses = [
         (float(scores[p, r]), p, r) for p in range(scores.shape[0]) for r in range(scores.shape[1]) if r != na

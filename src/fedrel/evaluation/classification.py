@@ -1,8 +1,8 @@
-"""How good are the labels of single sentences? Precision, recall and F1 of the relations, without NA.
+"""Metrics of the labels of single sentences: precision, recall and F1 of the relations, without NA.
 
-FedED and FedCMC are measured so: the F1 of the positive class where there is one (GAD, EU-ADR, PGR), micro-F1
-over the relations where there are several (i2b2, CPR). `NA`, class 0, says that there is nothing to find: it
-counts only by what is lost to it or wrongly found in it.
+FedED and FedCMC report these: the F1 of the positive class where there is one (GAD, EU-ADR, PGR), micro-F1 over the
+relations where there are several (i2b2, CPR). `NA`, class 0, means that there is nothing to find. It has no score
+of its own: a relation taken for NA lowers recall, NA taken for a relation lowers precision.
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ class Classification:
 
     @property
     def _counts(self) -> tuple[Ints, Ints, Ints]:
-        """Of each class: how often it was right, how often predicted, how often gold."""
+        """How often each class was rightly predicted, predicted, and gold."""
         return np.diagonal(self.matrix), self.matrix.sum(axis=0), self.matrix.sum(axis=1)
 
 
 def _scores(right: Ints, predicted: Ints, gold: Ints) -> dict[str, Floats]:
-    """F1 is the harmonic mean of the other two; a part is never more than its whole, so nothing by nothing is 0."""
+    """F1, precision and recall of each class; 0 where there is nothing to divide by."""
     return {
         "f1": 2 * right / np.maximum(predicted + gold, 1),
         "precision": right / np.maximum(predicted, 1),

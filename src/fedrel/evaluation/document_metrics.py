@@ -1,7 +1,7 @@
-"""How good are the relations found in documents? Micro precision, recall and F1 over pairs, from plain arrays.
+"""Metrics of relations found in documents: micro precision, recall and F1 over pairs of entities.
 
 A pair may have several relations. `guesses` and `facts` are [pairs, relations] truth values, one row for each pair
-that is evaluated (those that the hypernym filter leaves out are not); the column `na` is neither guess nor fact.
+that is evaluated (pairs that the hypernym filter leaves out are not); the column `na` is neither guess nor fact.
 """
 
 from __future__ import annotations
@@ -15,6 +15,73 @@ from numpy.typing import NDArray
 from fedrel.evaluation.outcome import AtSites, Classes, ClassScores, Confusion, Ints, Record
 
 Bools = NDArray[np.bool_]
+
+THRESHOLD = 0.5  # a relation is guessed if it is at least this likely
+
+
+@dataclass(frozen=True, eq=False)
+class Gold:
+    """The truth about `n` pairs, [n] or [n, relations], `NA` first."""
+
+    document: Ints  # the row of each pair's document in its corpus
+    facts: Bools
+    intra: Bools  # some sentence mentions both
+    seen: Bools  # training documents state it, too
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """Guesses about the same pairs."""
+
+    guesses: Bools
+    gold: Gold
+    relations: Sequence[str]
+
+    @staticmethod
+    def of(probabilities: NDArray[np.floating], gold: Gold, relations: Sequence[str]) -> Findings:
+        """Guess the relations whose probability is high enough; `probabilities` is [n, relations - 1], no `NA`."""
+        return Findings(np.pad(probabilities >= THRESHOLD, ((0, 0), (1, 0))), gold, relations)
+
+    def metrics(self) -> dict[str, float]:
+        """The numbers of the papers' tables."""
+        return metrics(self.guesses, self.gold.facts, intra=self.gold.intra, seen=self.gold.seen)
+
+    def files(self) -> dict[str, Record]:
+        """The scores of each relation. A pair may have several relations, so there is no confusion matrix."""
+        return {
+            "classes.json": Classes(per_class=self.per_class(), confusion=Confusion(relations=[], counts=[]))
+        }
+
+    def per_class(self) -> list[ClassScores]:
+        """A table row for each relation: its scores, and how many facts there are of it (`support`)."""
+        rows = []
+        for number, name in enumerate(self.relations[1:], 1):
+            own = [0, number]
+            scores = micro(self.guesses[:, own], self.gold.facts[:, own])
+            rows.append(
+                ClassScores(
+                    relation=name,
+                    f1=scores.f1,
+                    precision=scores.precision,
+                    recall=scores.recall,
+                    support=scores.facts,
+                )
+            )
+        return rows
+
+    def within(self, documents: Ints) -> Findings:
+        """The findings in some of the documents."""
+        own = np.isin(self.gold.document, documents)
+        gold = Gold(self.gold.document[own], self.gold.facts[own], self.gold.intra[own], self.gold.seen[own])
+        return Findings(self.guesses[own], gold, self.relations)
+
+    def at_sites(self, shares: Mapping[str, Ints], metric: str) -> AtSites:
+        """A metric at each site, on its share of the documents; None where they hold no fact to find."""
+        values: dict[str, float | None] = {}
+        for site, rows in shares.items():
+            own = self.within(rows)
+            values[site] = own.metrics()[metric] if own.gold.facts[:, 1:].any() else None
+        return AtSites.of(metric, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +121,10 @@ def micro(guesses: Bools, facts: Bools, *, within: Bools | None = None, na: int 
 
 
 def ign_f1(guesses: Bools, facts: Bools, seen: Bools, *, na: int = 0) -> float:
-    """DocRED's Ign-F1: F1 in which a right guess that training gave away (`seen`) does not count for precision.
+    """DocRED's Ign-F1: F1 in which a right guess that training documents state too (`seen`) does not count.
 
-    As in DocRED's own evaluation, such guesses leave both the right ones and all guesses, while recall stays what
-    it is: the facts behind them are still facts that were found.
+    As in DocRED's own evaluation, such guesses are taken out of precision, from the right guesses and from all
+    guesses. Recall is not changed.
     """
     scores = micro(guesses, facts, na=na)
     known = micro(guesses & seen, facts, na=na).correct
@@ -70,8 +137,8 @@ def metrics(
 ) -> dict[str, float]:
     """The numbers of the papers' tables, by the names that `result.json` uses.
 
-    `intra` [pairs] says which pairs some sentence mentions together: the F1 of these and that of the others, which
-    take more than one sentence, follow from it. `seen` [pairs, relations] says what training documents state, too.
+    `intra` [pairs] says which pairs some sentence mentions together; it gives `intra_f1`, of these pairs, and
+    `inter_f1`, of the others. `seen` [pairs, relations] says what training documents state too; it gives `ign_f1`.
     """
     scores = micro(guesses, facts, na=na)
     found = {"precision": scores.precision, "recall": scores.recall, "f1": scores.f1}
@@ -96,71 +163,3 @@ def _checked(guesses: Bools, facts: Bools, na: int) -> tuple[Bools, Bools]:
         problem = f"guesses and facts must be [pairs, relations] with a column {na}"
         raise ValueError(f"{problem}; got shapes {guesses.shape} and {facts.shape}")
     return np.delete(guesses, na, axis=1), np.delete(facts, na, axis=1)
-
-
-THRESHOLD = 0.5  # a relation is guessed if it is at least this likely
-
-
-@dataclass(frozen=True, eq=False)
-class Gold:
-    """What is known of `n` pairs, [n] or [n, relations], `NA` first."""
-
-    document: Ints  # the row of each pair's document in its corpus
-    facts: Bools
-    intra: Bools  # some sentence mentions both
-    seen: Bools  # training documents state it, too
-
-
-@dataclass(frozen=True, eq=False)
-class Findings:
-    """Guesses about the same pairs."""
-
-    guesses: Bools
-    gold: Gold
-    relations: Sequence[str]
-
-    @staticmethod
-    def of(probabilities: NDArray[np.floating], gold: Gold, relations: Sequence[str]) -> Findings:
-        """All relations but `NA`, [n, relations - 1], that are likely enough."""
-        return Findings(np.pad(probabilities >= THRESHOLD, ((0, 0), (1, 0))), gold, relations)
-
-    def metrics(self) -> dict[str, float]:
-        """The numbers of the papers' tables."""
-        return metrics(self.guesses, self.gold.facts, intra=self.gold.intra, seen=self.gold.seen)
-
-    def files(self) -> dict[str, Record]:
-        """The scores of each relation. A pair may have several, so none is taken for another: an empty matrix."""
-        return {
-            "classes.json": Classes(per_class=self.per_class(), confusion=Confusion(relations=[], counts=[]))
-        }
-
-    def per_class(self) -> list[ClassScores]:
-        """A table row for each relation: its scores, and how many facts there are of it (`support`)."""
-        rows = []
-        for number, name in enumerate(self.relations[1:], 1):
-            own = [0, number]
-            scores = micro(self.guesses[:, own], self.gold.facts[:, own])
-            rows.append(
-                ClassScores(
-                    relation=name,
-                    f1=scores.f1,
-                    precision=scores.precision,
-                    recall=scores.recall,
-                    support=scores.facts,
-                )
-            )
-        return rows
-
-    def within(self, documents: Ints) -> Findings:
-        """Those in some of the documents."""
-        own = np.isin(self.gold.document, documents)
-        gold = Gold(self.gold.document[own], self.gold.facts[own], self.gold.intra[own], self.gold.seen[own])
-        return Findings(self.guesses[own], gold, self.relations)
-
-    def at_sites(self, shares: Mapping[str, Ints], metric: str) -> AtSites:
-        """A metric at each site, on its share of the documents; None where they hold no fact to find."""
-        values: dict[str, float | None] = {}
-        for site, rows in shares.items():
-            own = self.within(rows)
-            values[site] = own.metrics()[metric] if own.gold.facts[:, 1:].any() else None
-        return AtSites.of(metric, values)

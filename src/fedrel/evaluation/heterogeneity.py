@@ -1,4 +1,4 @@
-"""How unlike the sites are, and how it shows in their class vectors: FedCMC's d(k,c) and its three observations."""
+"""How much sites differ: the distance of their labels, FedCMC's d(k,c) of class vectors and its observations."""
 
 from __future__ import annotations
 
@@ -123,6 +123,6 @@ def _whole(distances: Floats, counts: NDArray[np.integer]) -> float:
 
 
 def _mean(values: Floats) -> float:
-    """The mean of the values there are."""
+    """The mean of the values that are not NaN."""
     there = values[~np.isnan(values)]
     return float(there.mean()) if there.size else float("nan")

@@ -1,8 +1,8 @@
-"""How good is a ranking of facts? Precision and recall down the list, and the papers' numbers from them.
+"""Metrics of ranked facts: precision and recall down the list, AUC, P@N and maximal F1.
 
-Held-out evaluation of distantly supervised extraction, as in Lazy MIL's paper: every (entity
-pair, relation) with its probability is one guess; the guesses are sorted from the surest to the least sure,
-and a guess is right if the knowledge base has that fact.
+This is the held-out evaluation of distantly supervised extraction, as in Lazy MIL's paper. Every (entity pair,
+relation) with its probability is one guess. Guesses are sorted from the surest to the least sure, and a guess is
+right if the knowledge base has that fact.
 """
 
 from __future__ import annotations
@@ -42,12 +42,11 @@ def rank(scores: NDArray[np.float32], facts: NDArray[np.integer], na: int = 0) -
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """What is right in a ranked list of `guesses` guesses: the places of the right ones, one for each fact.
+    """A ranked list of `guesses` guesses, as the positions of the right ones: one position for each fact.
 
-    Between two right guesses recall rests and precision falls. So areas and maxima follow from these places
-    alone, of which there are thousands where there are millions of guesses. Where a number has no meaning it is
-    0.0: every area under fewer than two points, and every recall, area, precision and F1 when there are no facts
-    to find.
+    Between two right guesses recall does not change and precision falls. So areas and maxima follow from these
+    positions alone; there are thousands of them, and millions of guesses. A number that has no meaning is 0.0:
+    an area under fewer than two points; recall, area, precision and F1 when there are no facts to find.
     """
 
     right: NDArray[np.int64]  # [facts], ascending from 0
@@ -80,7 +79,7 @@ class Ranking:
 
     @property
     def max_f1(self) -> float:
-        """The best F1 that any cut of the list has: 2 right / (guesses made + facts)."""
+        """The best F1 of the first n guesses, over all n: 2 right / (n + facts)."""
         count = np.arange(1, self.facts + 1)
         return float(np.max(2 * count / (self.right + 1 + self.facts), initial=0.0))
 
@@ -106,10 +105,10 @@ class Ranking:
         return {"pr_curve.json": self.curve()}
 
     def at_sites(self, shares: Mapping[str, Ints], metric: str) -> None:
-        """Nothing: a pair's sentences may be at several sites, so a share of the pairs is nobody's."""
+        """None: a pair's sentences may be at several sites, so a pair belongs to no single one."""
 
     def curve(self, points: int = 1000) -> Curve:
-        """The precision-recall curve thinned to at most `points` points that draw the same picture.
+        """The precision-recall curve with at most `points` points, which look the same when drawn.
 
         Recall is cut into columns; each keeps its first, last, lowest and highest point, so no spike of the
         curve goes missing, as an even subsample would lose the steep, short beginning that matters most.
@@ -135,7 +134,7 @@ class Ranking:
         return np.searchsorted(self.right, np.arange(self.guesses), side="right")
 
     def _area(self, points: int) -> float:
-        """The trapezoids that end at a right guess: the others have no width. The first point ends none."""
+        """Sum the trapezoids that end at a right guess; the others have no width. The first point ends none."""
         place = self.right[: np.searchsorted(self.right, points)]
         before = np.arange(len(place))
         heights = (before + 1) / (place + 1) + before / np.maximum(place, 1)
@@ -156,7 +155,7 @@ def _fact_mask(facts: NDArray[np.integer], shape: tuple[int, ...]) -> NDArray[np
 
 
 def _places(values: NDArray[np.float32], right: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Where the right ones of `values` stand in their stable descending order, ascending.
+    """The positions of the right ones of `values` in their stable descending order, ascending.
 
     Each value becomes one integer: its bits, turned so that larger values come first, above its position, above
     whether it is right. All keys differ, so numpy's vectorised unstable sort gives the stable order; sorting plain

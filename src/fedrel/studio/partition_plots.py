@@ -1,4 +1,4 @@
-"""Pictures for files and slides, drawn with matplotlib: what each site holds."""
+"""PNG plots of what each site holds, drawn with matplotlib: `fedrel partition --plot`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-_MOST_SITES = 100  # more columns than this would be thinner than a reader can tell apart
+_MOST_SITES = 100  # more columns would be too thin to be told apart
 _MOST_RELATIONS = 30
-_FEW_SITES = 16  # so few that every cell has room for its number, and every site for its name
+_FEW_SITES = 16  # up to so many, there is room for a number in each cell and for each site's name
 _LONGEST_NAME = 48
 _ROW = 0.26  # inches
 _SIZES, _DISTANCES, _EMPTY = "#0072b2", "#d55e00", "#ececec"
@@ -81,7 +81,7 @@ def partition_plot(
 
 @dataclass(frozen=True)
 class Columns:
-    """Where columns of neighbouring sites begin and end: column i is the sites from bounds[i] to bounds[i + 1]."""
+    """The plot's columns, each for one or more neighbouring sites: column i is sites bounds[i] to bounds[i + 1]."""
 
     bounds: NDArray[np.int64]
 
@@ -105,12 +105,12 @@ class Columns:
 
 
 def _columns(sites: int) -> Columns:
-    """A column for each site, or for neighbours together where there are too many."""
+    """A column for each site; if there are too many, one for several neighbours."""
     return Columns(np.linspace(0, sites, min(sites, _MOST_SITES) + 1).round().astype(np.int64))
 
 
 def _frequent(by_relation: Floats, relations: Sequence[str]) -> tuple[list[str], Floats]:
-    """The rows from the most frequent relation down, the rarest of too many summed into a last one."""
+    """The relations' rows, the most frequent first; if there are too many, the rarest are summed in a last row."""
     order = np.argsort(-by_relation.sum(axis=1), kind="stable")
     names, rows = [short(relations[r], _LONGEST_NAME) for r in order], by_relation[order]
     if len(names) <= _MOST_RELATIONS:
@@ -140,7 +140,7 @@ def _draw_bars(axes: Axes, columns: Columns, heights: Floats, colour: str) -> No
 
 
 def _draw_cells(axes: Axes, key: Axes, columns: Columns, cells: Floats, names: list[str]) -> None:
-    """The heat map; where numbers do not fit into its cells, `key` has the colours' meaning."""
+    """Draw the heat map; where numbers do not fit into its cells, `key` gets a scale of its colours."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap, LogNorm
     from matplotlib.ticker import LogLocator
@@ -215,7 +215,7 @@ def _number(value: float) -> str:
     return f"{value / 1000:,.0f}k" if value >= 1000 else f"{value:.2g}" if value < 1 else f"{value:.0f}"
 
 
-_LABELLED = 25  # more sites than this leave no room for a number above each bar
+_LABELLED = 25  # with more sites there is no room for a number above each bar
 
 
 def entropy_plot(edges: NDArray[np.float64], sizes: NDArray[np.integer], path: Path) -> None:
@@ -255,6 +255,5 @@ def entropy_plot(edges: NDArray[np.float64], sizes: NDArray[np.integer], path: P
 
 def plot_entropy(section: PartitionSection, parts: Partition, corpus: Corpus, path: Path) -> None:
     """Draw which entropies each site has, and how many documents (FedLCC, Fig. 2)."""
-
     entropy = entropy_in(section, corpus)[parts.order]
     entropy_plot(intervals(entropy, parts.sites), parts.sizes, path)
