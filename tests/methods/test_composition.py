@@ -355,6 +355,6 @@ def test_centralised_training_draws_from_what_lazy_mil_chooses():
     """Only this order keeps both: Lazy MIL does not look at what else there is to train on."""
     config = tiny(method="centralised+lazy-mil", training__rounds=1)
     triples = len(np.unique(prepare(config).dataset.corpus.triple[prepare(config).dataset.train]))
-    assert session(config).next_round()["examples"] == triples
+    assert session(config).next_round().examples == triples
     half = config.with_settings(["method=lazy-mil+centralised", "methods.centralised.share=0.5"])
-    assert session(half).next_round()["examples"] == round(triples / 2)
+    assert session(half).next_round().examples == round(triples / 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ import numpy as np
 import pytest
 
 from fedrel.config.schema import Config
-from fedrel.data.documents import DocumentCorpus
 from fedrel.errors import UserError
 from fedrel.methods.composition import composed
 from fedrel.methods.registry import method, methods, parts
@@ -34,7 +34,7 @@ TWO_STEPS = "both change `server_update`, and the result would depend on their o
 UNUSED = "does not use `(after_training|aggregator)`, which .* changes"
 NOTHING = "none trains as fedavg does, and adds nothing to"
 ONE_PLACE = "with one place to train, the global model is its own previous one"
-SENTENCES = "reads sentences, but the data are documents"
+SENTENCES = "sentences, but the data are documents"
 BAGS = "chooses among the sentences of a bag, but the data are documents"
 
 REFUSED = {
@@ -96,7 +96,7 @@ class Trained:
         if name not in self._weights:
             config = self._config.with_settings([f"method={name}"])
             ready = self.ready(config)
-            if isinstance(ready.dataset.text, DocumentCorpus):
+            if ready.dataset.corpus.unit == "documents":
                 prepare(config)  # refuses methods that choose among sentences
             session = local_session(config, ready, self._folder / name)
             for number in (1, 2):
@@ -157,3 +157,20 @@ def test_a_pair_differs_from_both_parts_or_is_refused(pair: str, request: pytest
         assert apart(trained(pair), trained(second)) > 1e-3
         assert composed(parts(pair)) is composed(parts(f"{second}+{first}"))
         assert options(pair) == options(f"{second}+{first}")
+
+
+def test_the_refusals_are_those_of_the_documentation():
+    """The table under "Composition" in docs/methods.md: names, `each other`, or `every other but` some."""
+    page = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
+    table = page.partition("| parts | with any of | because |")[2].partition("\n\n")[0]
+    listed = set()
+    for row in table.splitlines()[2:]:
+        left, right, reason = (cell.strip() for cell in row.strip("|").split(" | "))
+        first, second = (re.findall("`([^`]+)`", cell) for cell in (left, right))
+        if right == "each other":
+            second = first
+        elif right.startswith("every other but"):
+            second = [name for name in NAMES if name not in second]
+        assert reason
+        listed |= {"+".join(sorted((one, other))) for one in first for other in second if one != other}
+    assert listed == set(REFUSED)
