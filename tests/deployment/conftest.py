@@ -17,10 +17,10 @@ from fedrel.data.align import align, write_jsonl
 from fedrel.data.kb import read_kb
 from fedrel.data.text import tokenise
 from fedrel.data.world import World, WorldConfig
-from fedrel.deployment.coordinator import publish_experiment
 from fedrel.deployment.experiment import load_experiment
 from fedrel.deployment.folders import CoordinatorFolder, SiteFolder
-from fedrel.deployment.prepare_site import prepare_site
+from fedrel.deployment.publishing import publish_experiment
+from fedrel.deployment.site_preparation import prepare_site
 
 SITES = ["north", "south", "west"]
 ALLOW: dict[str, Any] = {

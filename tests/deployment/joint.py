@@ -12,7 +12,7 @@ from fedrel.config.schema import Config
 from fedrel.data.partition import Partition
 from fedrel.data.store import TRAIN
 from fedrel.deployment.artefacts import Artefacts
-from fedrel.deployment.site_columns import Part, prepare_site_data, read_columns
+from fedrel.deployment.site_preparation import Part, prepare_site_data, read_columns
 from fedrel.federation.site_data import SiteData
 
 

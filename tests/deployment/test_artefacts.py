@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fedrel.deployment.artefacts import Artefacts, agreed_part, differences
-from fedrel.deployment.coordinator import asked, check_published
 from fedrel.deployment.experiment import load_experiment
-from fedrel.deployment.remote import open_coordinator
+from fedrel.deployment.publishing import check_published, open_coordinator
+from fedrel.deployment.submit import config_for_sites
 from fedrel.errors import UserError
 from fedrel.extractors.pcnn import PCNNSection
 from tests.deployment.conftest import SITES
@@ -177,7 +177,7 @@ def test_a_run_must_be_of_what_was_published(town, changes, key):
 
 
 def test_what_the_coordinator_asks_with_has_no_path(first_town):
-    config = asked(load_experiment(first_town.write()), SITES)
+    config = config_for_sites(load_experiment(first_town.write()), SITES)
     assert str(first_town.folder) not in config.model_dump_json()
     assert (config.partition.sites, config.engine.kind, config.training.rounds) == (3, "flower", 2)
 

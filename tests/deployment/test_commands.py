@@ -12,10 +12,10 @@ import tomli_w
 from typer.testing import CliRunner
 
 from fedrel.cli.main import app
-from fedrel.deployment import programs
-from fedrel.deployment.site_start import check_coordinator, check_ready, trusted
+from fedrel.deployment import child_processes
+from fedrel.deployment.audit import append, check, describe
+from fedrel.deployment.supernode import check_coordinator, check_ready, trusted
 from fedrel.errors import UserError
-from fedrel.privacy.audit import append, check, describe
 
 
 def fedrel(*arguments: object) -> tuple[int, str]:
@@ -86,7 +86,7 @@ def test_the_record_is_shown_and_checked(tmp_path):
     append(path, describe("run", 2, "claim_keyed", "KeyedClaims", claims))
     refusal = {"why": np.asarray(13, np.int64)}
     append(path, describe("run", 3, "train", "Refusal", refusal, "at most 2 rounds"))
-    code, output = fedrel("audit", tmp_path)
+    code, output = fedrel("site", "audit", tmp_path)
     assert code == 0
     assert "weights: 2 arrays of 8 numbers (float32)" in output
     assert "examples: one int64" in output
@@ -96,15 +96,21 @@ def test_the_record_is_shown_and_checked(tmp_path):
     assert "1 KeyedClaims (160 B), 1 Refusal (8 B), 1 Update (40 B)" in output
     chain = check(path).chain
     assert chain in output
-    assert fedrel("audit", path, "--seen", chain)[0] == 0
-    code, output = fedrel("audit", path, "--seen", "0" * 64)
+    assert fedrel("site", "audit", path, "--seen", chain)[0] == 0
+    code, output = fedrel("site", "audit", path, "--seen", "0" * 64)
     assert code == 1 and "was replaced" in output
+
+
+def test_the_old_name_of_site_audit_still_works(tmp_path):
+    append(tmp_path / "audit.jsonl", describe("run", 1, "train", "Update", {}))
+    assert fedrel("audit", tmp_path) == fedrel("site", "audit", tmp_path)
+    assert "audit" not in fedrel("--help")[1]
 
 
 def test_nothing_of_the_record_is_cut_off_in_a_narrow_terminal(tmp_path):
     update = {f"weights/{name}": np.zeros((1000, 300), np.float32) for name in "abc"}
     append(tmp_path / "audit.jsonl", describe("run", 12_345, "train", "ControlledUpdate", update))
-    output = CliRunner(env={"COLUMNS": "80"}).invoke(app, ["audit", str(tmp_path)]).output
+    output = CliRunner(env={"COLUMNS": "80"}).invoke(app, ["site", "audit", str(tmp_path)]).output
     assert "…" not in output and "3,600,000" in output and "12345" in output
     assert max(map(len, output.splitlines())) <= 80
 
@@ -112,42 +118,42 @@ def test_nothing_of_the_record_is_cut_off_in_a_narrow_terminal(tmp_path):
 def test_what_a_record_quotes_is_shown_as_it_is(tmp_path):
     note = "asked with [/x] [conceal]hidden[/conceal] \x1b[2Jgone"
     append(tmp_path / "audit.jsonl", describe("run", 1, "train", "Refusal", {}, note))
-    code, output = fedrel("audit", tmp_path)
+    code, output = fedrel("site", "audit", tmp_path)
     shown = "".join(output.split())
     assert code == 0 and "[/x][conceal]hidden[/conceal]" in shown
     assert "\x1b" not in output and "gone" in shown
 
 
-def test_what_is_no_record_is_not_vouched_for(tmp_path):
+def test_a_file_that_is_not_a_record_is_reported_as_broken(tmp_path):
     with pytest.raises(UserError, match=r"neither a record nor site.toml"):
-        fedrel("audit", tmp_path)
+        fedrel("site", "audit", tmp_path)
     (tmp_path / "notes.toml").write_text("[federation]\nname = 1\n")
-    code, output = fedrel("audit", tmp_path / "notes.toml")
+    code, output = fedrel("site", "audit", tmp_path / "notes.toml")
     assert code == 1 and "BROKEN: line 1" in output
 
 
-def test_a_broken_record_is_said_with_its_line_and_exit_code_1(tmp_path):
+def test_a_broken_record_is_reported_with_its_line_and_exit_code_1(tmp_path):
     path = tmp_path / "audit.jsonl"
     for round_ in range(3):
         append(path, describe("run", round_, "train", "Update", {}))
     path.write_bytes(path.read_bytes().replace(b'"round":1', b'"round":7'))
-    code, output = fedrel("audit", tmp_path)
+    code, output = fedrel("site", "audit", tmp_path)
     assert code == 1 and "BROKEN: line 2 was changed" in output
 
 
-def test_a_torn_line_is_said_and_no_break(tmp_path):
+def test_an_incomplete_line_is_reported_and_does_not_break_the_record(tmp_path):
     path = tmp_path / "audit.jsonl"
     append(path, describe("run", 1, "train", "Update", {}))
     with path.open("ab") as file:
         file.write(b'{"chain":"0')
-    code, output = fedrel("audit", tmp_path)
-    assert code == 0 and "line 2 was begun and not finished" in output
+    code, output = fedrel("site", "audit", tmp_path)
+    assert code == 0 and "line 2 is incomplete" in output
 
 
-def test_a_folder_that_is_not_there(town, tmp_path_factory):
+def test_a_missing_or_wrong_folder_is_an_error(town, tmp_path_factory):
     folder = tmp_path_factory.mktemp("empty")
     with pytest.raises(UserError, match=r"no such folder"):
-        fedrel("audit", folder / "nowhere")
+        fedrel("site", "audit", folder / "nowhere")
     with pytest.raises(UserError, match=r"not a site's folder(?s:.*)federation init"):
         fedrel("site", "prepare", folder)
     for command in (
@@ -161,7 +167,7 @@ def test_a_folder_that_is_not_there(town, tmp_path_factory):
     assert not any(folder.iterdir())
 
 
-def test_files_that_are_not_what_they_should_be_are_named(town):
+def test_damaged_files_are_errors_that_name_the_file(town):
     site = town.site("south").path
     (site / "place.json").write_text("{}")
     with pytest.raises(UserError, match=r"place.json: lacks 'name'(?s:.*)federation init"):
@@ -176,7 +182,7 @@ def test_files_that_are_not_what_they_should_be_are_named(town):
     town.policy("north")
     policy = town.site("north").path / "site.toml"
     policy.write_text(policy.read_text().replace("text/*.txt", "**.txt"))
-    with pytest.raises(UserError, match=r"site.toml: data.files: '\*\*.txt' is no pattern"):
+    with pytest.raises(UserError, match=r"site.toml: data.files: '\*\*.txt' is not a pattern"):
         fedrel("site", "prepare", town.site("north").path)
     run = town.coordinator.runs / "one"
     run.mkdir(parents=True)
@@ -185,7 +191,7 @@ def test_files_that_are_not_what_they_should_be_are_named(town):
         fedrel("federation", "status", town.coordinator.path)
 
 
-def test_a_run_needs_the_coordinator(town):
+def test_a_run_needs_a_coordinator_that_listens(town):
     table = town.coordinator.federation.model_dump() | {"port": 1}
     (town.coordinator.path / "federation.toml").write_text(tomli_w.dumps(table))
     with pytest.raises(
@@ -200,15 +206,15 @@ def test_an_authority_that_cannot_be_read_is_named(content, town):
     for folder in (town.coordinator.path, town.site("south").path):
         if content is not None:
             (folder / "ca.crt").write_bytes(content)
-        with pytest.raises(UserError, match=r"ca.crt: is no certificate(?s:.*)federation init"):
+        with pytest.raises(UserError, match=r"ca.crt: is not a certificate(?s:.*)federation init"):
             trusted(folder / "ca.crt")
-    with pytest.raises(UserError, match=r"ca.crt: is no certificate"):
+    with pytest.raises(UserError, match=r"ca.crt: is not a certificate"):
         fedrel("coordinator", "start", town.coordinator.path)
-    with pytest.raises(UserError, match=r"ca.crt: is no certificate"):
+    with pytest.raises(UserError, match=r"ca.crt: is not a certificate"):
         check_coordinator(town.site("south"))
 
 
-def test_the_coordinators_own_key_is_for_it_alone(tmp_path, monkeypatch):
+def test_a_taken_port_and_a_readable_key_stop_the_coordinator(tmp_path, monkeypatch):
     pytest.importorskip("cryptography", reason="comes with Flower: pip install 'fedrel[flower]'")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -227,7 +233,7 @@ def test_the_coordinators_own_key_is_for_it_alone(tmp_path, monkeypatch):
             )[0]
             == 0
         )
-        monkeypatch.setattr(programs, "GRACE", 0.1)
+        monkeypatch.setattr(child_processes, "GRACE", 0.1)
         with pytest.raises(UserError, match=r"another program listens on port(?s:.*)run already"):
             fedrel("coordinator", "start", tmp_path / "coordinator")
         (tmp_path / "coordinator" / "server.key").chmod(0o644)

@@ -11,11 +11,11 @@ import pytest
 import tomli_w
 
 from fedrel.deployment.artefacts import Artefacts
-from fedrel.deployment.coordinator import asked, publish_experiment
 from fedrel.deployment.experiment import load_experiment
 from fedrel.deployment.folders import CoordinatorFolder, SiteFolder
-from fedrel.deployment.prepare_site import prepare_site
-from fedrel.deployment.remote import open_coordinator
+from fedrel.deployment.publishing import open_coordinator, publish_experiment
+from fedrel.deployment.site_preparation import prepare_site
+from fedrel.deployment.submit import config_for_sites
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.messages import Model
@@ -135,7 +135,7 @@ def test_documents_train_as_in_the_joint_corpus(abstracts, tmp_path):
     assert mine == whole
     site = SiteFolder(abstracts / "sites" / "south")
     assert site.sentences == 9  # documents
-    config = asked(load_experiment(abstracts / "experiment.toml"), SITES)
+    config = config_for_sites(load_experiment(abstracts / "experiment.toml"), SITES)
     assert (config.data.corpus, config.evaluation.task) == ("documents", "documents")
 
 

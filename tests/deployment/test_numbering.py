@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedrel.data.kb import KnowledgeBase
 from fedrel.data.sentences import Instance, Mention, SentenceCorpus
-from fedrel.deployment.site_columns import published_triples, renumbered
+from fedrel.deployment.numbering import published_triples, renumbered
 
 RELATIONS = ["NA", "treats", "causes"]
 

@@ -15,9 +15,9 @@ import pytest
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from fedrel.deployment.child_processes import end_with_parent
 from fedrel.deployment.experiment import Shared
 from fedrel.deployment.policy import SitePolicy, kinds_of_message
-from fedrel.deployment.programs import follow_parent
 from fedrel.methods.registry import methods
 from tests.test_docs import ROOT, blocks, perform, tables
 
@@ -72,7 +72,7 @@ def test_the_tutorial_leads_to_a_model(tmp_path):
                         env=surroundings,
                         stdout=log,
                         stderr=subprocess.STDOUT,
-                        preexec_fn=follow_parent,  # noqa: PLW1509 - it only sets a signal
+                        preexec_fn=end_with_parent,  # noqa: PLW1509 - it only sets a signal
                     )
                 if terminal[1] == "coordinator":
                     _wait_for(tmp_path / "coordinator.log", "listening on port", started["coordinator"])

@@ -11,9 +11,9 @@ import pytest
 import tomli_w
 from rich.console import Console
 
-from fedrel.deployment import nodes
+from fedrel.deployment import superlink
 from fedrel.deployment.folders import CoordinatorFolder
-from fedrel.deployment.status import status, status_table
+from fedrel.deployment.status import federation_status, status_table
 from fedrel.errors import UserError
 
 
@@ -40,7 +40,7 @@ class Register:
 @pytest.fixture
 def flower(monkeypatch: pytest.MonkeyPatch) -> Register:
     register = Register()
-    monkeypatch.setattr(nodes, "_flwr", register)
+    monkeypatch.setattr(superlink, "_flwr_supernode", register)
     return register
 
 
@@ -55,38 +55,38 @@ def folder(tmp_path: Path) -> CoordinatorFolder:
 
 
 def test_keys_are_registered_once(folder, flower):
-    assert nodes.register(folder) == ["north", "south"]
+    assert superlink.register_sites(folder) == ["north", "south"]
     assert json.loads(folder.nodes.read_text()) == {"101": 0, "102": 1}
     flower.calls.clear()
-    assert nodes.register(folder) == []
+    assert superlink.register_sites(folder) == []
     assert flower.calls == ["list"]
 
 
-def test_a_replaced_key_drives_out_the_old_one(folder, flower):
-    nodes.register(folder)
+def test_a_replaced_key_is_registered_instead_of_the_old_one(folder, flower):
+    superlink.register_sites(folder)
     folder.public_key("north").write_text("new key of north")
-    assert nodes.register(folder) == ["north"]
+    assert superlink.register_sites(folder) == ["north"]
     assert flower.known == {"102": "key of south", "103": "new key of north"}
     assert json.loads(folder.nodes.read_text()) == {"103": 0, "102": 1}
 
 
 def test_a_register_that_was_lost_is_filled_again(folder, flower):
-    nodes.register(folder)
+    superlink.register_sites(folder)
     flower.known.clear()
-    nodes.register(folder)
+    superlink.register_sites(folder)
     assert json.loads(folder.nodes.read_text()) == {"103": 0, "104": 1}
 
 
-def test_a_missing_key_is_asked_for(folder, flower):
+def test_a_missing_key_is_an_error_that_names_the_file(folder, flower):
     folder.public_key("south").unlink()
     with pytest.raises(UserError, match=r"south.pub: no such file(?s:.*)site.pub of south"):
-        nodes.register(folder)
+        superlink.register_sites(folder)
 
 
 def test_status_of_the_latest_run(folder, flower):
-    nodes.register(folder)
+    superlink.register_sites(folder)
     del flower.known["102"]
-    assert status(folder).run is None
+    assert federation_status(folder).run is None
     out = folder.runs / "first"
     out.mkdir(parents=True)
     sites = [
@@ -100,7 +100,7 @@ def test_status_of_the_latest_run(folder, flower):
         {"round": 2, "bytes": {"up": 1000, "down": 3000}, "refused": refused},
     ]
     (out / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"torn')
-    found = status(folder)
+    found = federation_status(folder)
     assert (found.run, found.round, found.up, found.down) == ("first", 2, 2000, 6000)
     assert [site.node for site in found.sites] == ["online", "not registered"]
     console = Console(record=True, width=100)
@@ -114,5 +114,5 @@ def test_status_without_a_coordinator(folder, monkeypatch):
     def away(*_: object) -> dict[str, Any]:
         raise UserError("no answer")
 
-    monkeypatch.setattr(nodes, "_flwr", away)
-    assert {site.node for site in status(folder).sites} == {"coordinator not running"}
+    monkeypatch.setattr(superlink, "_flwr_supernode", away)
+    assert {site.node for site in federation_status(folder).sites} == {"coordinator not running"}

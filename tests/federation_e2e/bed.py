@@ -21,11 +21,11 @@ import tomli_w
 from safetensors.numpy import load_file
 
 from fedrel.config.schema import Config
-from fedrel.deployment.bundles import init_federation
-from fedrel.deployment.folders import CoordinatorFolder, SiteFolder
-from fedrel.deployment.nodes import register
+from fedrel.deployment.child_processes import Program, flower_environment, wait_until_listening
+from fedrel.deployment.folders import CoordinatorFolder, SiteFolder, init_federation
 from fedrel.deployment.policy import kinds_of_message
-from fedrel.deployment.programs import Program, environment, superlink, supernode, wait_until_listening
+from fedrel.deployment.superlink import register_sites, superlink_program
+from fedrel.deployment.supernode import supernode_program
 from fedrel.methods.registry import methods
 from fedrel.runs.prepare import Preparation
 from tests.federation_e2e.dividing import divide, prepared_for
@@ -45,9 +45,9 @@ except UserError as error:
 ANSWER = """\
 import sys
 from pathlib import Path
-from fedrel.deployment.site_start import answer
+from fedrel.deployment.supernode import run_supernode
 from fedrel.deployment.folders import SiteFolder
-sys.exit(answer(SiteFolder(Path(sys.argv[1]))))
+sys.exit(run_supernode(SiteFolder(Path(sys.argv[1]))))
 """
 
 
@@ -125,17 +125,17 @@ class Bed:
             self.start_site(name)
 
     def start_superlink(self) -> None:
-        program = superlink(self.coordinator, "127.0.0.1")
+        program = superlink_program(self.coordinator, "127.0.0.1")
         process = self.run("superlink", program if self.secure else self._in_the_clear(program))
-        wait_until_listening(process, self.coordinator.federation.port)
+        wait_until_listening(process, self.coordinator.federation.port, "the superlink")
         if self.secure:
-            register(self.coordinator)
+            register_sites(self.coordinator)
 
     def start_site(self, name: str) -> None:
         """As `fedrel site start` does, but for its checks: the folders are not made by `site prepare`."""
         command = [sys.executable, "-c", ANSWER, str(self.site(name).path)]
-        program = Program(command, environment(self.site(name).flower))
-        self.run(name, program if self.secure else self._in_the_clear(supernode(self.site(name))))
+        program = Program(command, flower_environment(self.site(name).flower))
+        self.run(name, program if self.secure else self._in_the_clear(supernode_program(self.site(name))))
 
     def submit(self, config: Config, out: Path, *, resume: bool = False) -> subprocess.Popen[bytes]:
         """Prepare the sites for a run and hand it to the superlink, from a process of its own."""
@@ -143,7 +143,7 @@ class Bed:
             prepared_for(config, self.site(name).path)
         home, request = self.coordinator.flower, self.request(config, out, resume=resume)
         command = [sys.executable, "-c", SUBMIT, str(request), str(home)]
-        return self.run("submit", Program(command, environment(home)))
+        return self.run("submit", Program(command, flower_environment(home)))
 
     def finish(self, config: Config, out: Path, *, resume: bool = False) -> None:
         """The same, and wait for its good end."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedrel.config.schema import Config
-from fedrel.deployment.remote import RemoteSites
+from fedrel.deployment.server_app import RemoteSites
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import run
 from tests.conftest import tiny

@@ -18,7 +18,8 @@ from fedrel.data.load import Dataset
 from fedrel.data.sentences import SentenceCorpus
 from fedrel.data.store import layout_of
 from fedrel.deployment.artefacts import agreed_part
-from fedrel.deployment.remote import Coordinator, alone, save_coordinator, unseen
+from fedrel.deployment.publishing import CoordinatorData, save_coordinator
+from fedrel.deployment.site_preparation import only_own_rows
 from fedrel.extractors.words import WordInputs
 from fedrel.federation.site_data import SiteData
 from fedrel.runs.prepare import Preparation
@@ -33,18 +34,18 @@ def divide(config: Config, ready: Preparation, coordinator: Path, sites: list[Pa
     assert whole.partition.sites == len(sites)
     own = np.unique(np.concatenate([ready.dataset.dev, ready.dataset.test, validation]))
     held = _site_data(whole, own, coordinator / "preparation" / "corpus")
-    held = replace(held, partition=unseen(whole.partition.names))
+    held = replace(held, partition=only_own_rows(np.zeros(0), 0, whole.partition.names))
     dev, test = (np.searchsorted(own, rows) for rows in (ready.dataset.dev, ready.dataset.test))
     data = Dataset(held.corpus, np.zeros(0, np.int64), dev, test)
     save_coordinator(
         coordinator / "preparation",
-        Coordinator(Preparation(data, held), len(whole.corpus.triples), ARTEFACTS),
+        CoordinatorData(Preparation(data, held), len(whole.corpus.triples), ARTEFACTS),
     )
     for number, folder in enumerate(sites):
         mine = whole.partition.rows(number)
         rows = np.unique(np.concatenate([mine, validation]))
         site_data = _site_data(whole, rows, folder / "materials" / "corpus")
-        part = alone(np.searchsorted(rows, mine), number, whole.partition.names)
+        part = only_own_rows(np.searchsorted(rows, mine), number, whole.partition.names)
         replace(site_data, partition=part).save(folder / "materials")
         prepared_for(config, folder)
 

@@ -12,7 +12,7 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedrel.deployment.host import SiteHost
+from fedrel.deployment.client_app import SiteHost
 from fedrel.federation.flower.client import respond
 
 Behaviour = Callable[[RecordDict, Callable[[RecordDict], RecordDict]], RecordDict | Error | None]

@@ -14,13 +14,13 @@ pytest.importorskip("flwr", reason="needs the extra `flower`")
 from flwr.app import Error, RecordDict
 
 from fedrel.config.schema import Config
-from fedrel.deployment.host import SiteHost
+from fedrel.deployment.audit import check
+from fedrel.deployment.client_app import SiteHost
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer
 from fedrel.federation.flower import codec
 from fedrel.federation.flower.client import respond
 from fedrel.federation.wire import decode
-from fedrel.privacy.audit import check
 from fedrel.privacy.keyed import digests
 from fedrel.runs.prepare import prepare
 from fedrel.seeding import numpy_generator
@@ -85,7 +85,7 @@ def test_a_new_run_of_the_same_experiment_remembers_nothing(called: Called, loca
 
 
 def test_only_the_last_runs_of_an_experiment_are_remembered(called: Called, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("fedrel.deployment.host.EARLIER_RUNS", 1)
+    monkeypatch.setattr("fedrel.deployment.client_app.EARLIER_RUNS", 1)
     for name in "abc":
         called.run(experiment("scaffold", **QUICK), tmp_path / name)
     state = called.bed.site("north").path / "state"

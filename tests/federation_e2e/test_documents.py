@@ -18,11 +18,11 @@ pytest.importorskip("flwr", reason="needs the extra `flower`")
 
 from fedrel.config.schema import Config
 from fedrel.deployment.artefacts import Artefacts
-from fedrel.deployment.bundles import init_federation
-from fedrel.deployment.coordinator import asked, publish_experiment
 from fedrel.deployment.experiment import load_experiment
-from fedrel.deployment.prepare_site import prepare_site
-from fedrel.deployment.remote import open_coordinator
+from fedrel.deployment.folders import init_federation
+from fedrel.deployment.publishing import open_coordinator, publish_experiment
+from fedrel.deployment.site_preparation import prepare_site
+from fedrel.deployment.submit import config_for_sites
 from fedrel.federation.engines.local import LocalEngine
 from fedrel.federation.runner import Runner
 from fedrel.federation.site_data import SiteData
@@ -103,7 +103,7 @@ def test_fedlcc_between_real_processes(tmp_path: Path) -> None:
     bed.data = {"files": ["own.json"], "format": "docred", "encoder": str(encoder)}
     file = write_experiment(tmp_path, encoder)
     prepare_folders(bed, file)
-    config = asked(load_experiment(file), list(NAMES))
+    config = config_for_sites(load_experiment(file), list(NAMES))
     own = {name: [bed.site(name).path / "own.json"] for name in NAMES}
     whole = joint(
         Artefacts(bed.coordinator.artefacts), bed.site("north").published, own, tmp_path / "joint", "docred"

@@ -1,4 +1,4 @@
-"""The commands for a federation between real institutions: `federation`, `coordinator`, `site` and `audit`."""
+"""The commands for a federation between real institutions: `federation`, `coordinator` and `site`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(federation, name="federation")
     app.add_typer(coordinator, name="coordinator")
     app.add_typer(site, name="site")
-    app.command()(audit)
+    app.command("audit", hidden=True)(audit)  # its name before it was `site audit`
 
 
 @federation.command()
@@ -47,16 +47,16 @@ def init(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Where it listens.")] = 9092,
 ) -> None:
     """Make certificates, keys, a folder for the coordinator and one for each site."""
-    from fedrel.deployment.bundles import init_federation
+    from fedrel.deployment.folders import init_federation
 
     names = [name.strip() for name in sites.split(",") if name.strip()]
     init_federation(folder, names, host, port)
     _say(f"{folder / 'coordinator'}: for {host}")
     for name in names:
         _say(f"{folder / 'sites' / name}: for {name} alone")
-    _say(f"{folder / 'authority'}: lock it away; it is needed to make certificates for other servers")
+    _say(f"{folder / 'authority'}: keep it safe; it signs certificates for other servers")
     _say(
-        "Each has a README.md that says what to run. Carry the folders to where they belong, and keep no copy."
+        "Each has a README.md that says what to run. Move the folders to where they belong, and keep no copy."
     )
 
 
@@ -69,9 +69,9 @@ def run(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run of that name.")] = False,
 ) -> None:
     """Train between the sites that are connected."""
-    from fedrel.deployment.coordinator import run_experiment
     from fedrel.deployment.experiment import load_experiment
     from fedrel.deployment.folders import CoordinatorFolder
+    from fedrel.deployment.submit import run_experiment
 
     asked = load_experiment(experiment, settings)
     out = run_experiment(CoordinatorFolder(folder), asked, name or experiment.stem, resume=resume, say=_say)
@@ -85,10 +85,9 @@ def status(folder: CoordinatorPath = HERE) -> None:
     from rich.console import Console
 
     from fedrel.deployment.folders import CoordinatorFolder
-    from fedrel.deployment.status import status as look
-    from fedrel.deployment.status import status_table
+    from fedrel.deployment.status import federation_status, status_table
 
-    Console().print(status_table(look(CoordinatorFolder(folder))))
+    Console().print(status_table(federation_status(CoordinatorFolder(folder))))
 
 
 @coordinator.command()
@@ -98,9 +97,9 @@ def publish(
     settings: Settings = [],  # noqa: B006
 ) -> None:
     """Write what all sites must agree on, to be handed to them."""
-    from fedrel.deployment.coordinator import publish_experiment
     from fedrel.deployment.experiment import load_experiment
     from fedrel.deployment.folders import CoordinatorFolder
+    from fedrel.deployment.publishing import publish_experiment
 
     with _reading() as progress:
         published = publish_experiment(
@@ -112,20 +111,20 @@ def publish(
 
 @coordinator.command("start")
 def start_coordinator(folder: CoordinatorPath = HERE) -> None:
-    """Listen for the sites until stopped."""
+    """Listen for the sites, until stopped."""
+    from fedrel.deployment.child_processes import running, wait_until_free, wait_until_listening
     from fedrel.deployment.folders import CoordinatorFolder
-    from fedrel.deployment.nodes import register
-    from fedrel.deployment.programs import running, superlink, wait_until_free, wait_until_listening
-    from fedrel.deployment.site_start import check_secret, trusted
+    from fedrel.deployment.superlink import register_sites, superlink_program
+    from fedrel.deployment.supernode import check_secret, trusted
 
     here = CoordinatorFolder(folder)
     port = here.federation.port
     trusted(here.path / "ca.crt")
     check_secret(here.path / "server.key")
     wait_until_free(port, "does the coordinator run already? If not, stop what listens there")
-    with running(superlink(here)) as process:
-        wait_until_listening(process, port)
-        register(here)
+    with running(superlink_program(here)) as process:
+        wait_until_listening(process, port, "Flower's superlink")
+        register_sites(here)
         _say(f"listening on port {port} for {', '.join(here.federation.sites)}; stop with Ctrl-C")
         problem = f"Flower's superlink ended (exit code {process.wait()})"
     raise UserError(problem, hint="its messages are above; start it again, and go on with --resume")
@@ -133,7 +132,7 @@ def start_coordinator(folder: CoordinatorPath = HERE) -> None:
 
 @site.command()
 def artefacts(folder: SitePath = HERE) -> None:
-    """List what the coordinator published, and check that it is whole and what this site was prepared with."""
+    """List what the coordinator published; check that it is complete, and what this site was prepared with."""
     from fedrel.deployment.artefacts import Artefacts, differences
     from fedrel.deployment.folders import SiteFolder
 
@@ -151,7 +150,7 @@ def artefacts(folder: SitePath = HERE) -> None:
 def prepare(folder: SitePath = HERE) -> None:
     """Read, align and index the site's own files; nothing leaves."""
     from fedrel.deployment.folders import SiteFolder
-    from fedrel.deployment.prepare_site import prepare_site
+    from fedrel.deployment.site_preparation import prepare_site
 
     with _reading() as progress:
         done = prepare_site(SiteFolder(folder), progress)
@@ -164,52 +163,52 @@ def prepare(folder: SitePath = HERE) -> None:
 
 @site.command("start")
 def start_site(folder: SitePath = HERE) -> None:
-    """Answer the coordinator, within what site.toml allows, until stopped."""
+    """Answer the coordinator, as far as site.toml allows, until stopped."""
     from fedrel.deployment.folders import SiteFolder
-    from fedrel.deployment.site_start import answer, check_coordinator, check_ready
+    from fedrel.deployment.supernode import check_coordinator, check_ready, run_supernode
 
     here = SiteFolder(folder)
     check_ready(here)
     check_coordinator(here)
-    code = answer(here, _say)
-    problem = f"the coordinator turned {here.name} away, or Flower's supernode failed (exit code {code})"
+    code = run_supernode(here, _say)
+    problem = f"the coordinator rejected {here.name}, or Flower's supernode failed (exit code {code})"
     hint = (
-        "its messages are above; if it was not activated, the coordinator does not know the key in site.pub, "
-        "or takes the site for connected for up to a minute after it was: then start it again"
+        "its messages are above; if it was not activated, either the coordinator does not know the key in "
+        "site.pub, or it still counts the site as connected, for up to a minute: then start it again"
     )
     raise UserError(problem, hint=hint)
 
 
+@site.command()
 def audit(
     folder: Annotated[Path, typer.Argument(help="A site's folder, or its audit.jsonl.")],
     seen: Annotated[
         str, typer.Option(help="A chain value noted earlier: check that it is still part of the record.")
     ] = "",
 ) -> None:
-    """Check a site's record of what left, and show it."""
+    """Check the record of what left the site, and show it."""
     from rich.console import Console
 
+    from fedrel.deployment.audit import audit_table, check
     from fedrel.deployment.folders import SiteFolder
-    from fedrel.deployment.policy import NAME
-    from fedrel.deployment.status import record_table
-    from fedrel.privacy.audit import check
+    from fedrel.deployment.policy import SITE_TOML
 
     if not folder.exists():
         raise UserError("no such folder", file=folder, hint="name a site's folder")
     path = SiteFolder(folder).audit if folder.is_dir() else folder
-    if not path.exists() and not (folder / NAME).exists():
-        raise UserError(f"has neither a record nor {NAME}", file=folder, hint="name a site's folder")
+    if not path.exists() and not (folder / SITE_TOML).exists():
+        raise UserError(f"has neither a record nor {SITE_TOML}", file=folder, hint="name a site's folder")
     found = check(path)
-    Console().print(record_table(found))
+    Console().print(audit_table(found))
     for line in found.torn:
-        _say(f"line {line} was begun and not finished: a process ended while it wrote; nothing left then")
+        _say(f"line {line} is incomplete: a process ended while it wrote it, and nothing left then")
     if found.broken:
         _say(f"BROKEN: line {found.broken.line} {found.broken.reason}. What follows it cannot be trusted.")
         raise typer.Exit(1)
     if seen and seen not in (line.chain for line in found.lines):
         _say(f"BROKEN: no line has the chain value {seen}: the record was replaced")
         raise typer.Exit(1)
-    _say(f"every line fits; note the last chain value to check against later:\n{found.chain}")
+    _say(f"every line fits; note the last chain value, and give it to --seen later:\n{found.chain}")
 
 
 def _list(folder: Path) -> None:

@@ -1,23 +1,87 @@
-"""The site's half under Flower: a ClientApp that asks the gate, sits down at a runner, and answers.
-
-Flower sends the text of an exception to the coordinator. So none gets out of here: what goes wrong is written to
-the site's own log, and the coordinator hears a number.
-"""
+"""The ClientApp of a real site. What it opens, the site's own folder says, and nothing that came from outside."""
 
 from __future__ import annotations
 
+import shutil
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flwr.app import Context
 
-from fedrel.deployment.host import SiteHost
+from fedrel.deployment.folders import SiteFolder
+from fedrel.deployment.policy import SiteGate
 from fedrel.federation.flower.client import client_app
-from fedrel.federation.flower.host import Host
+from fedrel.federation.flower.host import Gate, Host, Refusal, RefusalCode, StoredMessages
+from fedrel.methods.registry import method
+
+if TYPE_CHECKING:
+    from fedrel.federation.method import Method
+    from fedrel.federation.runner import Runner
+
+EARLIER_RUNS = 4  # of an experiment, whose state a site keeps: they may be resumed
 
 
-def deployed(context: Context) -> Host:
+class SiteHost:
+    """A real site's folder, in which a client process answers."""
+
+    sends_journal = False
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = SiteFolder(folder)
+        self._folder.check()
+
+    @cached_property
+    def gate(self) -> Gate:
+        """The rules of `site.toml`, as they are now."""
+        return SiteGate(self._folder)
+
+    def refusal_for(self, site: int) -> Refusal | None:
+        """A site answers for itself only, and never for a method that would need another site's text."""
+        if site != self._folder.number:
+            return Refusal(RefusalCode.WRONG_SITE, self._folder.number)
+        if self.method().simulation_only():
+            return Refusal(RefusalCode.SIMULATION)
+        keyed = getattr(self.method(), "keyed_triples", False)
+        return Refusal(RefusalCode.TRIPLE_KEY) if keyed and self._folder.triple_key is None else None
+
+    def method(self) -> Method:
+        """The method that the site's own copy of the config names."""
+        config = self._folder.published
+        return method(config.method, config.methods)
+
+    def sentences(self, site: int) -> int:
+        """How many training sentences were prepared."""
+        return self._folder.sentences
+
+    def begin_run(self, run: str) -> None:
+        """Remove the state of earlier runs of the same experiment, but for the last few."""
+        digest = run.split("-", maxsplit=1)[0]
+        others = (folder for folder in self._folder.state.glob(f"{digest}-*") if folder.name != run)
+        for folder in sorted(others, key=lambda folder: folder.stat().st_mtime)[:-EARLIER_RUNS]:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def stored_messages(self, run: str, site: int) -> StoredMessages:
+        """In the run's own folder."""
+        return StoredMessages(self._folder.state / run / "inbox")
+
+    def runner(self, run: str) -> Runner:
+        """A runner over the site's own text, with its state of this run."""
+        import torch
+
+        from fedrel.federation.site_data import SiteData
+        from fedrel.runs.engines import new_runner
+
+        torch.set_num_threads(1)  # more would change the order of sums
+        config = self._folder.published
+        site_data = SiteData.load(self._folder.site_data, config.extractor.kind)
+        states = self._folder.state / run / "memory"
+        return new_runner(config, site_data, states, self._folder.triple_key)
+
+
+def site_host(context: Context) -> Host:
     """The site whose folder the supernode was started with: `--node-config 'site="FOLDER"'`."""
     return SiteHost(Path(str(context.node_config["site"])))
 
 
-app = client_app(deployed)
+app = client_app(site_host)

@@ -1,9 +1,9 @@
-"""`flwr-clientapp` as a site runs it: Flower's own program, but the only app it ever runs is the installed fedrel.
+"""Flower's client program as a site runs it: the only app that it ever runs is the installed fedrel.
 
-Flower sends an app's code along with a run and would execute it at the site, where it could read the text and send
-it off, past every rule of `site.toml`. Here the code that came is neither unpacked nor imported. Flower starts its
-programs by name, so `site start` gives it a path that holds this one and, beside it, one for each other kind of
-task that Flower knows, which refuses. Nothing else is on that path: where these cannot be executed, nothing is.
+Flower sends an app's code along with a run and would execute it at the site. That code could read the text and send
+it away, past every rule of `site.toml`. Here the code that came is neither unpacked nor imported. Flower starts its
+programs by name, so `site start` sets a PATH with one folder, which holds our `flwr-clientapp` and a program that
+refuses for each other kind of task that Flower knows. If these cannot be executed, nothing is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from fedrel.errors import UserError
 
 CLIENT = "flwr-clientapp"
-STARTER = "flower-superexec"  # Flower's own, which starts the others
+STARTER = "flower-superexec"  # Flower's own program, which starts the others
 REFUSED = ("flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation")
 NO_TASK = "a site of fedrel runs no such task"
 
@@ -39,16 +39,18 @@ def start_tasks() -> None:
 
 
 def refuse() -> None:
-    """End at once: a site has no task of this kind."""
+    """Exit at once: a site has no task of this kind."""
     raise SystemExit(f"{Path(sys.argv[0]).name}: {NO_TASK}")
 
 
 def write_programs(folder: Path) -> None:
-    """Put these programs in a folder, to be all that is on a path, and see that they are found and run there."""
+    """Write these programs to a folder that will be the whole PATH, and check that they run there."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, call in {CLIENT: "main", STARTER: "start_tasks", **dict.fromkeys(REFUSED, "refuse")}.items():
         program = folder / name
-        start = f'#!/bin/sh\n"exec" "{sys.executable}" "$0" "$@"'  # its second line says nothing to Python
+        start = (
+            f'#!/bin/sh\n"exec" "{sys.executable}" "$0" "$@"'  # to Python, the second line is only strings
+        )
         line = f"from fedrel.deployment.client_guard import {call}"
         program.write_text(f"{start}\n{line}\n\n{call}()\n", encoding="utf-8")
         program.chmod(0o700)
@@ -61,18 +63,18 @@ def write_programs(folder: Path) -> None:
         said = str(error)
     if NO_TASK not in said:
         problem = (
-            f"the programs that keep foreign code out cannot be run: {said.strip() or 'nothing was said'}"
+            f"the programs that keep foreign code out cannot be run: {said.strip() or 'there was no output'}"
         )
         hint = "keep the site's folder where programs may be executed, under a path without a colon"
         raise UserError(problem, file=folder, hint=hint)
 
 
 def _unpack_nothing(*_: Any, **__: Any) -> None:
-    """In place of unpacking what came."""
+    """Called instead of unpacking what came."""
 
 
 def _only_ours(*_: Any, **__: Any) -> Any:
-    """In place of importing what came."""
+    """Called instead of importing what came."""
 
     def load(*_: Any) -> Any:
         from fedrel.deployment.client_app import app

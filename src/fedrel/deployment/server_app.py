@@ -1,66 +1,119 @@
-"""The coordinator under Flower: a ServerApp that does what `fedrel run` does, with the sites behind a grid."""
+"""The coordinator under Flower: a ServerApp that does what `fedrel run` does, with real sites behind a grid."""
 
 from __future__ import annotations
 
 import json
-import logging
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fedrel.config.schema import Config
+from fedrel.data.store import Progress
+from fedrel.deployment.publishing import open_coordinator
 from fedrel.errors import UserError
+from fedrel.federation.flower.members import Members, RemoteEngine, run_of
+from fedrel.federation.flower.transport import Transport
 from fedrel.files import write_text
+from fedrel.methods.registry import method
+from fedrel.runs.engines import new_runner
+from fedrel.runs.prepare import Preparation
+from fedrel.runs.records import Round
+from fedrel.runs.train import Watcher, run
+from fedrel.studio.formatting import about_round
+from fedrel.studio.report import write_run_report
+
+POLL = 0.5  # seconds between two looks for a reply: each is a request over the network
 
 app = ServerApp()
-_log = logging.getLogger(__name__)
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run what the request file asks for; how it ended is left beside it."""
+    """Run what the request file asks for; write how it ended to a file beside it."""
     request = Path(str(context.run_config["request"]))
     try:
         _run(grid, request)
-    except UserError as error:  # to be shown by whoever asked: Flower would add a trace
-        write_text(outcome(request), json.dumps({"mistake": error.to_json()}))
+    except UserError as error:  # `fedrel federation run` shows it; Flower would add a traceback
+        write_text(outcome_file(request), json.dumps({"mistake": error.to_json()}))
         return
     except Exception as error:
         failed = UserError(f"the run failed: {type(error).__name__}: {error}")
-        write_text(outcome(request), json.dumps({"mistake": failed.to_json()}))
+        write_text(outcome_file(request), json.dumps({"mistake": failed.to_json()}))
         raise
-    write_text(outcome(request), json.dumps({"mistake": None}))
+    write_text(outcome_file(request), json.dumps({"mistake": None}))
 
 
-def outcome(request: Path) -> Path:
-    """Where it is said how a request ended."""
+def outcome_file(request: Path) -> Path:
+    """The file that says how a request ended."""
     return request.with_suffix(".outcome.json")
 
 
-def _run(grid: Grid, request: Path) -> None:
-    from fedrel.config.schema import Config
-    from fedrel.deployment.remote import RemoteSites
-    from fedrel.runs.records import Round
-    from fedrel.runs.train import Watcher, run
-    from fedrel.studio.formatting import about_round
-    from fedrel.studio.report import write_run_report
+class RemoteSites:
+    """Real sites behind a grid, and what the coordinator's folder holds for a kind of extractor."""
 
+    def __init__(self, grid: Grid, folder: Path, extractor: str) -> None:
+        self._grid, self._folder = grid, folder
+        self._coordinator = open_coordinator(folder / "preparation", extractor)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sites' names, by number."""
+        return self._coordinator.ready.site_data.partition.names
+
+    def prepare(self, config: Config, progress: Progress | None) -> Preparation:
+        """What the coordinator itself holds, as it was published."""
+        return self._coordinator.ready
+
+    @contextmanager
+    def engine(self, config: Config, ready: Preparation, out: Path, *, fresh: bool) -> Iterator[RemoteEngine]:
+        """The engine of a run, once enough sites are there; sites have no state of a `fresh` run."""
+        if reason := method(config.method, config.methods).simulation_only():
+            problem = f"{config.method!r} is for simulations only: {reason}"
+            raise UserError(problem, hint="choose another method")
+        file, coordinator = out / "federation.json", self._coordinator
+        members = Members(self._grid, self.names, self._sites_by_node(), file)
+        earlier = None if fresh else run_of(file)
+        members.run = earlier or f"{config.digest()}-{secrets.token_hex(4)}"
+        with RemoteEngine(
+            Transport(self._grid, every=POLL, deadline=config.engine.deadline),
+            members,
+            new_runner(config, ready.site_data, out / "sites"),
+            config,
+            run=members.run,
+            artefacts=coordinator.artefacts,
+            journal=False,
+            triples=coordinator.triples,
+        ) as engine:
+            engine.wait_for_sites(config.engine.min_sites, within=config.engine.deadline)
+            yield engine
+
+    def _sites_by_node(self) -> dict[int, int] | None:
+        """Which node is which site, as their keys say; None without authentication."""
+        file = self._folder / "nodes.json"
+        if not file.exists():
+            return None
+        return {int(node): int(site) for node, site in json.loads(file.read_text(encoding="utf-8")).items()}
+
+
+def _run(grid: Grid, request: Path) -> None:
     asked = json.loads(request.read_text(encoding="utf-8"))
     config = Config.model_validate(asked["config"])
     sites = RemoteSites(grid, Path(asked["coordinator"]), config.extractor.kind)
-    names = sites.names
 
-    def say(done: Round) -> None:
+    def print_round(done: Round) -> None:
         """A line for whoever follows the log."""
-        left_out = "".join(f"; {names[one.site]} {one.reason}" for one in done.refused)
-        about = about_round(done, config.evaluation.measure)
-        print(f"round {done.round}: {about}{left_out}", flush=True)
+        left_out = "".join(f"; {sites.names[one.site]} {one.reason}" for one in done.refused)
+        print(f"round {done.round}: {about_round(done, config.evaluation.measure)}{left_out}", flush=True)
 
     run(
         config,
         Path(asked["out"]),
         resume=asked["resume"],
-        watcher=Watcher(round_done=say),
+        watcher=Watcher(round_done=print_round),
         report=write_run_report,
         sites=sites,
     )

@@ -1,24 +1,20 @@
-"""How a federation is doing: who is connected, when each was last heard of, the round, the bytes."""
+"""How a federation is doing (`fedrel federation status`): who is connected, last answers, the round, bytes."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
-from typing import Any
-
-from rich.table import Column, Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from fedrel.deployment.folders import CoordinatorFolder
-from fedrel.deployment.nodes import by_site
+from fedrel.deployment.superlink import status_by_site
 from fedrel.errors import UserError
-from fedrel.privacy.audit import Audit, Entry, Field
 from fedrel.studio.formatting import size
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 @dataclass(frozen=True)
@@ -39,23 +35,23 @@ class Status:
     sites: list[SiteStatus]
     run: str | None
     round: int
-    up: int  # bytes of all whole rounds
+    up: int  # bytes of all complete rounds
     down: int
-    refused: list[str]  # of the last whole round
+    refused: list[str]  # in the last complete round
 
 
-def status(folder: CoordinatorFolder) -> Status:
+def federation_status(folder: CoordinatorFolder) -> Status:
     """What the superlink and the latest run's folder say."""
     names = folder.federation.sites
     try:
-        known = by_site(folder)
+        known = status_by_site(folder)
     except UserError:
         known = dict.fromkeys(names, "coordinator not running")
     out = _latest(folder)
-    notes = _notes(out)
+    members = _members(out)
     lines = _lines(out)
     return Status(
-        sites=[_site(name, known, notes) for name in names],
+        sites=[_site(name, known, members) for name in names],
         run=out.name if out else None,
         round=lines[-1]["round"] if lines else 0,
         up=sum(line["bytes"]["up"] for line in lines),
@@ -79,8 +75,8 @@ def status_table(found: Status) -> Table:
     return table
 
 
-def _site(name: str, known: dict[str, str], notes: dict[str, dict[str, Any]]) -> SiteStatus:
-    note = notes.get(name, {})
+def _site(name: str, known: dict[str, str], members: dict[str, dict[str, Any]]) -> SiteStatus:
+    note = members.get(name, {})
     return SiteStatus(
         name=name,
         node=known.get(name, "not registered"),
@@ -96,7 +92,8 @@ def _latest(folder: CoordinatorFolder) -> Path | None:
     return max(written)[1] if written else None
 
 
-def _notes(out: Path | None) -> dict[str, dict[str, Any]]:
+def _members(out: Path | None) -> dict[str, dict[str, Any]]:
+    """What a run's federation.json says of each site, by its name."""
     if out is None:
         return {}
     return {one["name"]: one for one in _parsed(out / "federation.json")["sites"]}
@@ -127,66 +124,3 @@ def _ago(moment: float | None) -> str:
         if seconds >= length:
             return f"{seconds / length:.0f} {unit} ago"
     return f"{seconds:.0f} s ago"
-
-
-def record_table(audit: Audit) -> Table:
-    """What left the site, line by line, and the sums; nothing is cut off in a terminal of 80 columns."""
-    table = Table(
-        Column("line", justify="right", no_wrap=True),
-        Column("time (UTC)", no_wrap=True),
-        Column("round", justify="right", no_wrap=True),
-        Column("what left", ratio=1, overflow="fold"),
-        Column("bytes", justify="right", no_wrap=True),
-        show_lines=True,
-    )
-    for line in audit.lines:
-        entry = line.entry
-        cells = (
-            str(line.number),
-            entry.time.replace("T", " ").removesuffix("+00:00"),
-            str(entry.round),
-            f"{entry.message} (SHA-256 {entry.digest[:8]})\n{entry.note or contents(entry.fields)}",
-            f"{entry.bytes:,}",
-        )
-        table.add_row(*map(_plain, cells))
-    table.caption = _plain(summary(audit))
-    table.caption_justify = "left"
-    return table
-
-
-def contents(fields: Sequence[Field]) -> str:
-    """The fields of an answer; many tensors under one name are counted, not listed."""
-    groups: dict[str, list[Field]] = {}
-    for field in fields:
-        groups.setdefault(field.name.partition("/")[0], []).append(field)
-    return "; ".join(f"{name}: {_described(group)}" for name, group in groups.items())
-
-
-def summary(audit: Audit) -> str:
-    """How much left in all, by kind."""
-    sizes: Counter[str] = Counter()
-    times: Counter[str] = Counter()
-    for entry in _entries(audit):
-        sizes[entry.message] += entry.bytes
-        times[entry.message] += 1
-    kinds = (f"{times[kind]:,} {kind} ({size(sizes[kind])})" for kind in sorted(times))
-    return f"in all: {', '.join(kinds) or 'nothing left this site'}"
-
-
-def _plain(text: str) -> Text:
-    """Just these characters: a note may quote the coordinator, whose words must not style, move or hide any."""
-    return Text("".join(one if one.isprintable() or one == "\n" else "\ufffd" for one in text))
-
-
-def _entries(audit: Audit) -> list[Entry]:
-    return [line.entry for line in audit.lines]
-
-
-def _described(group: Sequence[Field]) -> str:
-    if len(group) == 1 and not group[0].shape:
-        return f"one {group[0].dtype}"
-    if len(group) == 1:
-        return f"{' by '.join(map(str, group[0].shape))} {group[0].dtype}"
-    numbers = sum(prod(field.shape) for field in group)
-    kinds = ", ".join(sorted({field.dtype for field in group}))
-    return f"{len(group)} arrays of {numbers:,} numbers ({kinds})"

@@ -1,4 +1,4 @@
-"""Handing a run to the coordinator's superlink, and following it until it ends."""
+"""Running an experiment between real sites: give it to the coordinator's superlink, follow it until it ends."""
 
 from __future__ import annotations
 
@@ -9,12 +9,27 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from fedrel.deployment.programs import environment, needs_flower, program
+from fedrel.config.schema import Config
+from fedrel.deployment.child_processes import (
+    flower_environment,
+    flower_program,
+    interruptible,
+    listens,
+    needs_flower,
+)
+from fedrel.deployment.experiment import AWAY, Experiment
+from fedrel.deployment.folders import CONNECTION, CoordinatorFolder
+from fedrel.deployment.publishing import check_published
+from fedrel.deployment.superlink import write_connection
 from fedrel.errors import UserError
+from fedrel.extractors.registry import extractor_kind
+from fedrel.files import wait_until_left, write_text
 
-STARTED = re.compile(r"started run (\d+)")  # as `flwr run` says it
-LINES = 8  # of what was said last, for the message of a run that failed
+WAIT = 60.0  # seconds for a process of Flower's to notice that its run was stopped
+STARTED = re.compile(r"started run (\d+)")  # as `flwr run` prints it
+LINES = 8  # of the last output, for the error of a run that failed
 
 _PYPROJECT = """\
 [build-system]
@@ -50,11 +65,65 @@ _FILES = {
 }
 
 
+def run_experiment(
+    folder: CoordinatorFolder,
+    experiment: Experiment,
+    name: str,
+    *,
+    resume: bool,
+    say: Callable[[str], None] = print,
+) -> Path:
+    """Train between the sites that are connected, and wait for the end; returns the run folder."""
+    port = folder.federation.port
+    check_published(folder, experiment)
+    if not listens(port):
+        problem = f"no coordinator listens on port {port} of this machine"
+        raise UserError(problem, hint="run `fedrel coordinator start` first, in another terminal")
+    out = folder.runs.absolute() / name
+    request = {
+        "config": config_for_sites(experiment, folder.federation.sites).model_dump(mode="json"),
+        "coordinator": str(folder.path.absolute()),
+        "out": str(out),
+        "resume": resume,
+    }
+    file = folder.runs.absolute() / f"{name}.request.json"
+    write_text(file, json.dumps(request, indent=1))
+    write_connection(folder)
+    # A coordinator that was killed may have left a process behind, which takes a moment to end.
+    wait_until_left(out, WAIT, say)
+    try:
+        with interruptible():
+            submit(file, home=folder.flower.absolute(), connection=CONNECTION, say=say)
+    except KeyboardInterrupt:
+        wait_until_left(out, WAIT, say)
+        raise
+    except UserError:
+        if listens(port):
+            raise
+        hint = "start it again, and go on with --resume"
+        raise UserError("the coordinator has stopped", hint=hint) from None
+    return out
+
+
+def config_for_sites(experiment: Experiment, sites: list[str]) -> Config:
+    """The config that the coordinator runs and sends: without the path of vectors or of anyone's text."""
+    section = experiment.config.extractor
+    kind = extractor_kind(section.kind)
+    config = experiment.config.model_copy(update={"extractor": kind.at_coordinator(section)})
+    tree: dict[str, Any] = config.model_dump(mode="json", exclude={"data", "sweep"})
+    if kind.unit == "documents":
+        tree["data"] = AWAY
+    tree["partition"] = {"sites": len(sites)}
+    tree["engine"]["kind"] = "flower"
+    tree["case_study"] = 0  # it would show training sentences, which are not here
+    return Config.model_validate(tree)
+
+
 def submit(request: Path, *, home: Path, connection: str, say: Callable[[str], None] = print) -> None:
     """Run what the request file asks for on the superlink that `home` knows by this name, and wait for the end.
 
-    `say` is told what the coordinator's process prints. `UserError` with the reason if the run failed. Ctrl-C stops
-    the run itself: without that, only this command would end.
+    `say` gets what the coordinator's process prints. `UserError` with the reason if the run fails. Ctrl-C stops
+    the run itself, not only this command.
     """
     needs_flower()
     outcome = request.with_suffix(".outcome.json")
@@ -67,22 +136,21 @@ def submit(request: Path, *, home: Path, connection: str, say: Callable[[str], N
         config = f"request={json.dumps(str(request.absolute()))}"
         last = _follow(name, config, home, connection, say)
     if not outcome.exists():
-        hint = (
-            "see what `fedrel coordinator start` says; what was trained is kept, and --resume goes on with it"
-        )
-        raise UserError(f"the run ended without a result: {' '.join(last) or 'nothing was said'}", hint=hint)
+        problem = f"the run ended without a result: {' '.join(last) or 'there was no output'}"
+        hint = "see the output of `fedrel coordinator start`; what was trained is kept: go on with --resume"
+        raise UserError(problem, hint=hint)
     if mistake := json.loads(outcome.read_text(encoding="utf-8"))["mistake"]:
         raise UserError.from_json(mistake)
 
 
 def _follow(app: str, config: str, home: Path, connection: str, say: Callable[[str], None]) -> Sequence[str]:
-    """Start a run and pass on what is said until it ends; the last lines of it."""
-    flwr, surroundings = program("flwr"), environment(home) | {"PYTHONUNBUFFERED": "1"}
+    """Start a run and pass on its output until it ends; returns the last lines."""
+    flwr, environment = flower_program("flwr"), flower_environment(home) | {"PYTHONUNBUFFERED": "1"}
     run: str | None = None
     last: deque[str] = deque(maxlen=LINES)
     with subprocess.Popen(
         [flwr, "run", app, connection, "--stream", "--run-config", config],
-        env=surroundings,
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -97,13 +165,13 @@ def _follow(app: str, config: str, home: Path, connection: str, say: Callable[[s
         except KeyboardInterrupt:
             if run := run or next(filter(None, map(_started, process.stdout)), None):
                 say("stopping the run")
-                subprocess.run([flwr, "stop", run, connection], env=surroundings, check=False)
+                subprocess.run([flwr, "stop", run, connection], env=environment, check=False)
             process.terminate()
             raise
     return last
 
 
 def _started(line: str) -> str | None:
-    """The number that Flower gave the run, where a line says it."""
+    """The number that Flower gave the run, if this line has it."""
     found = STARTED.search(line)
     return found and found[1]

@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from fedrel.deployment import prepare_site as preparing
+from fedrel.deployment import site_preparation
 from fedrel.deployment.artefacts import Artefacts
-from fedrel.deployment.prepare_site import prepare_site
-from fedrel.deployment.site_columns import published_triples
+from fedrel.deployment.numbering import published_triples
+from fedrel.deployment.site_preparation import prepare_site
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.messages import Model
@@ -130,7 +130,7 @@ def test_a_site_that_was_interrupted_is_not_prepared(town, monkeypatch):
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(preparing, "prepare_site_data", stop)
+    monkeypatch.setattr(site_preparation, "prepare_site_data", stop)
     with pytest.raises(KeyboardInterrupt):
         prepare_site(town.site("west"))
     with pytest.raises(UserError, match=r"not prepared(?s:.*)fedrel site prepare"):

@@ -1,12 +1,12 @@
-"""The record of what left a site: an append-only file in which every line vouches for all lines before it.
+"""The record of what left a site: an append-only file in which a change to any earlier line can be seen.
 
-A line is on the disk before the answer it describes may leave. It holds none of the answer's numbers, only what
-kind of thing it was, how large, and its SHA-256. A line's `chain` is the SHA-256 of the `chain` before it and of
-its own bytes, so a byte that changes anywhere no longer fits. Beside the file lies its head, how long it is and how
-it ends, so that lines cut off at the end are missed too.
+A line is on the disk before the answer that it describes may leave. It holds none of the answer's numbers, only
+their kind, names, shapes and SHA-256. A line's `chain` is the SHA-256 of the `chain` before it and of its own
+bytes, so a changed byte anywhere breaks the chain. Beside the file lies its head, `audit.head`: the number of
+lines, the length and the last chain. It shows if lines were cut off at the end.
 
-A process that dies while it writes leaves a torn line. Nothing left the site then. The torn bytes stay where they
-are, and the next line vouches for them.
+A process that dies while it writes leaves an incomplete ("torn") line. Nothing left the site then. The torn
+bytes stay where they are, and the next line includes their SHA-256.
 """
 
 from __future__ import annotations
@@ -15,19 +15,22 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from math import prod
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from fedrel.errors import UserError
+from fedrel.federation.messages import Arrays
 from fedrel.files import write_text
 
 if TYPE_CHECKING:
-    from fedrel.federation.messages import Arrays
-
+    from rich.table import Table
+    from rich.text import Text
 
 BEGINNING = hashlib.sha256(b"fedrel audit 1").hexdigest()  # the chain before the first line
 _OPEN, _BETWEEN, _CLOSE = b'{"chain":"', b'","entry":', b"}"
@@ -45,8 +48,8 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One answer of a site."""
+class AuditEntry:
+    """One answer of a site, or one refusal."""
 
     time: str  # UTC
     run: str  # the experiment, by its digest
@@ -55,7 +58,7 @@ class Entry:
     message: str
     fields: tuple[Field, ...]
     digest: str  # SHA-256 of names, types, shapes and numbers
-    note: str = ""  # of a refusal, why; for the site's own eyes
+    note: str = ""  # of a refusal, why; for the site only
 
     @property
     def bytes(self) -> int:
@@ -65,11 +68,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An entry where it stands in the file, and the chain there."""
+    """An entry with its line number, from 1, and the chain after it."""
 
-    number: int  # from 1
+    number: int
     chain: str
-    entry: Entry
+    entry: AuditEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +85,21 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What a reading of the whole file found."""
+    """What a check of the whole file found."""
 
     lines: tuple[Line, ...]
-    torn: tuple[int, ...]  # the numbers of lines that were begun and never finished
+    torn: tuple[int, ...]  # the numbers of incomplete lines
     broken: Break | None
     size: int  # bytes, up to the end of the last line that fits
 
     @property
     def chain(self) -> str:
-        """How the record ends: whoever notes it can see later that nothing before it has changed."""
+        """The last chain value. Someone who notes it can check later that nothing before it has changed."""
         return self.lines[-1].chain if self.lines else BEGINNING
 
 
-def describe(run: str, round_: int, phase: str, message: str, arrays: Arrays, note: str = "") -> Entry:
-    """What the record says of an answer that is about to leave."""
+def describe(run: str, round_: int, phase: str, message: str, arrays: Arrays, note: str = "") -> AuditEntry:
+    """The entry for an answer that is about to leave."""
     whole = hashlib.sha256()
     fields = []
     for name, array in sorted(arrays.items()):
@@ -104,11 +107,11 @@ def describe(run: str, round_: int, phase: str, message: str, arrays: Arrays, no
         whole.update(json.dumps([name, str(array.dtype), array.shape]).encode())
         whole.update(array.tobytes())
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return Entry(now, run, round_, phase, message, tuple(fields), whole.hexdigest(), note)
+    return AuditEntry(now, run, round_, phase, message, tuple(fields), whole.hexdigest(), note)
 
 
-def append(path: Path, entry: Entry) -> None:
-    """Add a line; on return it is on the disk. A record that is broken takes no more lines."""
+def append(path: Path, entry: AuditEntry) -> None:
+    """Add a line; on return it is on the disk. `UserError` if the record is broken."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab", buffering=0) as file, _locked(file, fcntl.LOCK_EX):
@@ -124,15 +127,8 @@ def append(path: Path, entry: Entry) -> None:
         raise UserError(f"cannot write: {error.strerror}", file=path) from error
 
 
-def sound(path: Path) -> Audit:
-    """What `check` finds of a record that is not broken; `UserError` if it is."""
-    audit = check(path)
-    _refuse_broken(audit, path)
-    return audit
-
-
 def check(path: Path) -> Audit:
-    """Read a record from its first line to its last and see whether each fits."""
+    """Read a record from its first line to its last, and check that each fits the one before."""
     try:
         with path.open("rb") as file, _locked(file, fcntl.LOCK_SH):
             return _check(file.read(), _read_head(path))
@@ -142,9 +138,64 @@ def check(path: Path) -> Audit:
         raise UserError(f"cannot read: {error.strerror}", file=path) from error
 
 
+def check_unbroken(path: Path) -> Audit:
+    """What `check` finds; `UserError` if the record is broken."""
+    audit = check(path)
+    _fail_if_broken(audit, path)
+    return audit
+
+
+def audit_table(audit: Audit) -> Table:
+    """A record for the terminal, line by line, with sums; nothing is cut off in 80 columns."""
+    from rich.table import Column, Table
+
+    table = Table(
+        Column("line", justify="right", no_wrap=True),
+        Column("time (UTC)", no_wrap=True),
+        Column("round", justify="right", no_wrap=True),
+        Column("what left", ratio=1, overflow="fold"),
+        Column("bytes", justify="right", no_wrap=True),
+        show_lines=True,
+    )
+    for line in audit.lines:
+        entry = line.entry
+        cells = (
+            str(line.number),
+            entry.time.replace("T", " ").removesuffix("+00:00"),
+            str(entry.round),
+            f"{entry.message} (SHA-256 {entry.digest[:8]})\n{entry.note or describe_fields(entry.fields)}",
+            f"{entry.bytes:,}",
+        )
+        table.add_row(*map(_plain, cells))
+    table.caption = _plain(summary(audit))
+    table.caption_justify = "left"
+    return table
+
+
+def describe_fields(fields: Sequence[Field]) -> str:
+    """The fields of an answer in words; several tensors under one name are counted, not listed."""
+    groups: dict[str, list[Field]] = {}
+    for one in fields:
+        groups.setdefault(one.name.partition("/")[0], []).append(one)
+    return "; ".join(f"{name}: {_describe_group(group)}" for name, group in groups.items())
+
+
+def summary(audit: Audit) -> str:
+    """How much left in all, by kind of message."""
+    from fedrel.studio.formatting import size
+
+    sizes: Counter[str] = Counter()
+    times: Counter[str] = Counter()
+    for line in audit.lines:
+        sizes[line.entry.message] += line.entry.bytes
+        times[line.entry.message] += 1
+    kinds = (f"{times[kind]:,} {kind} ({size(sizes[kind])})" for kind in sorted(times))
+    return f"in all: {', '.join(kinds) or 'nothing left this site'}"
+
+
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """How long the record was after the last line that was written whole, and the chain there."""
+    """How long the record was after the last complete line, and the chain there."""
 
     lines: int
     bytes: int
@@ -153,18 +204,18 @@ class _Head:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """What the next line goes on from."""
+    """What the next line continues from."""
 
     lines: int
     chain: str
-    newline: bool = True  # false: it must begin with one
-    torn: dict[str, Any] = field(default_factory=dict)  # what it must vouch for, if there is anything
+    newline: bool = True  # false: the line must begin with one
+    torn: dict[str, Any] = field(default_factory=dict)  # the torn bytes that the line must include, if any
 
 
 def _check(data: bytes, head: _Head | None) -> Audit:
     lines: list[Line] = []
     torn: list[int] = []
-    loose: list[int] = []  # the lines since the last good one that none vouches for yet
+    loose: list[int] = []  # the lines since the last good one that no later line includes yet
     chain, good, offset, number = BEGINNING, 0, 0, 0
     met_head = head is None
     for number, raw in enumerate(data.removesuffix(b"\n").split(b"\n") if data else (), 1):
@@ -189,7 +240,7 @@ def _check(data: bytes, head: _Head | None) -> Audit:
 
 
 def _parse(raw: bytes, number: int, chain: str, torn: dict[str, Any]) -> Line | None:
-    """The line, if it goes on from this chain and vouches for just these torn bytes."""
+    """The line, if it continues this chain and includes just these torn bytes."""
     body = raw[_BODY : -len(_CLOSE)]
     new = _chained(chain, body)
     if raw != _OPEN + new.encode() + _BETWEEN + body + _CLOSE:
@@ -199,7 +250,7 @@ def _parse(raw: bytes, number: int, chain: str, torn: dict[str, Any]) -> Line | 
         if content.pop("torn", None) != torn.get("torn"):
             return None
         fields = tuple(Field(**field | {"shape": tuple(field["shape"])}) for field in content.pop("fields"))
-        return Line(number, new, Entry(**content, fields=fields))
+        return Line(number, new, AuditEntry(**content, fields=fields))
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
@@ -213,23 +264,23 @@ def _torn(fragment: bytes) -> dict[str, Any]:
 
 
 def _end(path: Path) -> _End:
-    """Where the record stands. If it is as its head says, its lines need not be read."""
+    """The end of the record. If the file is as long as its head says, its lines need not be read."""
     head, size = _read_head(path), path.stat().st_size
     if head is not None and head.bytes == size:
         return _End(head.lines, head.chain)
     data = path.read_bytes()
     audit = _check(data, head)
-    _refuse_broken(audit, path)
+    _fail_if_broken(audit, path)
     fragment = data[audit.size :]
     if fragment:
         return _End(len(audit.lines), audit.chain, newline=False, torn=_torn(fragment))
     return _End(len(audit.lines), audit.chain, newline=not data or data.endswith(b"\n"))
 
 
-def _refuse_broken(audit: Audit, path: Path) -> None:
+def _fail_if_broken(audit: Audit, path: Path) -> None:
     if audit.broken:
         problem = f"line {audit.broken.line} {audit.broken.reason}: nothing more is recorded, nothing leaves"
-        hint = "keep the file for whoever must look into it, and move it away"
+        hint = "move the file away, and keep it for whoever must look into it"
         raise UserError(problem, file=path, hint=hint)
 
 
@@ -253,3 +304,20 @@ def _locked(file: IO[bytes], kind: int) -> Iterator[None]:
         yield
     finally:
         fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _plain(text: str) -> Text:
+    """Just these characters: a note may quote the coordinator, whose text must not style, move or hide anything."""
+    from rich.text import Text
+
+    return Text("".join(one if one.isprintable() or one == "\n" else "\ufffd" for one in text))
+
+
+def _describe_group(group: Sequence[Field]) -> str:
+    if len(group) == 1 and not group[0].shape:
+        return f"one {group[0].dtype}"
+    if len(group) == 1:
+        return f"{' by '.join(map(str, group[0].shape))} {group[0].dtype}"
+    numbers = sum(prod(field.shape) for field in group)
+    kinds = ", ".join(sorted({field.dtype for field in group}))
+    return f"{len(group)} arrays of {numbers:,} numbers ({kinds})"

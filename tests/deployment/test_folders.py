@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.deployment.bundles import init_federation
-from fedrel.deployment.folders import CoordinatorFolder, SiteFolder
+from fedrel.deployment.folders import CoordinatorFolder, SiteFolder, init_federation
 from fedrel.deployment.policy import check_names, read_policy
 from fedrel.errors import UserError
 

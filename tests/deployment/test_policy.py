@@ -9,15 +9,21 @@ import numpy as np
 import pytest
 import tomli_w
 
-from fedrel.deployment.coordinator import asked
+from fedrel.deployment.audit import check
 from fedrel.deployment.experiment import load_experiment
-from fedrel.deployment.policy import Allowed, check_names, gives_privacy, objections, read_policy
-from fedrel.deployment.site_gate import open_gate
+from fedrel.deployment.policy import (
+    Allowed,
+    SiteGate,
+    check_names,
+    gives_privacy,
+    objections,
+    read_policy,
+)
+from fedrel.deployment.submit import config_for_sites
 from fedrel.errors import UserError
 from fedrel.federation.flower.host import Refusal, RefusalCode, Request
 from fedrel.federation.messages import HOLDINGS
 from fedrel.methods.registry import methods
-from fedrel.privacy.audit import check
 from tests.conftest import tiny
 from tests.deployment.conftest import SITES
 
@@ -29,7 +35,7 @@ UPDATE = {
 
 
 def request(town: Any, **changes: Any) -> Request:
-    config = asked(load_experiment(town.write()), SITES)
+    config = config_for_sites(load_experiment(town.write()), SITES)
     found = Request(
         run="run",
         config=config.model_dump(mode="json"),
@@ -50,7 +56,7 @@ def notes(town: Any) -> list[str]:
 
 
 def test_what_is_allowed_passes_and_is_recorded(town):
-    gate = open_gate(town.site("north").path)
+    gate = SiteGate(town.site("north"))
     census = request(town, round=0, phase=HOLDINGS, gives="Holdings")
     assert gate.allow(census) is None
     assert gate.record(census, {"sentences": np.asarray(70, np.int64)}) is None
@@ -101,7 +107,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], Refusal, str]] = {
 def test_refused_before_anything_is_computed(town, case):
     allow, changes, reason, note = REFUSED[case]
     town.policy("north", **allow)
-    assert open_gate(town.site("north").path).allow(request(town, **changes)) == reason
+    assert SiteGate(town.site("north")).allow(request(town, **changes)) == reason
     (entry,) = [line.entry for line in check(town.site("north").audit).lines]
     assert entry.message == "Refusal"
     assert [field.name for field in entry.fields] == ["number", "why"]
@@ -122,13 +128,13 @@ def test_refused_before_anything_is_computed(town, case):
 )
 def test_a_difference_is_told_by_its_name(town, name, why):
     artefacts = {**town.site("north").prepared_with, name: "0" * 64}
-    assert open_gate(town.site("north").path).allow(request(town, artefacts=artefacts)) == Refusal(why)
+    assert SiteGate(town.site("north")).allow(request(town, artefacts=artefacts)) == Refusal(why)
     assert notes(town)[0].count(f"({name}: prepared with") == 1
 
 
 def test_too_few_examples_do_not_leave(town):
     town.policy("north", examples=20)
-    gate = open_gate(town.site("north").path)
+    gate = SiteGate(town.site("north"))
     assert gate.allow(request(town)) is None
     few = {**UPDATE, "examples": np.asarray(19, np.int64)}
     assert gate.record(request(town), few) == Refusal(RefusalCode.EXAMPLES, 20)
@@ -138,7 +144,7 @@ def test_too_few_examples_do_not_leave(town):
 
 def test_a_tensor_that_must_stay_does_not_leave(town):
     town.policy("north", must_stay=["Update.weights/words.weight"])
-    gate = open_gate(town.site("north").path)
+    gate = SiteGate(town.site("north"))
     assert gate.allow(request(town)) is None  # a frozen word table is not in the update
     assert gate.record(request(town), UPDATE) is None
     rows = {**UPDATE, "weights/words.weight/index": np.zeros(1, np.int32)}
@@ -149,7 +155,7 @@ def test_a_tensor_that_must_stay_does_not_leave(town):
 def test_only_named_tensors_leave_where_tensors_are_named(town):
     may_leave = ["Update.weights/filters", "Update.examples", "Update.loss"]
     town.policy("north", may_leave=may_leave)
-    gate = open_gate(town.site("north").path)
+    gate = SiteGate(town.site("north"))
     assert gate.allow(request(town)) is None
     assert gate.record(request(town), UPDATE) is None
     other = {**UPDATE, "weights/filters_bias": np.zeros(2, np.float32)}
@@ -158,7 +164,7 @@ def test_only_named_tensors_leave_where_tensors_are_named(town):
 
 def test_the_same_question_is_not_answered_for_ever(town):
     town.policy("north", repeats=2)
-    gate = open_gate(town.site("north").path)
+    gate = SiteGate(town.site("north"))
     for _ in range(2):
         assert gate.allow(request(town)) is None
         assert gate.record(request(town), UPDATE) is None
@@ -168,9 +174,9 @@ def test_the_same_question_is_not_answered_for_ever(town):
 
 
 def test_a_change_of_policy_counts_at_once(town):
-    assert open_gate(town.site("north").path).allow(request(town)) is None
+    assert SiteGate(town.site("north")).allow(request(town)) is None
     town.policy("north", rounds=0)
-    assert open_gate(town.site("north").path).allow(request(town)) == Refusal(RefusalCode.ROUNDS, 0)
+    assert SiteGate(town.site("north")).allow(request(town)) == Refusal(RefusalCode.ROUNDS, 0)
 
 
 @pytest.mark.parametrize("name", methods())
@@ -190,14 +196,14 @@ def test_what_must_stay_stays_in_every_kind_of_the_message():
 
 def test_questions_that_come_at_the_same_time_are_counted_too(town):
     town.policy("north", repeats=2)
-    gates = [open_gate(town.site("north").path) for _ in range(4)]
+    gates = [SiteGate(town.site("north")) for _ in range(4)]
     assert [gate.allow(request(town)) for gate in gates] == [None] * 4
     left = [gate.record(request(town), UPDATE) for gate in gates]
     assert left == [None, None, *[Refusal(RefusalCode.REPEATS, 2)] * 2]
 
 
 def test_with_a_broken_record_nothing_is_answered(town):
-    gate = open_gate(town.site("north").path)
+    gate = SiteGate(town.site("north"))
     assert gate.record(request(town), UPDATE) is None
     audit = town.site("north").audit
     audit.write_bytes(audit.read_bytes().replace(b'"round":1', b'"round":2'))
@@ -214,7 +220,7 @@ def test_a_composed_method_is_private_only_if_every_part_is(monkeypatch):
 def test_an_empty_policy_allows_nothing(town):
     tree = {"coordinator": "localhost:9092"}
     (town.site("north").path / "site.toml").write_text(tomli_w.dumps(tree))
-    gate = open_gate(town.site("north").path)
+    gate = SiteGate(town.site("north"))
     assert gate.allow(request(town)) == Refusal(RefusalCode.METHOD)
     census = request(town, round=0, phase=HOLDINGS, gives="Holdings")
     assert gate.allow(census) == Refusal(RefusalCode.METHOD)
@@ -222,7 +228,7 @@ def test_an_empty_policy_allows_nothing(town):
 
 def test_what_cannot_be_read_is_recorded_too(town):
     town.site("north").seal.unlink()
-    reason = open_gate(town.site("north").path).refuse(None, Refusal(RefusalCode.UNFIT), "no config in it")
+    reason = SiteGate(town.site("north")).refuse(None, Refusal(RefusalCode.UNFIT), "no config in it")
     assert reason == Refusal(RefusalCode.UNFIT)
     assert "no config in it" in notes(town)[0]
 

@@ -1,4 +1,4 @@
-"""Flower's programs: the flags they get, and the doors that are closed around them."""
+"""Flower's programs: their flags, how they end, and the guards around them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from typing import Any
 
 import pytest
 
-from fedrel.deployment import programs
-from fedrel.deployment import site_start as answering
+from fedrel.deployment import child_processes, supernode
+from fedrel.deployment.child_processes import Program, running
 from fedrel.deployment.client_guard import CLIENT, REFUSED, STARTER, write_programs
-from fedrel.deployment.folders import SiteFolder
-from fedrel.deployment.programs import Program, running
-from fedrel.deployment.superlink import OnlySitesFromOutside
+from fedrel.deployment.folders import CoordinatorFolder, SiteFolder, init_federation
+from fedrel.deployment.superlink import OnlySitesFromOutside, superlink_program
 from fedrel.errors import UserError
 
-PLACE = '{"number": 0, "name": "north", "sites": ["north"]}'
+IDENTITY = '{"number": 0, "name": "north", "sites": ["north"]}'
 POLICY = 'coordinator = "localhost:1"\n'
 
 
@@ -46,7 +45,7 @@ def call(path: str, client: str | None, kind: str = "http") -> tuple[bool, int |
 
 
 @pytest.mark.parametrize("client", ["203.0.113.9", "10.0.0.4", "::ffff:203.0.113.9", "testclient", None])
-def test_from_outside_only_sites_are_heard(client):
+def test_other_machines_reach_only_what_sites_need(client):
     assert call("/v1/fleet/pull-messages", client) == (True, None)
     for path in (
         "/v1/control/start-run",
@@ -59,7 +58,7 @@ def test_from_outside_only_sites_are_heard(client):
 
 
 @pytest.mark.parametrize("client", ["127.0.0.1", "::1", "127.0.1.1"])
-def test_on_the_coordinators_machine_everything_is_heard(client):
+def test_the_coordinators_machine_reaches_everything(client):
     assert call("/v1/control/start-run", client) == (True, None)
 
 
@@ -67,7 +66,7 @@ def test_the_server_may_start_and_end():
     assert call("", None, "lifespan") == (True, None)
 
 
-def test_a_sites_programs_stand_in_for_flowers(tmp_path):
+def test_a_sites_programs_replace_flowers(tmp_path):
     write_programs(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {CLIENT, STARTER, *REFUSED}
     for name in REFUSED:
@@ -82,7 +81,7 @@ def test_an_interpreter_under_a_path_with_spaces_runs_them(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("problem", ["a colon in the path", "an interpreter that is not there"])
-def test_programs_that_cannot_be_run_are_refused_at_the_start(problem, tmp_path, monkeypatch):
+def test_guards_that_cannot_be_run_stop_the_start(problem, tmp_path, monkeypatch):
     folder = tmp_path / "a:b" if "colon" in problem else tmp_path
     if "colon" not in problem:
         monkeypatch.setattr(sys, "executable", str(tmp_path / "nowhere"))
@@ -91,9 +90,9 @@ def test_programs_that_cannot_be_run_are_refused_at_the_start(problem, tmp_path,
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_who_is_told_to_end_ends_as_by_ctrl_c(number):
+def test_a_signal_to_end_acts_like_ctrl_c(number):
     before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), programs.interruptible():
+    with pytest.raises(KeyboardInterrupt), child_processes.interruptible():
         os.kill(os.getpid(), number)
         time.sleep(10)
     assert signal.getsignal(number) == before
@@ -121,7 +120,7 @@ def test_code_that_came_with_a_run_is_neither_unpacked_nor_imported(monkeypatch)
     assert load("a/b", "1.0.0", "hash") is app
 
 
-def test_another_flower_that_cannot_be_guarded_is_not_started(monkeypatch):
+def test_a_flower_version_that_cannot_be_guarded_is_not_started(monkeypatch):
     runtime = pytest.importorskip("flwr.supernode.runtime.run_clientapp")
     from fedrel.deployment.client_guard import main
 
@@ -132,11 +131,8 @@ def test_another_flower_that_cannot_be_guarded_is_not_started(monkeypatch):
 
 def test_flags_of_the_superlink(tmp_path):
     pytest.importorskip("flwr")
-    from fedrel.deployment.bundles import init_federation
-    from fedrel.deployment.folders import CoordinatorFolder
-
     init_federation(tmp_path, ["north", "south"], "hub.example.org", 4433)
-    link = programs.superlink(CoordinatorFolder(tmp_path / "coordinator"))
+    link = superlink_program(CoordinatorFolder(tmp_path / "coordinator"))
     said = " ".join(link.command)
     assert "--insecure" not in said and "--enable-supernode-auth" in link.command
     assert "--disable-runtime-dependency-installation" in link.command
@@ -146,7 +142,7 @@ def test_flags_of_the_superlink(tmp_path):
     assert link.environment["FLWR_HOME"] == str(home)
     assert 'address = "127.0.0.1:4433"' in (home / "config.toml").read_text()
 
-    node = programs.supernode(SiteFolder(tmp_path / "sites" / "south"))
+    node = supernode.supernode_program(SiteFolder(tmp_path / "sites" / "south"))
     said = " ".join(node.command)
     assert "--insecure" not in said
     assert "--superlink hub.example.org:4433" in said
@@ -155,10 +151,10 @@ def test_flags_of_the_superlink(tmp_path):
     assert {path.name for path in only.iterdir()} == {CLIENT, STARTER, *REFUSED}
 
 
-def test_a_program_ends_when_whoever_started_it_is_killed():
+def test_a_program_ends_when_its_parent_is_killed():
     code = (
         "import os, sys\n"
-        "from fedrel.deployment.programs import Program, running\n"
+        "from fedrel.deployment.child_processes import Program, running\n"
         "sleep = Program([sys.executable, '-c', 'import time; time.sleep(600)'], os.environ)\n"
         "with running(sleep) as process:\n"
         "    print(process.pid, flush=True)\n"
@@ -172,20 +168,20 @@ def test_a_program_ends_when_whoever_started_it_is_killed():
 
 
 def test_a_site_that_runs_already_is_not_started_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(programs, "GRACE", 0.1)
-    (tmp_path / "place.json").write_text(PLACE)
+    monkeypatch.setattr(child_processes, "GRACE", 0.1)
+    (tmp_path / "place.json").write_text(IDENTITY)
     with listener() as port:
         (tmp_path / "site.toml").write_text(f"local_port = {port}\n{POLICY}")
         with pytest.raises(
             UserError, match=rf"listens on port {port}(?s:.*)is north running already(?s:.*)local_port"
         ):
-            answering.answer(SiteFolder(tmp_path))
+            supernode.run_supernode(SiteFolder(tmp_path))
 
 
 def test_a_port_that_is_about_to_be_free_is_waited_for():
     with listener() as port:
-        assert programs.listens(port)
-    programs.wait_until_free(port, "")
+        assert child_processes.listens(port)
+    child_processes.wait_until_free(port, "")
 
 
 class Clock:
@@ -200,24 +196,24 @@ class Clock:
         self.now += seconds
 
 
-@pytest.mark.parametrize(("known", "attempts"), [(False, 1), (True, 2 + answering.STALE // answering.PAUSE)])
-def test_a_site_that_was_known_tries_again_for_as_long_as_it_may_count_as_connected(
+@pytest.mark.parametrize(("known", "attempts"), [(False, 1), (True, 2 + supernode.STALE // supernode.PAUSE)])
+def test_a_site_that_has_answered_before_tries_again_while_it_may_count_as_connected(
     known, attempts, tmp_path, monkeypatch
 ):
     tried: list[int] = []
 
-    def turned_away(folder: SiteFolder) -> Program:
+    def rejected(folder: SiteFolder) -> Program:
         tried.append(1)
         return Program(["false"], os.environ)
 
-    monkeypatch.setattr(answering, "supernode", turned_away)
-    monkeypatch.setattr(answering, "time", Clock())
-    (tmp_path / "place.json").write_text(PLACE)
+    monkeypatch.setattr(supernode, "supernode_program", rejected)
+    monkeypatch.setattr(supernode, "time", Clock())
+    (tmp_path / "place.json").write_text(IDENTITY)
     (tmp_path / "site.toml").write_text(POLICY)
     if known:
         (tmp_path / "audit.jsonl").write_text("")
     said: list[str] = []
-    assert answering.answer(SiteFolder(tmp_path), said.append) == 1
+    assert supernode.run_supernode(SiteFolder(tmp_path), said.append) == 1
     assert len(tried) == attempts and len(said) == attempts - 1
     assert all("north still counts as connected" in one for one in said)
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fedrel.deployment.audit import BEGINNING, append, check, check_unbroken, describe
 from fedrel.errors import UserError
-from fedrel.privacy.audit import BEGINNING, append, check, describe, sound
 
 
 def update(round_: int) -> dict[str, np.ndarray]:
@@ -120,14 +120,14 @@ def test_a_changed_first_line_is_noticed_without_the_head_too(lines, tmp_path):
     broken = check(path).broken
     assert broken is not None and broken.line == 1
     with pytest.raises(UserError, match=r"line 1 was changed.*nothing leaves"):
-        sound(path)
+        check_unbroken(path)
 
 
 def test_a_first_line_that_was_torn_is_no_break(tmp_path):
     path = record(tmp_path / "audit.jsonl", 1)
     path.with_suffix(".head").unlink()
     path.write_bytes(path.read_bytes()[:-20])
-    assert (sound(path).lines, sound(path).torn) == ((), (1,))
+    assert (check_unbroken(path).lines, check_unbroken(path).torn) == ((), (1,))
 
 
 def test_a_broken_record_takes_no_more_lines(tmp_path):
@@ -185,7 +185,7 @@ def test_a_whole_line_whose_head_was_not_written_counts(tmp_path):
 def test_processes_may_write_at_the_same_time(tmp_path):
     path = tmp_path / "audit.jsonl"
     code = (
-        "import sys; from pathlib import Path; from fedrel.privacy.audit import append, describe\n"
+        "import sys; from pathlib import Path; from fedrel.deployment.audit import append, describe\n"
         "for n in range(20): append(Path(sys.argv[1]), describe('run', n, 'train', 'Update', {}))"
     )
     writers = [subprocess.Popen([sys.executable, "-c", code, str(path)]) for _ in range(3)]

@@ -20,31 +20,27 @@ pytest.importorskip("flwr", reason="needs Flower: pip install 'fedrel[flower]'")
 
 import tomli_w
 
-from fedrel.deployment.bundles import init_federation
-from fedrel.deployment.client_guard import CLIENT
-from fedrel.deployment.folders import CONNECTION, SiteFolder
-from fedrel.deployment.keys import write_site_key
-from fedrel.deployment.nodes import register
-from fedrel.deployment.prepare_site import prepare_site
-from fedrel.deployment.programs import (
-    PATIENCE,
+from fedrel.deployment.child_processes import (
+    START_TIMEOUT,
     Program,
-    environment,
-    program,
+    flower_environment,
+    flower_program,
     running,
-    superlink,
-    supernode,
     wait_until_listening,
-    write_connection,
 )
-from fedrel.deployment.site_start import check_coordinator
+from fedrel.deployment.client_guard import CLIENT
+from fedrel.deployment.folders import CONNECTION, SiteFolder, init_federation
+from fedrel.deployment.keys import write_site_key
+from fedrel.deployment.site_preparation import prepare_site
 from fedrel.deployment.submit import _FILES
+from fedrel.deployment.superlink import register_sites, superlink_program, write_connection
+from fedrel.deployment.supernode import check_coordinator, supernode_program
 from fedrel.files import alone_in
 from tests.federation_e2e.bed import rounds, wait_for
 
 INTERRUPTIBLE = """\
 import signal
-from fedrel.cli import main
+from fedrel.cli.main import main
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background may ignore it
 main()
 """
@@ -68,10 +64,10 @@ def real(first_town: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     set_policy(town)
     town.publish()
     prepare_site(town.site("north"))
-    program = superlink(town.coordinator, "127.0.0.1")
+    program = superlink_program(town.coordinator, "127.0.0.1")
     with running(program) as process:
-        wait_until_listening(process, port)
-        register(town.coordinator)
+        wait_until_listening(process, port, "the superlink")
+        register_sites(town.coordinator)
         yield town
 
 
@@ -95,25 +91,25 @@ def other_key(folder: Path) -> Iterator[None]:
     kept = {name: (folder / name).read_bytes() for name in ("site.key", "site.pub")}
     for name in kept:
         (folder / name).unlink()
-    write_site_key(folder / "site.key", folder / "site.pub", "a stranger's")
+    write_site_key(folder / "site.key", folder / "site.pub", "an unknown site's")
     yield
     for name, content in kept.items():
         (folder / name).write_bytes(content)
 
 
-def test_a_key_that_is_not_registered_is_turned_away(real):
+def test_a_site_whose_key_is_not_registered_is_rejected(real):
     with other_key(real.site("north").path):
         code, output = fedrel("site", "start", real.site("north").path)
     assert code == 2 and "the coordinator does not know the key in site.pub" in output, output
 
 
-def test_no_key_is_refused(real):
+def test_a_site_without_a_key_is_rejected(real):
     key = real.site("north").path / "site.key"
-    program = supernode(real.site("north"))
+    program = supernode_program(real.site("north"))
     at = list(program.command).index("--auth-supernode-private-key")
     without = Program([*program.command[:at], *program.command[at + 2 :]], program.environment)
     with running(without) as process:
-        assert process.wait(PATIENCE) != 0
+        assert process.wait(START_TIMEOUT) != 0
     moved = key.rename(key.with_name("away"))
     try:
         code, output = fedrel("site", "start", real.site("north").path)
@@ -122,7 +118,7 @@ def test_no_key_is_refused(real):
         moved.rename(key)
 
 
-def test_a_coordinator_of_another_authority_is_refused(real, tmp_path):
+def test_a_coordinator_with_another_authoritys_certificate_is_rejected(real, tmp_path):
     init_federation(tmp_path / "other", ["north"], "127.0.0.1")
     authority = real.site("north").path / "ca.crt"
     own = authority.read_bytes()
@@ -182,14 +178,14 @@ def test_code_that_a_coordinator_sends_is_not_run(guard, real, tmp_path):
     for name, text in FOREIGN.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    node, home = supernode(real.site("north")), real.coordinator.flower.absolute()
+    node, home = supernode_program(real.site("north")), real.coordinator.flower.absolute()
     if guard != "as it is":
         (Path(node.environment["PATH"]) / CLIENT).chmod(0)
     write_connection(real.coordinator)
     with running(node):
-        command = [program("flwr"), "run", str(tmp_path), CONNECTION, "--stream"]
+        command = [flower_program("flwr"), "run", str(tmp_path), CONNECTION, "--stream"]
         done = subprocess.run(
-            command, env=environment(home), capture_output=True, text=True, timeout=300, check=False
+            command, env=flower_environment(home), capture_output=True, text=True, timeout=300, check=False
         )
     expected = "[['refusal']]" if guard == "as it is" else "[]"
     assert f"replies: {expected}" in done.stdout, done.stdout + done.stderr
@@ -201,14 +197,14 @@ def test_ctrl_c_stops_the_run_and_it_goes_on_from_there(real):
     set_policy(real, rounds=10_000)
     asked = ["--folder", real.coordinator.path, "--set", "engine.deadline=600", "--name", "stopped"]
     real.publish_only()
-    with running(supernode(real.site("north"))), log.open("w") as said:
+    with running(supernode_program(real.site("north"))), log.open("w") as said:
         arguments = ["federation", "run", real.write(), *asked, "--set", "training.rounds=9999"]
         process = subprocess.Popen(
             [sys.executable, "-c", INTERRUPTIBLE, *map(str, arguments)], stdout=said, stderr=said
         )
         wait_for(lambda: len(rounds(out)) > 1, "two rounds")
         process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE) == 130, log.read_text()
+        assert process.wait(START_TIMEOUT) == 130, log.read_text()
         assert "stopping the run" in log.read_text() and "with --resume" in log.read_text()
         with alone_in(out):  # nobody works there any more
             done = len(rounds(out))
@@ -220,7 +216,7 @@ def test_ctrl_c_stops_the_run_and_it_goes_on_from_there(real):
 
 @pytest.mark.slow
 def test_a_site_refuses_what_it_was_not_prepared_for_and_what_it_does_not_allow(real):
-    with running(supernode(real.site("north"))):
+    with running(supernode_program(real.site("north"))):
         asked = ("--folder", real.coordinator.path, "--set", "engine.deadline=600")
         real.publish_only(seed=9)  # the coordinator published anew, the site was not told
         code, output = fedrel("federation", "run", real.write(seed=9), *asked, "--name", "other")
@@ -235,7 +231,7 @@ def test_a_site_refuses_what_it_was_not_prepared_for_and_what_it_does_not_allow(
         code, output = fedrel("federation", "run", real.write(), *asked, "--name", "rounds")
         assert code == 2
         assert "its site.toml allows at most 0 rounds" in output
-    code, output = fedrel("audit", real.site("north").path)
+    code, output = fedrel("site", "audit", real.site("north").path)
     assert code == 0
     notes = [json.loads(line)["entry"]["note"] for line in real.site("north").audit.read_text().splitlines()]
     assert sum("its config is not the one" in note for note in notes) == 1
