@@ -42,13 +42,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedrel.extractors.base import Batch
+from fedrel.extractors.batches import Batch
 from fedrel.extractors.heads import HEADS, bag_of_sentence, sentence_probabilities
 from fedrel.extractors.optim.sgd import SGD
-from fedrel.extractors.pcnn.network import PCNN
+from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.methods.lazy_mil import first_of_highest
 from fedrel.seeding import numpy_generator, torch_generator
-from fedrel.tensors import kernels
+from fedrel.tensors import compiling
 from published import Published, pad, score, train
 
 VOCABULARY, RELATIONS, BATCH = 114_042, 53, 32
@@ -302,7 +302,7 @@ def main() -> int:
     own_difference = difference(trained(PublishedLoop(pool, 0.0), torch.float32)[0], theirs)
     print(f"largest difference of any weight after {CHECKED_STEPS} steps in float64: {plain_difference:.1e}")
     wrong = plain_difference > TOLERANCE
-    fast, kernel_difference, loss_difference = kernels.available(), None, None
+    fast, kernel_difference, loss_difference = compiling.has_numba(), None, None
     if fast:
         loop = KernelLoop(pool, 0.0)
         found = loop.fit(pool.take(torch.arange(CHECKED_STEPS * BATCH)), 0)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fedrel.extractors.base import Batch
-from fedrel.extractors.pcnn.network import PCNN
+from fedrel.extractors.batches import Batch
+from fedrel.extractors.pcnn.pcnn import PCNN
 
 Padded = tuple[Tensor, Tensor, Tensor, Tensor]
 

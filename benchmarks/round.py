@@ -43,7 +43,7 @@ from fedrel.cli.progress import watching
 from fedrel.config.load import load_config
 from fedrel.config.schema import Config
 from fedrel.data.bags import singles
-from fedrel.extractors.pcnn.network import PCNN
+from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.site_data import SiteData
 from fedrel.methods.lazy_mil import first_of_highest

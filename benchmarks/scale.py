@@ -48,7 +48,7 @@ from fedrel.data.world import World, nyt10_shape
 from fedrel.runs.engines import engine
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import Session
-from fedrel.tensors import kernels
+from fedrel.tensors import compiling
 from processes import Memory
 
 FEW, MANY = 100, 10_000
@@ -143,7 +143,7 @@ def rounds_by_turns(
 ) -> dict[str, Any]:
     """Rounds of both federations by turns: seconds of each, and their ratio."""
     os.environ["FEDREL_KERNELS"] = with_kernels
-    kernels.available.cache_clear()
+    compiling.has_numba.cache_clear()
     seconds: dict[int, list[float]] = {FEW: [], MANY: []}
     with ExitStack() as engines:
         sessions = {}

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedrel.extractors.base import Batch, Extractor
+from fedrel.extractors.base import Extractor
+from fedrel.extractors.batches import Batch
 from fedrel.extractors.heads import HEADS
-from fedrel.extractors.pcnn.network import PCNN
+from fedrel.extractors.pcnn.pcnn import PCNN
 
 
 def make_batch(sentences: list[tuple[list[int], int, int]], bags: list[int], labels: list[int]) -> Batch:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedrel.extractors.base import Batch, Extractor
+from fedrel.extractors.base import Extractor
+from fedrel.extractors.batches import Batch
 from fedrel.extractors.heads import HEADS, sentence_probabilities
 from fedrel.seeding import torch_generator
 

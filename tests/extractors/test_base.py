@@ -6,7 +6,7 @@ import torch
 
 from fedrel.errors import UserError
 from fedrel.extractors.optim.sgd import SGD
-from fedrel.extractors.pcnn.network import PCNN
+from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.seeding import torch_generator
 from fedrel.tensors.weights import Rows
 

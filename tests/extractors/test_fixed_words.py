@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from fedrel.extractors.base import Batch
+from fedrel.extractors.batches import Batch
 from fedrel.extractors.optim.sgd import SGD
-from fedrel.extractors.pcnn.network import PCNN
+from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.inference.model import load_model
 from fedrel.runs.train import run
 from fedrel.seeding import numpy_generator, torch_generator
-from fedrel.tensors import kernels
+from fedrel.tensors import compiling
 from fedrel.tensors.weights import Weights
 from tests.conftest import tiny
 
@@ -78,7 +78,7 @@ def stepwise(batch: Batch) -> PCNN:
 
 def plain(batch: Batch) -> PCNN:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "available", lambda: False)
+        patch.setattr(compiling, "has_numba", lambda: False)
         return stepwise(batch)
 
 
@@ -91,7 +91,7 @@ def fused(batch: Batch) -> PCNN:
 
 @pytest.mark.parametrize("way", [fused, stepwise, plain])
 def test_all_ways_of_training_are_float64s_and_leave_the_table_alone(way, batch: Batch) -> None:
-    if way is not plain and not kernels.available():
+    if way is not plain and not compiling.has_numba():
         pytest.skip("numba, which makes the kernels, is not installed")
     expected, first, pcnn = in_float64(batch), model(), way(batch)
     assert sorted(pcnn.state()) == sorted(expected)

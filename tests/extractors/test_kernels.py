@@ -15,18 +15,18 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedrel.extractors.base import Batch
+from fedrel.extractors.batches import Batch
 from fedrel.extractors.dropout import dropout
 from fedrel.extractors.heads import HEADS, bag_of_sentence, sentence_probabilities
 from fedrel.extractors.optim.sgd import SGD
-from fedrel.extractors.pcnn.network import PCNN
+from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.seeding import numpy_generator, torch_generator
-from fedrel.tensors import kernels
+from fedrel.tensors import compiling
 from fedrel.tensors.weights import Rows
 
 from . import slow
 
-if not kernels.available():
+if not compiling.has_numba():
     pytest.skip("numba, which makes the kernels, is not installed", allow_module_level=True)
 
 VOCABULARY, RELATIONS = 30, 4
@@ -468,7 +468,7 @@ def test_without_kernels_plain_torch_does_the_work(why: str, monkeypatch: pytest
         monkeypatch.setitem(sys.modules, "numba._version", None)  # which it imports first
     else:
         monkeypatch.setenv("FEDREL_KERNELS", "off")
-    kernels.available.cache_clear()
+    compiling.has_numba.cache_clear()
     try:
         pcnn = model()
         assert not pcnn.can_fit("none")
@@ -479,7 +479,7 @@ def test_without_kernels_plain_torch_does_the_work(why: str, monkeypatch: pytest
             torch.testing.assert_close(pcnn.encode(batch), fast)
         assert pcnn._table is None
     finally:
-        kernels.available.cache_clear()
+        compiling.has_numba.cache_clear()
 
 
 def test_fit_is_for_plain_float32_on_the_cpu() -> None:

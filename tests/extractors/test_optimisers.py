@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedrel.config.schema import Training
-from fedrel.extractors.base import Batch
+from fedrel.extractors.batches import Batch
+from fedrel.extractors.correction import Correction
 from fedrel.extractors.optim.adamw import AdamW
-from fedrel.extractors.optim.correction import Correction
 from fedrel.extractors.optim.optimiser import Optimiser, optimiser
 from fedrel.extractors.optim.sgd import SGD
-from fedrel.extractors.pcnn.network import PCNN
+from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.seeding import numpy_generator, torch_generator
 from fedrel.tensors.weights import Rows
 

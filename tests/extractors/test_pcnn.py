@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrel.errors import UserError
-from fedrel.extractors.base import Batch
-from fedrel.extractors.pcnn.network import PCNN
+from fedrel.extractors.batches import Batch
+from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.seeding import torch_generator
 
 from . import slow

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrel.extractors import row_tables as rows_module
-from fedrel.extractors.base import Batch
-from fedrel.extractors.optim.correction import Correction, Course
+from fedrel.extractors.batches import Batch
+from fedrel.extractors.correction import Correction, Course
 from fedrel.extractors.optim.sgd import SGD
-from fedrel.extractors.pcnn.network import PCNN
+from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.extractors.row_tables import RowEmbedding
 from fedrel.seeding import numpy_generator, torch_generator
 from fedrel.tensors.weights import Rows

@@ -17,13 +17,12 @@ from transformers import AutoModel, AutoTokenizer
 
 from fedrel.data.bags import Bags
 from fedrel.errors import UserError
-from fedrel.extractors.base import PieceBatch
 from fedrel.extractors.dropout import DrawnDropout
 from fedrel.extractors.heads import HEADS
 from fedrel.extractors.optim.sgd import SGD
 from fedrel.extractors.transformer import TransformerSection, padding
 from fedrel.extractors.transformer.network import SentenceTransformer, sentence_transformer
-from fedrel.extractors.transformer.padding import alike
+from fedrel.extractors.transformer.padding import PieceBatch, alike
 from fedrel.extractors.transformer.pieces import PieceInputs
 from fedrel.extractors.transformer.pretrained import States, shared_states
 from fedrel.seeding import numpy_generator, torch_generator

@@ -28,7 +28,7 @@ from fedrel.files import alone_in, wait_until_left
 from fedrel.runs.engines import SimulatedSites, new_runner, parallel_engine
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import run
-from fedrel.tensors import kernels
+from fedrel.tensors import compiling
 from tests.conftest import tiny
 
 
@@ -99,7 +99,7 @@ def test_many_sites_go_to_threads_several_at_a_time(tmp_path):
     same(tmp_path / "local", tmp_path / "threads")
 
 
-@pytest.mark.skipif(not kernels.available(), reason="without kernels, workers are processes")
+@pytest.mark.skipif(not compiling.has_numba(), reason="without kernels, workers are processes")
 @pytest.mark.parametrize(
     ("method", "kind"),
     [("lazy-mil", ThreadEngine), ("att", WorkerEngine), ("lazy-mil+fedprox", WorkerEngine)],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedrel.extractors.pcnn.network import PCNN
+from fedrel.extractors.pcnn.pcnn import PCNN
 
 
 @pytest.fixture

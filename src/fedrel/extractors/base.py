@@ -1,12 +1,11 @@
-"""Sentences laid end to end without padding, and the bags they form: what every extractor reads."""
+"""What every extractor is: a network that turns sentences into vectors, with a linear classifier over relations."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,62 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from fedrel.errors import UserError
+from fedrel.extractors.batches import Batch
+from fedrel.extractors.heads import HEADS, Reading
 from fedrel.extractors.row_tables import RowEmbedding
 from fedrel.tensors.weights import Rows, Weights
 
-if TYPE_CHECKING:
-    from fedrel.extractors.heads import Reading
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """`S` sentences of `T` tokens in all, in `B` bags.
-
-    A batch of plain sentences is a batch of bags of one sentence each.
-    """
-
-    words: torch.Tensor  # [T] int64, ids in the model's vocabulary
-    starts: torch.Tensor  # [S + 1] int64, sentence s is words[starts[s]:starts[s + 1]]
-    head: torch.Tensor  # [S] int64, the head's first token, counted within its sentence
-    tail: torch.Tensor  # [S] int64, likewise the tail's
-    bags: torch.Tensor  # [B + 1] int64, bag b is the sentences bags[b]:bags[b + 1]
-    labels: torch.Tensor  # [B] int64, the relation of each bag
-    rows: np.ndarray  # [S] int64, where each sentence stands in its corpus
-
-    def take(self, sentences: torch.Tensor) -> Self:
-        """Some of the sentences, each a bag of its own with the label of the bag it is in."""
-        return type(self)(**self._taken(sentences))
-
-    def _taken(self, sentences: torch.Tensor) -> dict[str, Any]:
-        lengths = self.starts.diff()[sentences]
-        starts = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
-        shift = torch.repeat_interleave(self.starts[sentences] - starts[:-1], lengths)
-        bag = torch.searchsorted(self.bags, sentences, right=True) - 1
-        return {
-            "words": self.words[torch.arange(len(shift), device=shift.device) + shift],
-            "starts": starts,
-            "bags": torch.arange(len(sentences) + 1, device=shift.device),
-            "labels": self.labels[bag],
-            "rows": self.rows[sentences.cpu().numpy()],
-        } | {name: getattr(self, name)[sentences] for name in self._by_sentence()}
-
-    @classmethod
-    def _by_sentence(cls) -> list[str]:
-        """The fields with one entry a sentence and nothing else to mind."""
-        told = {"words", "starts", "bags", "labels", "rows"}
-        return [field.name for field in fields(cls) if field.name not in told]
-
-
-@dataclass(frozen=True, slots=True)
-class PieceBatch(Batch):
-    """Sentences as a transformer's word pieces, of which an entity may have several."""
-
-    head_end: torch.Tensor  # [S] int64, the piece after the head's last
-    tail_end: torch.Tensor  # [S] int64, likewise the tail's
-
 
 class Fitted(NamedTuple):
-    """What is to be known of training that was done at once."""
+    """The outcome of `Extractor.fit`."""
 
     losses: npt.NDArray[np.float64]  # of each step
     times: npt.NDArray[np.int64]  # [S] how often each sentence was trained on
@@ -78,9 +29,8 @@ class Fitted(NamedTuple):
 class Extractor(nn.Module, ABC):
     """A sentence encoder with a linear classifier over relations.
 
-    One extractor lives in a process and works for many sites in turn: `begin` puts it back to the
-    weights a site starts from, undoing only what the last site changed, and `update` says what training
-    changed since.
+    A process has one extractor and trains it for many sites in turn: `begin` sets it to the weights that a site
+    starts from, undoing only what the last site changed, and `update` returns what training changed since.
     """
 
     pads: ClassVar[bool] = False
@@ -91,31 +41,27 @@ class Extractor(nn.Module, ABC):
 
     def __init__(self) -> None:
         super().__init__()
-        self._base: Weights | None = None
+        self._base: Weights | None = None  # what training began with
         self._start: dict[str, Tensor] = {}  # the same as tensors, without the tables
-        self._begun: dict[str, int] = {}  # each parameter's version when it was last put back to them
+        self._begun: dict[str, int] = {}  # each parameter's version when it was last set to them
 
     @abstractmethod
     def encode(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
         """The vector of each sentence, [S, d], before the classifier's dropout.
 
-        A generator means training: an encoder with dropout of its own draws it from there.
+        With a generator, for training, an encoder with dropout of its own draws it from there.
         """
 
     def read(self, head: str, batch: Batch, generator: torch.Generator | None) -> Reading:
-        """What a bag head makes of a batch in training; the generator draws the dropout, none means none."""
-        from fedrel.extractors.heads import HEADS
-
+        """What a bag head makes of a batch in training; the generator draws the dropout, none means no dropout."""
         return HEADS[head].read(self, batch, generator)
 
     def probabilities(self, head: str, batch: Batch) -> Tensor:
         """p(r | bag) as a bag head reads it, [B, R]."""
-        from fedrel.extractors.heads import HEADS
-
         return HEADS[head].probabilities(self, batch)
 
     def criterion(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """What training makes small: the cross-entropy, where an example has one relation."""
+        """The loss that training minimises: the cross-entropy, for examples that have one relation."""
         return nn.functional.cross_entropy(logits, labels)
 
     def can_fit(self, head: str) -> bool:
@@ -157,7 +103,7 @@ class Extractor(nn.Module, ABC):
         }
 
     def load(self, weights: Weights) -> None:
-        """Take over all of `weights`, after checking names and shapes."""
+        """Set all weights, after checking their names and shapes."""
         self._base = None  # the same object may hold other numbers by now
         self.begin(weights)
         self._base = None
@@ -166,8 +112,8 @@ class Extractor(nn.Module, ABC):
     def begin(self, weights: Weights) -> None:
         """Start a site's work from `weights`.
 
-        The same object as last time (which must not have been written to since) costs what training
-        changed; any other is copied whole.
+        If it is the same object as last time, which must not have been written to since, only what training changed
+        is copied; any other object is copied whole.
         """
         same, tables = weights is self._base, self._tables
         if not same:
@@ -192,7 +138,7 @@ class Extractor(nn.Module, ABC):
 
     @cached_property
     def _weights(self) -> dict[str, nn.Parameter]:
-        """What training changes, and so what travels; a frozen parameter is the same everywhere and stays."""
+        """What training changes, and so what is sent; a frozen parameter is the same everywhere and is not sent."""
         return {
             name: parameter
             for name, parameter in self.named_parameters()
@@ -223,5 +169,14 @@ class Extractor(nn.Module, ABC):
 
 
 def _as_tensor(array: npt.NDArray[np.float32]) -> Tensor:
-    """A view where torch allows one: it does not of arrays that must not be written to."""
+    """The array as a tensor: a view of it where it is writeable, as torch demands, else a copy."""
     return torch.from_numpy(array) if array.flags.writeable else torch.tensor(array)
+
+
+def linear(inputs: int, outputs: int, *, bias: bool, generator: torch.Generator) -> nn.Linear:
+    """A layer with the initial weights of `nn.Linear`, but drawn from the given generator."""
+    layer = nn.Linear(inputs, outputs, bias=bias, device="meta").to_empty(device="cpu")
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
+    return layer

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedrel.extractors.base import Batch, Extractor
+from fedrel.extractors.batches import Batch
 from fedrel.extractors.dropout import drop_units
 
 
@@ -30,24 +30,39 @@ class Reading:
     weights: Tensor  # [S], how much each sentence is trained on, without gradient
 
 
+class SentenceModel(Protocol):
+    """What a head needs of an extractor: sentences as vectors, and a linear classifier of those."""
+
+    @property
+    def classifier(self) -> nn.Linear:
+        """The classifier."""
+
+    @property
+    def dropout(self) -> float:
+        """The share of a vector's numbers that dropout sets to zero before the classifier."""
+
+    def encode(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
+        """The vector of each sentence, [S, d]; with a generator, as in training."""
+
+
 class BagHead(ABC):
     """One way to train on bags whose label some sentences do not express, and to read a bag at test time."""
 
     name: ClassVar[str]
 
     @abstractmethod
-    def read(self, extractor: Extractor, batch: Batch, generator: torch.Generator | None) -> Reading:
+    def read(self, extractor: SentenceModel, batch: Batch, generator: torch.Generator | None) -> Reading:
         """What to learn from; a generator draws the dropout, without one there is none."""
 
     @abstractmethod
-    def probabilities(self, extractor: Extractor, batch: Batch) -> Tensor:
+    def probabilities(self, extractor: SentenceModel, batch: Batch) -> Tensor:
         """p(r | bag), [B, R]."""
 
 
 class _Mean:
     """What NONE and AVE do at test: the mean of a bag's vectors, classified."""
 
-    def probabilities(self, extractor: Extractor, batch: Batch) -> Tensor:
+    def probabilities(self, extractor: SentenceModel, batch: Batch) -> Tensor:
         """softmax(W mean_i(x_i) + d)."""
         probabilities: Tensor = extractor.classifier(_bag_means(extractor.encode(batch), batch)).softmax(1)
         return probabilities
@@ -58,7 +73,7 @@ class NoDenoising(_Mean, BagHead):
 
     name = "none"
 
-    def read(self, extractor: Extractor, batch: Batch, generator: torch.Generator | None) -> Reading:
+    def read(self, extractor: SentenceModel, batch: Batch, generator: torch.Generator | None) -> Reading:
         """p(label | sentence) of every sentence."""
         vectors = extractor.encode(batch, generator)
         labels = batch.labels[bag_of_sentence(batch)]
@@ -70,7 +85,7 @@ class Best(BagHead):
 
     name = "one"
 
-    def read(self, extractor: Extractor, batch: Batch, generator: torch.Generator | None) -> Reading:
+    def read(self, extractor: SentenceModel, batch: Batch, generator: torch.Generator | None) -> Reading:
         """p(label | sentence j), j = argmax_i p(label | sentence i) without dropout."""
         chosen = self._choose(extractor, batch)
         vectors = extractor.encode(batch.take(chosen), generator)
@@ -78,7 +93,7 @@ class Best(BagHead):
         weights[chosen] = 1
         return _classified(extractor, vectors, batch.labels, weights, generator)
 
-    def probabilities(self, extractor: Extractor, batch: Batch) -> Tensor:
+    def probabilities(self, extractor: SentenceModel, batch: Batch) -> Tensor:
         """max_i p(r | sentence i): each relation by the sentence that states it best."""
         scores = sentence_probabilities(extractor, batch)
         best = scores.new_zeros((len(batch.labels), scores.shape[1]))
@@ -86,7 +101,7 @@ class Best(BagHead):
 
     @staticmethod
     @torch.no_grad()
-    def _choose(extractor: Extractor, batch: Batch) -> Tensor:
+    def _choose(extractor: SentenceModel, batch: Batch) -> Tensor:
         """The chosen sentence of each bag, [B]; only bags of several sentences need scoring."""
         chosen = batch.bags[:-1].clone()
         sizes = batch.bags.diff()
@@ -111,7 +126,7 @@ class Average(_Mean, BagHead):
 
     name = "ave"
 
-    def read(self, extractor: Extractor, batch: Batch, generator: torch.Generator | None) -> Reading:
+    def read(self, extractor: SentenceModel, batch: Batch, generator: torch.Generator | None) -> Reading:
         """p(label | mean_i(x_i))."""
         vectors = _bag_means(extractor.encode(batch, generator), batch)
         weights = 1 / batch.bags.diff().to(vectors.dtype)[bag_of_sentence(batch)]
@@ -123,7 +138,7 @@ class Attention(BagHead):
 
     name = "att"
 
-    def read(self, extractor: Extractor, batch: Batch, generator: torch.Generator | None) -> Reading:
+    def read(self, extractor: SentenceModel, batch: Batch, generator: torch.Generator | None) -> Reading:
         """p(label | sum_i a_i x_i), a = softmax_i(x_i . w_label)."""
         vectors, bag = extractor.encode(batch, generator), bag_of_sentence(batch)
         query = extractor.classifier.weight[batch.labels[bag]]
@@ -131,7 +146,7 @@ class Attention(BagHead):
         pooled = _sum_in_bags(attention * vectors, bag, len(batch.labels))
         return _classified(extractor, pooled, batch.labels, attention.detach().squeeze(1), generator)
 
-    def probabilities(self, extractor: Extractor, batch: Batch) -> Tensor:
+    def probabilities(self, extractor: SentenceModel, batch: Batch) -> Tensor:
         """Each relation by its own query: p_r = softmax(W b_r + d)[r], b_r = sum_i a_ir x_i.
 
         W b_r = sum_i a_ir (W x_i), so no b_r is ever formed.
@@ -152,7 +167,7 @@ class RelationAwareAttention(BagHead):
 
     name = "att_ra"
 
-    def read(self, extractor: Extractor, batch: Batch, generator: torch.Generator | None) -> Reading:
+    def read(self, extractor: SentenceModel, batch: Batch, generator: torch.Generator | None) -> Reading:
         """softmax(o)[label]; the vector is the label's own, b_label."""
         vectors, bag, bags = extractor.encode(batch, generator), bag_of_sentence(batch), len(batch.labels)
         scores = vectors @ extractor.classifier.weight.T
@@ -164,7 +179,7 @@ class RelationAwareAttention(BagHead):
         pooled = _sum_in_bags(weights * vectors, bag, bags)
         return Reading(pooled, pooled * mask, logits, batch.labels, weights.detach().squeeze(1))
 
-    def probabilities(self, extractor: Extractor, batch: Batch) -> Tensor:
+    def probabilities(self, extractor: SentenceModel, batch: Batch) -> Tensor:
         """softmax(o)."""
         scores, attention, bag = _attend(extractor, batch)
         return _plus_bias(extractor, _sum_in_bags(attention * scores, bag, len(batch.labels))).softmax(1)
@@ -175,7 +190,7 @@ HEADS: dict[str, BagHead] = {
 }
 
 
-def sentence_probabilities(extractor: Extractor, batch: Batch) -> Tensor:
+def sentence_probabilities(extractor: SentenceModel, batch: Batch) -> Tensor:
     """p(r | sentence), [S, R] (Lazy MIL, Eq. 1): each sentence on its own, whatever its bag."""
     probabilities: Tensor = extractor.classifier(extractor.encode(batch)).softmax(1)
     return probabilities
@@ -188,7 +203,7 @@ def bag_of_sentence(batch: Batch) -> Tensor:
 
 
 def _classified(
-    extractor: Extractor,
+    extractor: SentenceModel,
     vectors: Tensor,
     labels: Tensor,
     weights: Tensor,
@@ -198,7 +213,7 @@ def _classified(
     return Reading(vectors, entering, extractor.classifier(entering), labels, weights)
 
 
-def _attend(extractor: Extractor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+def _attend(extractor: SentenceModel, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     """Every sentence's x . w_r and its attention for every relation, both [S, R]; and its bag."""
     bag = bag_of_sentence(batch)
     scores = extractor.encode(batch) @ extractor.classifier.weight.T
@@ -223,6 +238,6 @@ def _bag_means(vectors: Tensor, batch: Batch) -> Tensor:
     return sums / batch.bags.diff().to(vectors.dtype)[:, None]
 
 
-def _plus_bias(extractor: Extractor, logits: Tensor) -> Tensor:
+def _plus_bias(extractor: SentenceModel, logits: Tensor) -> Tensor:
     bias = extractor.classifier.bias
     return logits if bias is None else logits + bias

@@ -15,7 +15,7 @@ from fedrel.data.bags import SCORED_AT_ONCE, Bags
 if TYPE_CHECKING:
     import torch
 
-    from fedrel.extractors.base import Batch
+    from fedrel.extractors.batches import Batch
 
 
 Ints = npt.NDArray[np.int64]

@@ -1,22 +1,24 @@
-"""A word table of which a training step reads and writes only the rows of its batch.
+"""Word tables: a training step reads and writes only the rows of the words in its batch.
 
-A batch of sentences holds a few hundred of a vocabulary's hundred thousand words. The gradient of every
-other row is zero, so plain SGD does one thing to it, `row *= 1 - lr * wd`: the same number for all of
-them. The table therefore keeps its rows divided by one running factor,
+A batch of sentences has a few hundred of a vocabulary's hundred thousand words. The gradient of every other row is
+zero, so plain SGD only decays it, `row *= 1 - lr * wd`, by the same factor for all. The table therefore stores its
+rows divided by one running factor,
 
     true row = scale * stored row,
 
-and a step costs what its own rows cost: decay multiplies `scale`, the gradient is added to its rows. Where a
-method corrects gradients (`Correction`), every row is also pulled to where it started, `base`, and pushed by a
-constant force. Both are the same for all rows, too, and take two running numbers more, those of `Course`:
+and a step costs as much as its own rows: decay multiplies `scale`, and the gradient is added to the rows that have
+one. Where a method corrects gradients (`Correction`), every row is also pulled to where it started, `base`, and
+pushed by a constant force. Both are the same for all rows, too, and take two more running numbers, those of
+`Course`:
 
     true row = scale * stored row + (rest - scale) * base row + drift * force row.
 
-A row without a gradient is stored as `base` has it, which makes this rest * base + drift * force.
+A row that had no gradient is stored as it is in `base`, which makes this rest * base + drift * force.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -24,12 +26,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from fedrel.extractors.optim.correction import Course
-from fedrel.tensors import kernels
+from fedrel.errors import UserError
+from fedrel.extractors.correction import Course
+from fedrel.tensors import compiling
 from fedrel.tensors.weights import Rows
 
-GAP = 0  # the row between sentences: zero, and never trained
-_SMALLEST_SCALE = 1e-6  # below it the stored rows would drift towards the end of float32: fold it in
+GAP = 0  # the row between sentences: it is zero and never trained
+_SMALLEST_SCALE = 1e-6  # at a smaller scale, stored rows would become too large for float32
 
 Floats = npt.NDArray[np.float32]
 
@@ -37,7 +40,7 @@ Floats = npt.NDArray[np.float32]
 class RowEmbedding(nn.Module):
     """An embedding table trained by rows. It takes `weight` over, and sets the gap's row to zero.
 
-    `SGD` calls `correct` and `descend`; an `Extractor` calls `dense`, `changed` and `restart`.
+    Optimisers call `correct`, `gradient` and `descend`; an `Extractor` calls `dense`, `changed` and `restart`.
     """
 
     touched: Tensor  # [n] bool, the rows that training has changed since `restart`
@@ -51,13 +54,13 @@ class RowEmbedding(nn.Module):
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
         weight[GAP] = 0
-        self.weight = nn.Parameter(weight, requires_grad=False)  # stored rows: read them through `dense`
+        self.weight = nn.Parameter(weight, requires_grad=False)  # stored rows: read them by `dense` or `at`
         self.register_buffer("touched", torch.zeros(len(weight), dtype=torch.bool), persistent=False)
         self._base: Floats | None = None
         self._begin()
 
     def forward(self, ids: Tensor) -> Tensor:
-        """The vectors of `ids`, with gradients for the rows they use."""
+        """The vectors of `ids`, with gradients for the rows in use."""
         values, inverse = self.distinct(ids)
         return values[inverse]
 
@@ -73,6 +76,8 @@ class RowEmbedding(nn.Module):
             self._pending.append((rows, values))
         return values, inverse
 
+    # Training.
+
     def correct(self, pull: float, own: Rows | None, common: Floats | None) -> None:
         """From here on every gradient gets `pull * (row - base) + own + common`; `restart` ends it."""
         self._course = Course()
@@ -80,20 +85,45 @@ class RowEmbedding(nn.Module):
         if own is not None:
             self.touched[torch.from_numpy(own.index).long()] = True  # `changed` must list them
 
+    @property
+    def is_corrected(self) -> bool:
+        """Whether rows move by more than gradients and decay, and so even where no step uses them."""
+        return self._course is not None
+
+    def gradient(self) -> tuple[Tensor, Tensor]:
+        """The rows with a gradient since the last step, each once, and their gradients; the gap's is zero."""
+        found = [(rows, values.grad) for rows, values in self._pending if values.grad is not None]
+        if not found:
+            return self.weight.new_empty(0, dtype=torch.int64), self.weight.new_empty(0, self.weight.shape[1])
+        if len(found) == 1:
+            rows, gradient = found[0]
+        else:
+            rows, place = torch.unique(torch.cat([rows for rows, _ in found]), return_inverse=True)
+            gradient = self.weight.new_zeros(len(rows), self.weight.shape[1])
+            gradient.index_add_(0, place, torch.cat([part for _, part in found]))
+        gradient[rows == GAP] = 0
+        return rows, gradient
+
+    def gradients(self) -> list[Tensor]:
+        """The gradients of all forward passes since the last step, themselves: to be scaled in place."""
+        return [values.grad for _, values in self._pending if values.grad is not None]
+
     @torch.no_grad()
-    def descend(self, rate: float, decay: float) -> None:
-        """A step of SGD on the whole table, `p -= rate * (gradient + decay * p)`, at the cost of the rows used."""
+    def descend(self, rate: float, decay: float, step: tuple[Tensor, Tensor] | None = None) -> None:
+        """A step of SGD on the whole table, `p -= rate * (gradient + decay * p)`, at the cost of the rows used.
+
+        With `step`, rows and a direction for each, these take the place of the gradients.
+        """
         if self._course:
             self._course.step(rate, decay, self._pull)
         self.scale *= 1 - rate * (decay + self._pull)
         if abs(self.scale) < _SMALLEST_SCALE:
             self._fold()
-        for rows, values in self._pending:
-            if values.grad is not None:
-                stored = self.weight.index_select(0, rows)
-                stored.add_(values.grad, alpha=-rate / self.scale)
-                self.weight.index_copy_(0, rows, stored)
-                self.touched.index_fill_(0, rows, True)
+        for rows, direction in self._directions() if step is None else [step]:
+            stored = self.weight.index_select(0, rows)
+            stored.add_(direction, alpha=-rate / self.scale)
+            self.weight.index_copy_(0, rows, stored)
+            self.touched.index_fill_(0, rows, True)
         self.weight[GAP].zero_()
         self._pending.clear()
 
@@ -101,6 +131,8 @@ class RowEmbedding(nn.Module):
         """Drop the gradients of the rows used since the last `descend`."""
         for _, values in self._pending:
             values.grad = None
+
+    # Values.
 
     @torch.no_grad()
     def at(self, rows: Tensor) -> Tensor:
@@ -120,35 +152,35 @@ class RowEmbedding(nn.Module):
         return self.at(torch.arange(len(self.weight), device=self.weight.device))
 
     def changed(self) -> Rows:
-        """What training did since `restart`: the rows it changed and the factor of all others.
+        """What training did since `restart`: the rows that it changed, and the factor of all others.
 
-        A common force moves the others too, by `drift` times itself; who knows the force can add that.
+        A common force moves the others too, by `drift` times itself; whoever knows the force can add that.
         """
         if self._has_kernels() and not self._course:
-            from fedrel.extractors.pcnn.kernels.rows import changed
+            from fedrel.tensors.array_kernels import changed_rows
 
-            return Rows(*changed(self.weight.numpy(), self.touched.numpy(), self.scale), self.scale)
+            return Rows(*changed_rows(self.weight.numpy(), self.touched.numpy(), self.scale), self.scale)
         index = self._touched_rows()
         values = self.at(index)
         return Rows(index.to(torch.int32).cpu().numpy(), values.cpu().numpy(), self._rest)
 
     @torch.no_grad()
     def restart(self, base: Floats, *, only_touched: bool) -> None:
-        """Start again from `base`. `only_touched`: all rows but the touched ones are `base`'s already."""
+        """Start again from `base`. `only_touched`: all rows but the touched ones are those of `base` already."""
         if not only_touched:
             self.weight.copy_(torch.tensor(base))
             self.touched.zero_()
-        if not only_touched or self._put_back(base):
+        if not only_touched or self._reset_touched(base):
             self.weight[GAP].zero_()
         self._base = base
         self._begin()
 
-    def _put_back(self, base: Floats) -> int:
-        """Let the touched rows be as in `base` again, and untouched: how many these are."""
+    def _reset_touched(self, base: Floats) -> int:
+        """Set the touched rows back to those of `base`, and mark them as untouched; returns how many there were."""
         if self._has_kernels():
-            from fedrel.extractors.pcnn.kernels.rows import put_back
+            from fedrel.tensors.array_kernels import reset_rows
 
-            return put_back(self.weight.numpy(), self.touched.numpy(), base)
+            return reset_rows(self.weight.numpy(), self.touched.numpy(), base)
         index = self._touched_rows()
         values = torch.from_numpy(base.take(index.cpu().numpy(), axis=0))
         self.weight.index_copy_(0, index, values.to(self.weight))
@@ -160,9 +192,12 @@ class RowEmbedding(nn.Module):
         self._course, self._pull, self._own, self._common = None, 0.0, None, None
         self._pending = []
 
+    def _directions(self) -> list[tuple[Tensor, Tensor]]:
+        return [(rows, values.grad) for rows, values in self._pending if values.grad is not None]
+
     @property
     def _rest(self) -> float:
-        """What a row without a gradient is by now, in parts of what it was."""
+        """The factor by which a row without a gradient has shrunk."""
         return self._course.rest if self._course else self.scale
 
     def _look_up(self, table: Floats | Rows | None, rows: Tensor) -> Tensor:
@@ -174,16 +209,16 @@ class RowEmbedding(nn.Module):
         return torch.from_numpy(found).to(self.weight)
 
     def _has_kernels(self) -> bool:
-        return self.weight.is_cpu and self.weight.dtype is torch.float32 and kernels.available()
+        return self.weight.is_cpu and self.weight.dtype is torch.float32 and compiling.has_numba()
 
     def _touched_rows(self) -> Tensor:
         """The rows that training has changed, ascending."""
-        if self.touched.is_cpu:  # numpy lists them an order of magnitude faster than torch
+        if self.touched.is_cpu:  # numpy lists them ten times as fast as torch
             return torch.from_numpy(np.flatnonzero(self.touched.numpy()))
         return self.touched.nonzero().squeeze(1)
 
     def _fold(self) -> None:
-        """Apply the running factor to what training added to its rows: the others are `base`'s and stay so."""
+        """Apply the running factor to what training added to its rows; all others stay those of `base`."""
         self._course = self._course or Course(rest=self.scale)
         index = self._touched_rows()
         base = self._look_up(self._base, index)
@@ -192,9 +227,10 @@ class RowEmbedding(nn.Module):
 
 
 class FixedRows(nn.Module):
-    """A word table that is read like a `RowEmbedding` and never trained: no optimiser and no message knows it."""
+    """A word table that is read like a `RowEmbedding` and never trained: no optimiser and no message has it."""
 
     scale: Final = 1.0
+    is_corrected: Final = False
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
@@ -213,3 +249,23 @@ class FixedRows(nn.Module):
     def dense(self) -> Tensor:
         """The whole table: a copy."""
         return self.weight.detach().clone()
+
+
+def word_table(
+    size: int, dimension: int, generator: torch.Generator, vectors: Floats | Tensor | None, *, train: bool
+) -> RowEmbedding | FixedRows:
+    """A new table of `size` words, which begins with `vectors`.
+
+    Words whose vector is zero, and all words where no vectors are given, begin with drawn numbers.
+    """
+    drawn = torch.randn((size, dimension), generator=generator) / math.sqrt(dimension)
+    if vectors is not None:
+        given = torch.tensor(np.asarray(vectors))
+        if given.shape != drawn.shape:
+            raise UserError(
+                f"the word vectors are {given.shape[1]} numbers of {given.shape[0]} words, "
+                f"expected {dimension} numbers of {size} words",
+                hint="set word_dimension to the size of the vectors in the file, or choose another file",
+            )
+        drawn = torch.where(given.any(dim=1, keepdim=True), given.to(drawn), drawn)
+    return RowEmbedding(drawn) if train else FixedRows(drawn)

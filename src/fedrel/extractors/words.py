@@ -27,12 +27,13 @@ from fedrel.extractors.inputs import Inputs, Ints, tensor
 from fedrel.extractors.registry import ExtractorKind, Trained
 from fedrel.files import write_text
 from fedrel.seeding import torch_generator
-from fedrel.tensors import kernels
+from fedrel.tensors import compiling
 
 if TYPE_CHECKING:
     import torch
 
-    from fedrel.extractors.base import Batch, Extractor
+    from fedrel.extractors.base import Extractor
+    from fedrel.extractors.batches import Batch
     from fedrel.tensors.weights import Weights
 
 
@@ -91,7 +92,7 @@ class WordInputs(Inputs):
 
     def batch(self, bags: Bags, device: str = "cpu") -> Batch:
         """The sentences of these bags."""
-        from fedrel.extractors.base import Batch
+        from fedrel.extractors.batches import Batch
 
         corpus, rows = self.corpus, bags.rows
         words, starts = self._end_to_end(rows)
@@ -108,8 +109,8 @@ class WordInputs(Inputs):
     def _end_to_end(self, rows: Ints) -> tuple[Ints, Ints]:
         """The words of sentences, and where each sentence starts among them."""
         corpus = self.corpus
-        if kernels.available():
-            from fedrel.extractors.pcnn.kernels.rows import lay_end_to_end
+        if compiling.has_numba():
+            from fedrel.tensors.array_kernels import lay_end_to_end
 
             return lay_end_to_end(corpus.tokens, corpus.starts, self.lookup, rows)
         sizes = self.lengths(rows)

@@ -12,7 +12,8 @@ from fedrel.data.bags import Bags, slices
 
 if TYPE_CHECKING:
     from fedrel.config.schema import Training
-    from fedrel.extractors.base import Batch, Extractor
+    from fedrel.extractors.base import Extractor
+    from fedrel.extractors.batches import Batch
     from fedrel.federation.site_data import SiteData
     from fedrel.federation.site_memory import SiteStates
     from fedrel.tensors.weights import Weights

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.data.bags import Bags, singles, slices
+from fedrel.extractors.correction import Correction
 from fedrel.extractors.inputs import shuffled
-from fedrel.extractors.optim.correction import Correction
 from fedrel.federation.messages import Message, ModelTensors, RefusedError, Update
 from fedrel.federation.site_memory import Journal
 from fedrel.privacy.keyed import digests
@@ -20,7 +20,8 @@ from fedrel.seeding import derive, numpy_generator, torch_generator
 if TYPE_CHECKING:
     import torch
 
-    from fedrel.extractors.base import Batch, Extractor
+    from fedrel.extractors.base import Extractor
+    from fedrel.extractors.batches import Batch
     from fedrel.extractors.heads import Reading
     from fedrel.extractors.optim.optimiser import Optimiser
     from fedrel.federation.resident import ResidentModel

@@ -30,7 +30,7 @@ from fedrel.tensors.weights import Weights
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedrel.extractors.base import Batch
+    from fedrel.extractors.batches import Batch
 
 
 class SiteStates:

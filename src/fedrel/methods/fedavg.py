@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedrel.data.bags import Bags
-from fedrel.extractors.optim.correction import Correction
+from fedrel.extractors.correction import Correction
 from fedrel.federation.messages import Message, Model, RefusedError, Update
 from fedrel.federation.method import Method, at_site
 from fedrel.tensors.weights import Sum, WeightedMean, Weights
@@ -20,7 +20,7 @@ from fedrel.tensors.weights import Sum, WeightedMean, Weights
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedrel.extractors.base import Batch
+    from fedrel.extractors.batches import Batch
     from fedrel.extractors.heads import Reading
     from fedrel.federation.coordinator import Federation
     from fedrel.federation.site import Site

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from fedrel.errors import UserError
-from fedrel.extractors.optim.correction import Correction
+from fedrel.extractors.correction import Correction
 from fedrel.federation.messages import Model, Update
 from fedrel.methods.fedavg import FedAvg
 from fedrel.tensors.weights import WeightedMean, Weights, moved, plus

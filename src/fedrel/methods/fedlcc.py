@@ -25,7 +25,7 @@ from fedrel.methods.moon import Anchors
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedrel.extractors.base import Batch
+    from fedrel.extractors.batches import Batch
     from fedrel.extractors.heads import Reading
     from fedrel.federation.site import Site
 

@@ -28,7 +28,7 @@ from fedrel.methods.fedavg import FedAvg
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedrel.extractors.base import Batch
+    from fedrel.extractors.batches import Batch
     from fedrel.extractors.heads import Reading
     from fedrel.federation.coordinator import Federation
     from fedrel.federation.site import Site

@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import Field
 
 from fedrel.errors import UserError
-from fedrel.extractors.optim.correction import Correction
+from fedrel.extractors.correction import Correction
 from fedrel.federation.messages import LARGEST, Array, Message, Model, ModelTensors, RefusedError, Update
 from fedrel.federation.method import at_site
 from fedrel.methods.fedavg import FedAvg

@@ -21,7 +21,7 @@ from fedrel.federation.site_data import SiteData
 from fedrel.federation.site_memory import SiteStates
 from fedrel.methods.registry import method
 from fedrel.runs.prepare import Preparation, prepare
-from fedrel.tensors import kernels
+from fedrel.tensors import compiling
 
 if TYPE_CHECKING:
     from fedrel.data.store import Progress
@@ -83,7 +83,7 @@ def engine(config: Config, ready: Preparation, states: Path) -> Iterator[Engine]
 
 def parallel_engine(config: Config, site_data: SiteData, states: Path, workers: int) -> Engine:
     """An engine that trains several sites at once: on threads where kernels do the training, else in processes."""
-    if extractor_kind(config.extractor.kind).has_kernels and kernels.available():
+    if extractor_kind(config.extractor.kind).has_kernels and compiling.has_numba():
         from fedrel.federation.engines.threads import ThreadEngine
 
         first = new_runner(config, site_data, states)

@@ -1,17 +1,19 @@
-"""How a kernel becomes machine code: by numba, once a processor, and kept on disk where that is possible."""
+"""Kernels: Python functions that numba compiles to machine code, once a processor, and keeps on disk.
+
+numba is an extra (`fast`). Modules of kernels may be imported only where `has_numba` is true.
+"""
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.util
 import logging
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
-
-import numba
-from numba.core import event
 
 from fedrel.files import cache_folder
 
@@ -20,21 +22,37 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _log = logging.getLogger(__name__)
 
 
+@functools.cache
+def has_numba() -> bool:
+    """Whether numba is installed and works, and the environment variable `FEDREL_KERNELS` is not `off`."""
+    if os.environ.get("FEDREL_KERNELS") == "off" or importlib.util.find_spec("numba") is None:
+        return False
+    try:
+        import numba  # noqa: F401
+    except ImportError as error:  # for example, where it is older than numpy
+        _log.warning("numba is installed but does not work, so plain PyTorch is used: %s", error)
+        return False
+    return True
+
+
 def kernel(function: Function) -> Function:
     """Compile a function when it is first called. It runs on one thread, without the interpreter's lock.
 
-    `a * b + c` may be rounded once instead of twice; nothing else of float arithmetic is given up, so that a
-    kernel gives the same bits every time and NaN stays NaN.
+    `a * b + c` may be rounded once instead of twice. No other rule of float arithmetic is relaxed, so a kernel
+    gives the same bits every time, and NaN stays NaN.
     """
     return _compiled(function, no_cpython_wrapper=False)
 
 
 def inner(function: Function) -> Function:
-    """A function that only kernels call, which makes it faster to compile."""
+    """Compile a function that only kernels call; without the wrapper for Python it compiles faster."""
     return _compiled(function, no_cpython_wrapper=True)
 
 
 def _compiled(function: Function, **options: bool) -> Function:
+    import numba
+
+    _announce_compilation()
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(_folder(Path(function.__code__.co_filename).parent))
     try:
@@ -55,9 +73,11 @@ def _compiled(function: Function, **options: bool) -> Function:
 def _folder(package: Path) -> Path:
     """A folder for the machine code of one package's kernels, named by the contents of all its files.
 
-    Left to itself, numba looks at the file a kernel is in and does not notice that another one, whose functions
-    it calls, has changed.
+    numba itself looks only at the file that a kernel is in, and does not notice changes in the files whose
+    functions the kernel calls.
     """
+    import numba
+
     digest = hashlib.sha256(Path(__file__).read_bytes())
     for source in sorted(package.glob("*.py")):
         digest.update(source.read_bytes())
@@ -73,21 +93,22 @@ def _folder(package: Path) -> Path:
     return cache_folder() / f"kernels-{digest.hexdigest()[:16]}"
 
 
-class _Announcement(event.Listener):  # type: ignore[misc]
-    """Says once that kernels are being compiled: the only time that one has to wait for them."""
+@functools.cache
+def _announce_compilation() -> None:
+    """Let a message appear when the first kernel is compiled: it is the only time that users wait for kernels."""
+    from numba.core import event
 
-    def __init__(self) -> None:
-        self._made = False
+    class Announcement(event.Listener):  # type: ignore[misc]
+        made = False
 
-    def on_start(self, event: Any) -> None:
-        """Called before numba compiles anything that it does not find on disk."""
-        ours = event.data["dispatcher"].py_func.__module__.startswith("fedrel.")
-        if ours and not self._made:
-            self._made = True
-            _log.warning("compiling kernels for this processor: fifteen to thirty seconds, once")
+        def on_start(self, event: Any) -> None:
+            """Called before numba compiles anything that it does not find on disk."""
+            ours = event.data["dispatcher"].py_func.__module__.startswith("fedrel.")
+            if ours and not self.made:
+                self.made = True
+                _log.warning("compiling kernels for this processor: fifteen to thirty seconds, once")
 
-    def on_end(self, event: Any) -> None:
-        """Nothing to say."""
+        def on_end(self, event: Any) -> None:
+            """Nothing is said then."""
 
-
-event.register("numba:compile", _Announcement())
+    event.register("numba:compile", Announcement())

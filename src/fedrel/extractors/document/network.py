@@ -18,7 +18,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from fedrel.errors import UserError
-from fedrel.extractors.base import Batch
+from fedrel.extractors.base import linear
+from fedrel.extractors.batches import Batch
 from fedrel.extractors.document.attention import Attending, attending
 from fedrel.extractors.document.context import GroupedBilinear, contexts, entities, frugal
 from fedrel.extractors.document.windows import DocumentBatch, Part, Task, merge, tasks
@@ -26,7 +27,7 @@ from fedrel.extractors.dropout import DrawnDropout
 from fedrel.extractors.heads import Reading
 from fedrel.extractors.transformer.encoders import load_encoder, load_tokeniser
 from fedrel.extractors.transformer.padding import alike
-from fedrel.extractors.transformer.pretrained import Enter, Pretrained, linear
+from fedrel.extractors.transformer.pretrained import Enter, Pretrained
 from fedrel.extractors.transformer.word_vectors import FrozenWords, TrainedWords
 
 if TYPE_CHECKING:

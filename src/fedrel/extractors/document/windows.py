@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedrel.extractors.base import Batch
+from fedrel.extractors.batches import Batch
 
 SHARED = 4  # one part in so many of a window is read by the next one, too, at least
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from fedrel.extractors.base import Extractor
-from fedrel.extractors.optim.correction import Correction
+from fedrel.extractors.correction import Correction
 from fedrel.extractors.optim.sgd import constants
-from fedrel.extractors.row_tables import GAP, RowEmbedding
+from fedrel.extractors.row_tables import RowEmbedding
 from fedrel.tensors.weights import Rows
 
 BETAS = (0.9, 0.999)
@@ -85,21 +85,6 @@ class AdamW:
             weight.grad = part if weight.grad is None else weight.grad.add_(part)
 
 
-def row_gradient(table: RowEmbedding) -> tuple[Tensor, Tensor]:
-    """The rows with a gradient since the last step, each once, and their gradients; the gap's is zero."""
-    found = [(rows, values.grad) for rows, values in table._pending if values.grad is not None]
-    if not found:
-        return table.weight.new_empty(0, dtype=torch.int64), table.weight.new_empty(0, table.weight.shape[1])
-    if len(found) == 1:
-        rows, gradient = found[0]
-    else:
-        rows, place = torch.unique(torch.cat([rows for rows, _ in found]), return_inverse=True)
-        gradient = table.weight.new_zeros(len(rows), table.weight.shape[1])
-        gradient.index_add_(0, place, torch.cat([part for _, part in found]))
-    gradient[rows == GAP] = 0
-    return rows, gradient
-
-
 class _Table:
     """The moments of a table's reached rows."""
 
@@ -121,7 +106,7 @@ class _Table:
     def step(self, rate: float, decay: float) -> None:
         """One step of all reached rows, and the decay of all others."""
         self._steps += 1
-        rows, some = row_gradient(self.rows)
+        rows, some = self.rows.gradient()
         self._reach(rows)
         gradient = torch.zeros_like(self._mean).index_copy_(0, self._slot[rows], some)
         if self._pull:
@@ -133,11 +118,7 @@ class _Table:
         self._square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
         spread = (self._square / (1 - second**self._steps)).sqrt_().add_(EPSILON)
         direction = torch.div(self._mean, spread, out=spread).div_(1 - first**self._steps)
-        # A table goes down whatever its pending rows have for a gradient.
-        carrier = torch.empty_like(direction)
-        carrier.grad = direction
-        self.rows._pending = [(self._reached, carrier)]
-        self.rows.descend(rate, decay)
+        self.rows.descend(rate, decay, (self._reached, direction))
 
     def _reach(self, rows: Tensor) -> None:
         """Make room for rows that are new; their moments are zero."""

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch.nn.utils import get_total_norm
 
-from fedrel.extractors.optim.adamw import AdamW, row_gradient
+from fedrel.extractors.optim.adamw import AdamW
 from fedrel.extractors.optim.sgd import SGD
 from fedrel.extractors.row_tables import RowEmbedding
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from fedrel.config.schema import Training
     from fedrel.extractors.base import Extractor
-    from fedrel.extractors.optim.correction import Correction
+    from fedrel.extractors.correction import Correction
 
 
 class Optimiser(Protocol):
@@ -69,11 +67,9 @@ class Guide:
         if self._clip is None:
             return
         dense = [weight.grad for weight in self._dense if weight.grad is not None]
-        norm = get_total_norm([*dense, *(row_gradient(table)[1] for table in self._tables)])
+        norm = get_total_norm([*dense, *(table.gradient()[1] for table in self._tables)])
         if norm > self._clip:
-            gradients: list[Tensor] = dense
-            for table in self._tables:
-                gradients += [values.grad for _, values in table._pending if values.grad is not None]
+            gradients = [*dense, *(one for table in self._tables for one in table.gradients())]
             torch._foreach_mul_(gradients, self._clip / float(norm))
 
 

@@ -53,9 +53,7 @@ class PCNNKind(WordKind[PCNNSection]):
         vectors: npt.NDArray[np.float32] | None = None,
     ) -> Extractor:
         """PCNN of the sizes that the section asks for."""
-        import torch
-
-        from fedrel.extractors.pcnn.network import PCNN
+        from fedrel.extractors.pcnn.pcnn import PCNN
 
         return PCNN(
             vocabulary_size,
@@ -66,7 +64,7 @@ class PCNNKind(WordKind[PCNNSection]):
             window=section.window,
             max_length=section.max_length,
             dropout=section.dropout,
-            vectors=None if vectors is None else torch.tensor(vectors),
+            vectors=vectors,
             train_words=section.train_words,
             bias=section.bias,
             generator=generator,

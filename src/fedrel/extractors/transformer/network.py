@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedrel.extractors.base import Batch, PieceBatch
+from fedrel.extractors.batches import Batch
 from fedrel.extractors.dropout import DrawnDropout
 from fedrel.extractors.transformer.encoders import add_markers, load_encoder, load_tokeniser, marker_ids
 from fedrel.extractors.transformer.encoding import encoder
 from fedrel.extractors.transformer.lora import add_lora
-from fedrel.extractors.transformer.padding import Group, groups
+from fedrel.extractors.transformer.padding import Group, PieceBatch, groups
 from fedrel.extractors.transformer.pretrained import Pretrained
 from fedrel.extractors.transformer.sections import TransformerSection
 from fedrel.extractors.transformer.word_vectors import FrozenWords, TrainedWords, with_markers

@@ -8,10 +8,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedrel.extractors.base import PieceBatch
+from fedrel.extractors.batches import Batch
 
 PASS_PIECES = 2048  # read in one pass: enough for full speed, little enough to stay in the cache
 PASS_PADDING = 48  # padding pieces that cost less than one more pass, in training
+
+
+@dataclass(frozen=True, slots=True)
+class PieceBatch(Batch):
+    """Sentences as a transformer's word pieces, of which an entity may have several."""
+
+    head_end: torch.Tensor  # [S] int64, the piece after the head's last
+    tail_end: torch.Tensor  # [S] int64, likewise the tail's
 
 
 @dataclass(frozen=True, slots=True)

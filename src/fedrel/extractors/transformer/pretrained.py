@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from fedrel.extractors.base import Batch, Extractor
+from fedrel.extractors.base import Extractor
+from fedrel.extractors.batches import Batch
 from fedrel.extractors.transformer.encoders import quiet
 from fedrel.extractors.transformer.encoding import Encoder
 from fedrel.extractors.transformer.lora import without_lora
@@ -129,12 +130,3 @@ class Pretrained(Extractor):
             return nn.utils.rnn.pad_sequence(found, batch_first=True)
 
         return states
-
-
-def linear(inputs: int, outputs: int, *, bias: bool, generator: torch.Generator) -> nn.Linear:
-    """A layer that begins as `nn.Linear` does, but draws from the given generator."""
-    layer = nn.Linear(inputs, outputs, bias=bias, device="meta").to_empty(device="cpu")
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
-    return layer

@@ -1,1 +1,1 @@
-"""fedrel.extractors.pcnn.kernels."""
+"""PCNN in compiled code: forward and backward pass, training and scoring (numba, the extra `fast`)."""

@@ -1,10 +1,10 @@
-"""Words and distances times the filters: each distinct one once, whatever the number of its tokens.
+"""The forward pass: each distinct word and distance times the filters, once; then sums of those, and their maxima.
 
-A word adds the same numbers to the convolution wherever it stands, and so do the distances in a token's window,
-which its own distance tells. What they add are the lines that `pooling` sums up.
+A word adds the same numbers to the convolution wherever it is, and so do the distances in a token's window, which
+follow from the token's own distance. What they add are lines, which `pool` sums up.
 
-Filters may be worked on in parts, one after another, so that the lines of a part stay in the cache. A part is as
-many filters as a line is long, and named by its first one, `begin`.
+Filters may be processed in parts, one after another, so that the lines of a part stay in the cache. A part has as
+many filters as a line has numbers, and is named by its first one, `begin`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedrel.tensors.compiling import inner
 
 
 class Needed(NamedTuple):
-    """Which lines of distances some sentences need: so many at ends, and from one distance to another."""
+    """Which lines of distances some sentences need: how many at ends, and the first and last of each kind."""
 
     ends: int
     first_head: int
@@ -28,7 +28,7 @@ class Needed(NamedTuple):
 
 @inner
 def pack(filters: Floats, step: int, bias: Floats, part: int, panels: Panels, shape: Shape) -> None:
-    """Turn filters [filters, window * step] into panels for parts of so many filters."""
+    """Copy filters [filters, window * step] to panels, for parts of so many filters."""
     depth = 2 * shape.window * shape.position
     for slot in range(shape.slots):
         panels.bias[slot] = bias[slot] if slot < shape.filters else 0
@@ -62,7 +62,7 @@ def stretch(vectors: Floats, stretched: Floats, shape: Shape) -> None:
 def project_words(
     vectors: Floats, count: int, panels: Panels, begin: int, lines: Lines, shape: Shape
 ) -> None:
-    """The lines of so many words from their vectors [count, pitch]."""
+    """Compute the lines of so many words from their vectors [count, pitch]."""
     part = lines.numbers.shape[1]
     row = shape.window * part
     right = Matrix(panels.words, begin * shape.window * shape.word, COLUMNS, shape.word * COLUMNS)
@@ -74,7 +74,7 @@ def project_words(
 def project_distances(
     needed: Needed, places: Places, panels: Panels, begin: int, lines: Lines, shape: Shape
 ) -> None:
-    """The lines of the distances to head and tail that are needed."""
+    """Compute the lines of the distances to head and tail that are needed."""
     part, depth = lines.numbers.shape[1], shape.window * shape.position
     left = Matrix(places.head, needed.first_head * shape.position, shape.position, 1)
     right = Matrix(panels.distances, begin * 2 * depth, COLUMNS, 2 * depth * COLUMNS)
@@ -90,7 +90,7 @@ def project_distances(
 
 @inner
 def project_ends(count: int, places: Places, panels: Panels, begin: int, lines: Lines, shape: Shape) -> None:
-    """The lines of so many tokens at sentences' ends."""
+    """Compute the lines of so many tokens near sentences' ends."""
     part, depth = lines.numbers.shape[1], 2 * shape.window * shape.position
     _lay_bias(panels.bias, begin, lines.numbers, lines.ends, lines.ends + count)
     right = Matrix(panels.distances, begin * depth, COLUMNS, depth * COLUMNS)
@@ -110,7 +110,7 @@ def convolve_and_pool(
     text: Text, vectors: Floats, words: int, panels: Panels, lines: Lines, places: Places,
     best: Floats, where: Floats, shape: Shape,
 ) -> None:  # fmt: skip
-    """Project so many words and the distances that are needed, then `pool`: all parts, all sentences."""
+    """Compute the lines of so many words and of the distances needed, then `pool`, part by part."""
     needed = find(text, lines, places, shape)
     for begin in range(0, shape.slots, lines.numbers.shape[1]):
         project_distances(needed, places, panels, begin, lines, shape)
@@ -121,7 +121,7 @@ def convolve_and_pool(
 
 @inner
 def find(text: Text, lines: Lines, places: Places, shape: Shape) -> Needed:
-    """Find the lines of all tokens, and the distances at the sentences' ends."""
+    """Find the lines of all tokens, and copy the distances near the sentences' ends."""
     half, part, furthest = shape.window // 2, lines.numbers.shape[1], shape.distances // 2
     sources, at, ends = places.sources, 0, 0
     first_head, first_tail, last_head, last_tail = shape.distances, shape.distances, 0, 0
@@ -162,8 +162,8 @@ def pool(
 ) -> None:
     """The largest output of each piece, best [n, 3, slots], and the first token that has it, where [n, 3, slots].
 
-    What is not above 0 counts as 0 and is nobody's: -1. If `where` is [0, 3, slots], only the values are found.
-    The part's first filter is `begin`; the sources are those that `find` found.
+    Outputs that are not above 0 count as 0, and then `where` is -1. If `where` is [0, 3, slots], only the values
+    are found. The part's first filter is `begin`; the sources are those of `find`.
     """
     per, part = shape.window + 2, lines.numbers.shape[1]
     for sentence in range(len(text.head)):

@@ -1,35 +1,44 @@
-"""Which sentences each step of training takes, and how much room the largest step needs."""
+"""`PCNN.fit`: which sentences each step of training takes, and the arrays that the kernel needs for them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedrel.extractors.base import Batch, Fitted
+from fedrel.extractors.base import Fitted
+from fedrel.extractors.batches import Batch
 from fedrel.extractors.dropout import step_seeds
-from fedrel.extractors.pcnn.kernels import memory as layout
-from fedrel.extractors.pcnn.kernels.classify import Classifier, desk
-from fedrel.extractors.pcnn.kernels.epoch import Plan, Room, Settings, Weights, train
-from fedrel.extractors.pcnn.kernels.memory import Shape, Sizes, Text, kept, room
+from fedrel.extractors.pcnn.kernels.backward import sentence_for, winners_for
+from fedrel.extractors.pcnn.kernels.classify import Classifier, classifier_workspace_for
+from fedrel.extractors.pcnn.kernels.memory import (
+    Network,
+    Shape,
+    Sizes,
+    Text,
+    cached_workspace,
+    lines_for,
+    panels_for,
+    places_for,
+    rounded_up,
+    scratch,
+    shape_of,
+)
 from fedrel.extractors.pcnn.kernels.simd import BLOCK, ROWS, Ints
-from fedrel.extractors.pcnn.kernels.winners import sentence_of, winners_of
+from fedrel.extractors.pcnn.kernels.training import Plan, Settings, Weights, Workspace, train
 from fedrel.extractors.row_tables import RowEmbedding
 from fedrel.tensors.compiling import kernel
-
-if TYPE_CHECKING:
-    from fedrel.extractors.pcnn.network import PCNN
 
 
 def plan(
     batch: Batch, orders: Sequence[Ints], batch_size: int, vocabulary: int, relations: int, *, one: bool
 ) -> tuple[Plan, Sizes]:
-    """The sentences of every step: those of `batch_size` bags, in each epoch's order of all bags.
+    """The sentences of every step, `batch_size` bags in each epoch's order, and the sizes of the largest step.
 
-    `one`: of each bag, one sentence is to be trained on.
+    `one`: only one sentence of each bag is to be trained on.
     """
     words, starts, head, tail, bags, labels = (
         tensor.contiguous().numpy()
@@ -48,7 +57,7 @@ def _lay_out(
     orders: Ints, bags: Ints, labels: Ints, starts: Ints, words: Ints, batch_size: int, vocabulary: int,
     relations: int,
 ) -> tuple[Ints, Ints, Ints, tuple[int, int, int]]:  # fmt: skip
-    """A plan's order, steps and labels. Kernels do not look where they read: what they will read is checked."""
+    """A plan's order, steps and labels. Compiled code checks no bounds, so words and labels are checked here."""
     for word in words:
         if word < 0 or word >= vocabulary:
             raise IndexError("a word is not in the vocabulary")
@@ -77,7 +86,7 @@ def _lay_out(
 
 
 def fit(
-    pcnn: PCNN,
+    pcnn: Network,
     batch: Batch,
     orders: Sequence[Ints],
     batch_size: int,
@@ -87,26 +96,25 @@ def fit(
     head: str,
 ) -> Fitted:
     """`PCNN.fit`."""
-    shape, weights = layout.shape_of(pcnn), _weights(pcnn)
+    shape, weights = shape_of(pcnn), _weights(pcnn)
     vocabulary, relations = len(weights.words), weights.classifier.relations
     steps, sizes = plan(batch, orders, batch_size, vocabulary, relations, one=head == "one")
     fitted = Fitted(np.empty(len(steps.steps) - 1), np.zeros(len(batch.head), np.int64))
     if not len(fitted.losses):
         return fitted
-    space = kept(
-        (shape, vocabulary, relations), sizes, lambda most: _room(shape, vocabulary, relations, most)
+    space = cached_workspace(
+        (shape, vocabulary, relations), sizes, lambda most: _workspace_for(shape, vocabulary, relations, most)
     )
     seeds = step_seeds(torch.Generator().manual_seed(seed), len(fitted.losses)).numpy()
     settings = Settings(float(lr), float(weight_decay), float(pcnn.dropout), seeds)
     scale = train(steps, weights, float(pcnn.words.scale), settings, space, *fitted, shape)
     if isinstance(pcnn.words, RowEmbedding):
         pcnn.words.scale = scale
-    torch.autograd.graph.increment_version(list(pcnn._weights.values()))
     return fitted
 
 
-def _weights(pcnn: PCNN) -> Weights:
-    """The weights' own memory."""
+def _weights(pcnn: Network) -> Weights:
+    """The weights as arrays: views, which training changes in place."""
     classifier = pcnn.classifier
     bias = np.empty(0, np.float32) if classifier.bias is None else _array(classifier.bias)
     touched = _array(pcnn.words.touched) if isinstance(pcnn.words, RowEmbedding) else np.empty(0, np.bool_)
@@ -121,37 +129,37 @@ def _weights(pcnn: PCNN) -> Weights:
     )
 
 
-def _room(shape: Shape, vocabulary: int, relations: int, most: Sizes) -> Room:
+def _workspace_for(shape: Shape, vocabulary: int, relations: int, most: Sizes) -> Workspace:
     sentences, tokens = most.sentences, most.tokens
     words = min(tokens, vocabulary)
     inputs = (tokens + shape.window // 2 * (sentences + 1), shape.pitch)
-    return Room(
-        filters=room("filters", (shape.filters, shape.window * shape.pitch)),
-        classifier=room("classifier", (relations + ROWS, layout.whole(3 * shape.filters))),
+    return Workspace(
+        filters=scratch("filters", (shape.filters, shape.window * shape.pitch)),
+        classifier=scratch("classifier", (relations + ROWS, rounded_up(3 * shape.filters))),
         text=Text(
-            rows=room("text.rows", (tokens,), np.int64),
-            starts=room("text.starts", (sentences + 1,), np.int64),
-            head=room("text.head", (sentences,), np.int64),
-            tail=room("text.tail", (sentences,), np.int64),
+            rows=scratch("text.rows", (tokens,), np.int64),
+            starts=scratch("text.starts", (sentences + 1,), np.int64),
+            head=scratch("text.head", (sentences,), np.int64),
+            tail=scratch("text.tail", (sentences,), np.int64),
         ),
-        numbers=room("numbers", (sentences,), np.int64),
-        labels=room("labels", (sentences,), np.int64),
-        slot=room("slot", (vocabulary,), np.int32, fill=-1),
-        used=room("used", (words,), np.int64),
-        vectors=room("vectors", (words + ROWS, shape.pitch)),
-        panels=layout.panels(shape),
-        lines=layout.lines(shape, BLOCK, sentences, words),
-        places=layout.places(shape, sentences, tokens),
-        best=room("best", (sentences, 3, shape.slots)),
-        where=room("where", (sentences, 3, shape.slots)),
-        desk=desk(shape, relations, sentences),
-        inputs=room("inputs", inputs),
-        moves=room("moves", inputs),
-        winners=winners_of(shape, sentences),
-        sentence=sentence_of(shape, most.longest),
+        numbers=scratch("numbers", (sentences,), np.int64),
+        labels=scratch("labels", (sentences,), np.int64),
+        slot=scratch("slot", (vocabulary,), np.int32, fill=-1),
+        used=scratch("used", (words,), np.int64),
+        vectors=scratch("vectors", (words + ROWS, shape.pitch)),
+        panels=panels_for(shape),
+        lines=lines_for(shape, BLOCK, sentences, words),
+        places=places_for(shape, sentences, tokens),
+        best=scratch("best", (sentences, 3, shape.slots)),
+        where=scratch("where", (sentences, 3, shape.slots)),
+        classifying=classifier_workspace_for(shape, relations, sentences),
+        inputs=scratch("inputs", inputs),
+        moves=scratch("moves", inputs),
+        winners=winners_for(shape, sentences),
+        sentence=sentence_for(shape, most.longest),
     )
 
 
 def _array(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """A tensor's own memory."""
+    """A tensor as an array: a view of it."""
     return tensor.detach().numpy()

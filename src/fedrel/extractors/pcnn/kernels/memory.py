@@ -1,4 +1,7 @@
-"""Room to work in that is kept from call to call: asking the system for memory costs more than filling it."""
+"""The sizes and arrays that PCNN's kernels share, and memory for them that is kept from call to call.
+
+To get memory from the system takes longer than to fill it, so each thread keeps its scratch arrays by name.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,23 @@ import functools
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
 from fedrel.extractors.pcnn.kernels.simd import BLOCK, COLUMNS, ROWS, Floats, Ints
+from fedrel.extractors.row_tables import FixedRows, RowEmbedding
 
 if TYPE_CHECKING:
-    from fedrel.extractors.base import Batch
-    from fedrel.extractors.pcnn.network import PCNN
+    from fedrel.extractors.batches import Batch
 
 
-_LINE = 64  # bytes that the processor loads at once; a vector across two of them takes twice as long
+_CACHE_LINE = 64  # bytes that the processor loads at once; a vector across two of them takes twice as long
 
-_own = threading.local()
+_thread = threading.local()
 
 Made = TypeVar("Made")
 
@@ -34,11 +38,11 @@ class Sizes(NamedTuple):
     longest: int  # tokens of one sentence
 
 
-def room(
+def scratch(
     name: str, shape: Sequence[int], dtype: npt.DTypeLike = np.float32, fill: int = 0
 ) -> npt.NDArray[Any]:
-    """An array of this thread's own, as the last user of that name left it; full of `fill` at first."""
-    arrays: dict[str, npt.NDArray[Any]] = _own.__dict__.setdefault("arrays", {})
+    """This thread's array of that name, with whatever was last written to it; a new one is full of `fill`."""
+    arrays: dict[str, npt.NDArray[Any]] = _thread.__dict__.setdefault("arrays", {})
     size = prod(shape)
     array = arrays.get(name)
     if array is None or len(array) < size:
@@ -47,31 +51,45 @@ def room(
     return array[:size].reshape(shape)
 
 
-def kept(key: Hashable, sizes: Sizes, make: Callable[[Sizes], Made]) -> Made:
-    """What `make` makes of rooms for at least these sizes, kept until another key or larger sizes are asked for."""
-    before, most, made = _own.__dict__.get("kept", (None, None, None))
+def cached_workspace(key: Hashable, sizes: Sizes, make: Callable[[Sizes], Made]) -> Made:
+    """What `make` returns for at least these sizes, kept until another key or larger sizes are asked for."""
+    before, most, made = _thread.__dict__.get("kept", (None, None, None))
     if before != key or any(asked > had for asked, had in zip(sizes, most, strict=True)):
         most = type(sizes)(*(asked + asked // 4 for asked in sizes))
         made = make(most)
-        _own.kept = key, most, made
+        _thread.kept = key, most, made
     return cast(Made, made)
 
 
-def own(_: str, shape: Sequence[int]) -> npt.NDArray[np.float32]:
-    """An array for the caller alone."""
+def new_array(_: str, shape: Sequence[int]) -> npt.NDArray[np.float32]:
+    """A new array, for the caller alone."""
     return aligned(shape)
 
 
 def aligned(shape: Sequence[int], dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
-    """An array that begins where a line of the cache does. Memory is taken up only as it is written to."""
+    """A new array that begins at a cache line. The system provides its memory only as it is written to."""
     size = prod(shape) * np.dtype(dtype).itemsize
-    memory = np.empty(size + _LINE, np.uint8)
-    begin = -memory.ctypes.data % _LINE
+    memory = np.empty(size + _CACHE_LINE, np.uint8)
+    begin = -memory.ctypes.data % _CACHE_LINE
     return memory[begin : begin + size].view(dtype).reshape(shape)
 
 
 Make = Callable[[str, tuple[int, ...]], Floats]
-"""Where memory comes from: the thread's scratch, or a place of its own."""
+"""Where memory comes from: `scratch` or `new_array`."""
+
+
+class Network(Protocol):
+    """What the kernels need of a PCNN: its weights and its sizes."""
+
+    words: RowEmbedding | FixedRows
+    head_positions: nn.Parameter
+    tail_positions: nn.Parameter
+    filters: nn.Parameter
+    filters_bias: nn.Parameter
+    classifier: nn.Linear
+    window: int
+    max_length: int
+    dropout: float
 
 
 class Shape(NamedTuple):
@@ -81,17 +99,17 @@ class Shape(NamedTuple):
     position: int  # numbers in a distance's vector
     filters: int
     window: int
-    reach: int  # distances are told apart up to here, either way
-    width: int  # numbers in a token's inputs: its word's, then the head's distance's, then the tail's
-    distances: int  # so many distances differ in what a token gets from the distances in its window
-    pitch: int  # from one token's inputs to the next one's: all their numbers and some zeros
-    slots: int  # as many filters, and some of zeros
+    reach: int  # larger distances than this, either way, count as this one
+    width: int  # numbers in a token's inputs: of its word, then of the distances to head and tail
+    distances: int  # how many different distances a token can have, as seen through its window
+    pitch: int  # `width`, rounded up: from one token's inputs to the next one's
+    slots: int  # `filters`, rounded up
 
 
 class Text(NamedTuple):
-    """`n` sentences that are worked on together, laid end to end."""
+    """`n` sentences that are processed together, laid end to end."""
 
-    rows: Ints  # [T] each token's row in the table of words at hand
+    rows: Ints  # [T] each token's row in the table of words in use
     starts: Ints  # [n + 1] sentence s is rows[starts[s]:starts[s + 1]]
     head: Ints  # [n]
     tail: Ints  # [n]
@@ -110,21 +128,21 @@ class Panels(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """What can be added up to a token's output: lines of as many numbers as a part has filters.
+    """The summands of tokens' outputs: lines of as many numbers as a part has filters.
 
-    Line 0 is zeros. The other kinds follow each other, with room for a tile's rows behind each. A word has
-    `window` lines: if that is three, what it adds to the token behind it, to its own and to the one before it.
+    Line 0 is zeros. The other kinds follow each other, each with space for a tile's rows after it. A word has
+    `window` lines: if that is three, what it adds to the token after it, to itself and to the token before it.
     """
 
     numbers: Floats  # [*, part]
-    head: int  # the first line of what the distances in a window add, by the token's distance to the head
+    head: int  # the first line of what the distances to the head in a window add, by the token's own distance
     tail: int  # likewise to the tail, with the bias
-    ends: int  # the first line of head, tail and bias together, for tokens at a sentence's end
+    ends: int  # the first line of head, tail and bias together, for tokens near a sentence's ends
     words: int  # the first line of words
 
 
 class Places(NamedTuple):
-    """Where sentences find their lines, and the inputs of those lines that are not words'."""
+    """Which lines each token sums up, and the vectors of distances that lines are made of."""
 
     sources: Ints  # [T * (window + 2)] the lines of each token
     head: Floats  # [distances + window and a tile's rows, position] by distance, with the outermost repeated:
@@ -134,7 +152,7 @@ class Places(NamedTuple):
     )
 
 
-def shape_of(pcnn: PCNN) -> Shape:
+def shape_of(pcnn: Network) -> Shape:
     """A model's sizes."""
     word, position = pcnn.words.weight.shape[1], pcnn.head_positions.shape[1]
     return _shape(word, position, len(pcnn.filters), pcnn.window, pcnn.max_length)
@@ -142,23 +160,25 @@ def shape_of(pcnn: PCNN) -> Shape:
 
 @functools.cache
 def _shape(word: int, position: int, filters: int, window: int, reach: int) -> Shape:
-    """Rows are rounded up so that no loop has a remainder."""
+    """The sizes; rows are rounded up so that no loop has a remainder."""
     width, distances = word + 2 * position, 2 * (reach + window // 2) + 1
-    return Shape(word, position, filters, window, reach, width, distances, whole(width), whole(filters))
+    return Shape(
+        word, position, filters, window, reach, width, distances, rounded_up(width), rounded_up(filters)
+    )
 
 
-def whole(size: int) -> int:
-    """A row's length, rounded up."""
+def rounded_up(size: int) -> int:
+    """A row's length, rounded up to whole vectors."""
     return -(-size // BLOCK) * BLOCK
 
 
-def text(rows: torch.Tensor, batch: Batch) -> Text:
-    """A batch's sentences, whose tokens have these rows in the table at hand."""
+def text_of(rows: torch.Tensor, batch: Batch) -> Text:
+    """A batch's sentences, whose tokens have these rows in the table of words in use."""
     return Text(*(array.contiguous().numpy() for array in (rows, batch.starts, batch.head, batch.tail)))
 
 
-def panels(shape: Shape, make: Make = room) -> Panels:
-    """Room for a model's panels."""
+def panels_for(shape: Shape, make: Make = scratch) -> Panels:
+    """Arrays for a model's panels."""
     columns, depth = shape.slots // COLUMNS, 2 * shape.window * shape.position
     return Panels(
         words=make("panels.words", (shape.window * columns * shape.word, COLUMNS)),
@@ -167,8 +187,8 @@ def panels(shape: Shape, make: Make = room) -> Panels:
     )
 
 
-def lines(shape: Shape, part: int, sentences: int, words: int, make: Make = room) -> Lines:
-    """Room for the lines of so many sentences and distinct words."""
+def lines_for(shape: Shape, part: int, sentences: int, words: int, make: Make = scratch) -> Lines:
+    """An array for the lines of so many sentences and distinct words."""
     kinds = [1, shape.distances + ROWS, shape.distances + ROWS, _ends(shape, sentences) + ROWS]
     first = np.cumsum(kinds).tolist()
     numbers = make("lines", (first[-1] + (words + ROWS) * shape.window, part))
@@ -176,18 +196,18 @@ def lines(shape: Shape, part: int, sentences: int, words: int, make: Make = room
     return Lines(numbers, *first)
 
 
-def places(shape: Shape, sentences: int, tokens: int, make: Make = room) -> Places:
-    """Room for the places of so many sentences and tokens."""
+def places_for(shape: Shape, sentences: int, tokens: int, make: Make = scratch) -> Places:
+    """Arrays for so many sentences and tokens."""
     distances = (shape.distances + shape.window + ROWS, shape.position)
     ends = (_ends(shape, sentences) + ROWS, 2 * shape.window * shape.position)
     return Places(
-        sources=room("places.sources", (tokens * (shape.window + 2),), np.int64),
+        sources=scratch("places.sources", (tokens * (shape.window + 2),), np.int64),
         head=make("places.head", distances),
         tail=make("places.tail", distances),
-        ends=room("places.ends", ends),
+        ends=scratch("places.ends", ends),
     )
 
 
 def _ends(shape: Shape, sentences: int) -> int:
-    """How many tokens of so many sentences may stand at an end."""
+    """How many tokens of so many sentences can be near an end."""
     return 2 * (shape.window // 2) * sentences

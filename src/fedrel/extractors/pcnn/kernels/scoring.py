@@ -1,4 +1,4 @@
-"""Sentences' vectors where no gradient is asked for: while the weights rest, one table serves them all."""
+"""Sentences' vectors without gradients: while the weights stay the same, each word meets the filters once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedrel.extractors.pcnn.kernels import memory as layout
 from fedrel.extractors.pcnn.kernels.convolution import (
     Needed,
     find,
@@ -20,23 +19,36 @@ from fedrel.extractors.pcnn.kernels.convolution import (
     project_words,
     stretch,
 )
-from fedrel.extractors.pcnn.kernels.memory import Lines, Panels, Places, Shape, Text, own, room
+from fedrel.extractors.pcnn.kernels.memory import (
+    Lines,
+    Network,
+    Panels,
+    Places,
+    Shape,
+    Text,
+    lines_for,
+    new_array,
+    panels_for,
+    places_for,
+    scratch,
+    shape_of,
+    text_of,
+)
 from fedrel.extractors.pcnn.kernels.simd import ROWS, Floats, Ints
 from fedrel.tensors.compiling import kernel
 
 if TYPE_CHECKING:
-    from fedrel.extractors.base import Batch
-    from fedrel.extractors.pcnn.network import PCNN
+    from fedrel.extractors.batches import Batch
 
 
-_LARGEST = 128 << 20  # bytes that words' lines may take; when more words are met, the table starts again
-_AT_ONCE = 64  # sentences whose lines are found before they are summed up: their places stay in the cache
+_LARGEST = 128 << 20  # bytes for words' lines; with more words, the table starts anew
+_AT_ONCE = 64  # sentences whose lines are found before they are summed up, so that these stay in the cache
 
 
 class Table:
-    """Words times filters for one state of the weights, each from when it is first met.
+    """Words times filters for one state of the weights; each word is added when it is first used.
 
-    It is no part of a model: copies begin with an empty one.
+    It is a cache and no part of a model: a copy of the model begins with an empty one.
     """
 
     def __init__(self) -> None:
@@ -47,9 +59,9 @@ class Table:
     def __getstate__(self) -> dict[str, Any]:
         return {"state": None, "_memory": None, "_met": 0}
 
-    def encode(self, pcnn: PCNN, batch: Batch, state: object) -> Tensor:
-        """The vector of each sentence, [S, 3 * filters]; without a state, nothing is remembered."""
-        shape, vocabulary, tokens = layout.shape_of(pcnn), len(pcnn.words.weight), len(batch.words)
+    def encode(self, pcnn: Network, batch: Batch, state: object) -> Tensor:
+        """The vector of each sentence, [S, 3 * filters]; another `state`, or None: the weights may have changed."""
+        shape, vocabulary, tokens = shape_of(pcnn), len(pcnn.words.weight), len(batch.words)
         vectors = torch.empty((len(batch.head), 3 * shape.filters))
         if not tokens:
             return vectors.zero_()
@@ -73,24 +85,24 @@ class Table:
                 shape,
             )
             self.state = state
-        rows = room("text.rows", (tokens,), np.int64)
+        rows = scratch("text.rows", (tokens,), np.int64)
         met = _meet(ids, memory.slot, memory.known, self._met, rows)
         if met < 0:
             self._forget(memory)
             met = _meet(ids, memory.slot, memory.known, 0, rows)
-        fresh = room("vectors", (met - self._met + ROWS, shape.pitch))
+        fresh = scratch("vectors", (met - self._met + ROWS, shape.pitch))
         if met > self._met:
             words = torch.from_numpy(memory.known[self._met : met])
             fresh[: met - self._met, : shape.word] = pcnn.words.at(words).numpy()
         _encode(
-            layout.text(torch.from_numpy(rows), batch),
+            text_of(torch.from_numpy(rows), batch),
             fresh,
             self._met,
             memory.lines,
             memory.panels,
-            layout.places(shape, _AT_ONCE, tokens)._replace(head=memory.places.head, tail=memory.places.tail),
-            room("best", (_AT_ONCE, 3, shape.slots)),
-            room("where", (0, 3, shape.slots)),
+            places_for(shape, _AT_ONCE, tokens)._replace(head=memory.places.head, tail=memory.places.tail),
+            scratch("best", (_AT_ONCE, 3, shape.slots)),
+            scratch("where", (0, 3, shape.slots)),
             vectors.numpy(),
             shape,
         )
@@ -111,14 +123,14 @@ class _Memory(NamedTuple):
 
 
 def _memory(shape: Shape, vocabulary: int, tokens: int) -> _Memory:
-    """Room for at least the words of so many tokens."""
+    """Arrays for at least the words of so many tokens."""
     most = min(vocabulary, max(tokens, _LARGEST // (4 * shape.window * shape.slots)))
     return _Memory(
         slot=np.full(vocabulary, -1, np.int32),
         known=np.empty(most, np.int64),
-        panels=layout.panels(shape, own),
-        lines=layout.lines(shape, shape.slots, _AT_ONCE, most, own),
-        places=layout.places(shape, 0, 0, own),
+        panels=panels_for(shape, new_array),
+        lines=lines_for(shape, shape.slots, _AT_ONCE, most, new_array),
+        places=places_for(shape, 0, 0, new_array),
     )
 
 
@@ -127,7 +139,7 @@ def _begin(
     filters: Floats, bias: Floats, head: Floats, tail: Floats, panels: Panels, lines: Lines, places: Places,
     shape: Shape,
 ) -> None:  # fmt: skip
-    """What does not depend on words: the filters in panels, and the lines of all distances."""
+    """Compute what does not depend on words: the filters in panels, and the lines of all distances."""
     pack(filters, shape.width, bias, shape.slots, panels, shape)
     stretch(head, places.head, shape)
     stretch(tail, places.tail, shape)
@@ -138,9 +150,9 @@ def _begin(
 
 @kernel
 def _meet(ids: Ints, slot: npt.NDArray[np.int32], known: Ints, met: int, rows: Ints) -> int:
-    """Each token's row in the table; words that are new to it get the next ones.
+    """Find each token's row in the table; words that are new to it get the next ones.
 
-    How many are known now: -1 if the table is too small.
+    Returns how many words are known then, or -1 if the table is too small.
     """
     for token in range(len(ids)):
         word = ids[token]
@@ -163,7 +175,7 @@ def _encode(
     for first in range(0, len(text.head), _AT_ONCE):
         last = min(first + _AT_ONCE, len(text.head))
         some = Text(text.rows, text.starts[first : last + 1], text.head[first:last], text.tail[first:last])
-        upto = met  # words are numbered as they appear: new ones are projected just before their first use
+        upto = met  # words are numbered as they appear, so new ones are projected just before their first use
         for token in range(text.starts[first], text.starts[last]):
             upto = max(upto, text.rows[token] + 1)
         free = lines.words + met * shape.window

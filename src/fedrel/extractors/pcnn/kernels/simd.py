@@ -1,8 +1,8 @@
-"""LLVM's vector language, as far as the kernels speak it.
+"""The innermost loops as vector code for LLVM: a product of matrices, and sums of rows with their maxima.
 
-What numba makes of plain loops keeps no sums in registers from one round of an inner loop to the next, and stays
-with half a vector register even where the processor is fast with whole ones. The innermost loops are therefore
-written as vector code here. It is the same on every processor; only the width differs.
+When numba compiles plain loops, it keeps no sums in registers between two rounds of an inner loop, and uses only
+half of a vector register even where the processor is fast with whole ones. So these loops are written in LLVM's
+instructions. The code is the same on every processor; only the width of vectors differs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _VECTOR = ir.VectorType(_FLOAT, LANES)
 
 
 class Code:
-    """Instructions on vectors of floats. A place is counted in elements from an array's beginning."""
+    """Instructions on vectors of floats. Places are counted in elements from an array's beginning."""
 
     def __init__(self, context: Any, builder: Any, signature: Any, arguments: Sequence[Any]) -> None:
         self._builder = builder
@@ -43,31 +43,31 @@ class Code:
 
     @contextmanager
     def loop(self, count: Any) -> Iterator[Any]:
-        """A loop over 0 to count - 1; the number of the round."""
+        """A loop over 0 to count - 1; yields the number of the round."""
         with cgutils.for_range(self._builder, count) as loop:
             yield loop.index
 
     def variable(self, value: Any) -> Any:
-        """Something that loops may change; a register, once LLVM has seen it."""
+        """A variable that loops may change; LLVM keeps it in a register."""
         return cgutils.alloca_once_value(self._builder, value)
 
     def get(self, variable: Any) -> Any:
-        """What a variable holds."""
+        """The value of a variable."""
         return self._builder.load(variable)
 
     def set(self, variable: Any, value: Any) -> None:
-        """Let a variable hold something else."""
+        """Set a variable."""
         self._builder.store(value, variable)
 
     def place(self, at: Any, *steps: tuple[Any, Any] | int) -> Any:
-        """A place and so many steps of a size (or so many single ones) more."""
+        """A place plus steps, each given as a count and a size, or as a number of elements."""
         for step in steps:
             many = self._number(step) if isinstance(step, int) else self._product(*step)
             at = self._builder.add(at, many)
         return at
 
     def element(self, array: Any, place: Any) -> Any:
-        """One number."""
+        """The number at a place."""
         return self._builder.load(self._builder.gep(array, [place]))
 
     def vector(self, array: Any, place: Any) -> Any:
@@ -77,11 +77,11 @@ class Code:
         return value
 
     def store(self, value: Any, array: Any, place: Any) -> None:
-        """Put a vector to a place."""
+        """Store a vector at a place."""
         self._builder.store(value, self._vector_at(array, place)).align = 4
 
     def everywhere(self, number: Any) -> Any:
-        """A vector of one number, which may be an integer."""
+        """A vector that repeats one number, which may be an integer."""
         if number.type != _FLOAT:
             number = self._builder.sitofp(number, _FLOAT)
         undefined = ir.Constant(_VECTOR, ir.Undefined)
@@ -131,7 +131,7 @@ class Code:
         return self._builder.bitcast(self._builder.gep(array, [place]), _VECTOR.as_pointer())
 
 
-ROWS, COLUMNS = 6, 2 * LANES  # of a tile: twelve sums, as many as sixteen registers hold beside the factors
+ROWS, COLUMNS = 6, 2 * LANES  # of a tile: twelve sums, which fit in sixteen registers beside the factors
 
 
 class Matrix(NamedTuple):
@@ -154,11 +154,11 @@ def multiply(
     factor: float,
     kept: float,
 ) -> None:
-    """result = kept * result + factor * (left @ right); where `kept` is 0, the old result is forgotten.
+    """result = kept * result + factor * (left @ right); where `kept` is 0, the old result is not read.
 
-    The matrix on the right comes in panels of COLUMNS columns, COLUMNS apart if its rows are whole. Rows are
-    computed by sixes and columns by the panel: all arrays must have room for that, and what is in the room
-    beyond is overwritten.
+    The matrix on the right comes in panels of COLUMNS columns, COLUMNS apart if its rows are whole. Results are
+    computed ROWS rows and a panel at a time: all arrays must be large enough for that, and what is beyond the
+    result is overwritten.
     """
     for column in range(0, columns, COLUMNS):
         panel = right.at + column // COLUMNS * right.across
@@ -205,7 +205,7 @@ def _tile(
     return signature, generate
 
 
-_VECTORS = 4  # in a block; with their maxima and the maxima's places they take twelve of sixteen registers
+_VECTORS = 4  # in a block; with the maxima and their places they take twelve of sixteen registers
 BLOCK = _VECTORS * LANES
 
 
@@ -216,10 +216,10 @@ def raise_to_sums(
 ) -> None:  # fmt: skip
     """Raise `length` numbers of `best`, from a place on, to the largest of `count` sums of lines of that length.
 
-    The first sum is of the lines that begin at the places sources[at : at + per], the sources of the next one
-    stand behind. `where` gets at the same place the number of the first sum that was larger than all before,
-    counted from `first`; it is a float, so that vectors of floats can choose it. NaN counts as larger than all.
-    Where `where` is empty, only the values are found.
+    The first sum is of the lines that begin at the places sources[at : at + per]; the sources of the next one
+    follow. `where` gets at the same place the number of the first sum that is the largest, counted from `first`; it
+    is a float, so that instructions on vectors of floats can select it. NaN counts as larger than any number. Where
+    `where` is empty, only the values are found.
     """
     if len(where) == 0:
         for number in range(count):

@@ -1,4 +1,4 @@
-"""The kernels around training: a batch gathered, the rows that a site changed taken down and put back."""
+"""Compiled loops over arrays: a batch gathered, the rows that a site changed, and those rows reset."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.tensors import kernels
+from fedrel.tensors import compiling
 
-if not kernels.available():
+if not compiling.has_numba():
     pytest.skip("numba, which makes the kernels, is not installed", allow_module_level=True)
 
-from fedrel.extractors.pcnn.kernels.rows import changed, lay_end_to_end, put_back
+from fedrel.tensors.array_kernels import changed_rows, lay_end_to_end, reset_rows
 
 ROWS = st.integers(1, 200).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1))))
 
@@ -28,7 +28,7 @@ def test_changed_rows_are_listed_in_order_at_their_true_size(drawn: tuple[int, s
     size, rows = drawn
     table, _ = tables(size)
     touched = np.isin(np.arange(size), list(rows))
-    index, values = changed(table, touched, 0.3)
+    index, values = changed_rows(table, touched, 0.3)
     assert index.dtype == np.int32 and index.tolist() == sorted(rows)
     np.testing.assert_array_equal(values, table[sorted(rows)] * np.float32(0.3))
 
@@ -40,7 +40,7 @@ def test_touched_rows_and_no_others_are_put_back(drawn: tuple[int, set[int]]) ->
     table, base = tables(size)
     touched = np.isin(np.arange(size), list(rows))
     expected = np.where(touched[:, None], base, table)
-    assert put_back(table, touched, base) == len(rows)
+    assert reset_rows(table, touched, base) == len(rows)
     np.testing.assert_array_equal(table, expected)
     assert not touched.any()
 

@@ -1,8 +1,8 @@
-"""The backward pass: it follows the maxima.
+"""The backward pass of convolution and pooling, along the maxima only.
 
-Of a piece's tokens one per filter has any gradient. So the gradient of a filter is a weighted sum of the windows
-that it won, and the gradient of a window's inputs a weighted sum of the filters that it won for: about a tenth of
-what the gradients of a convolution take otherwise.
+In each piece, one token per filter has the maximum (it won), and only that one has a gradient. So the gradient of a
+filter is a weighted sum of the windows in which it won, and the gradient of a window's inputs is a weighted sum of
+the filters that won there: about a tenth of the arithmetic of a convolution's usual gradients.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedrel.extractors.pcnn.kernels.memory import Places, Shape, Text, room
+from fedrel.extractors.pcnn.kernels.memory import Places, Shape, Text, scratch
 from fedrel.extractors.pcnn.kernels.simd import Floats, Ints, add_weighted
 from fedrel.tensors.compiling import inner
 
 
 class Winners(NamedTuple):
-    """The (token, filter) pairs that have a gradient."""
+    """The (token, filter) pairs that have a gradient, by filter."""
 
     counts: Ints  # [filters] how many each filter has
     windows: Ints  # [filters, 3 * n] where each pair's window begins among the inputs
@@ -25,7 +25,7 @@ class Winners(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """Room for one sentence's pairs: as they are found, and sorted by token."""
+    """Arrays for one sentence's pairs: as they are found, and sorted by token."""
 
     filters: Ints  # [3 * filters + 1]
     tokens: Ints  # [3 * filters]
@@ -37,9 +37,9 @@ class Sentence(NamedTuple):
 
 @inner
 def lay_out_inputs(text: Text, vectors: Floats, places: Places, inputs: Floats, shape: Shape) -> None:
-    """The inputs of all tokens, [T + half * (n + 1), pitch], with `half` rows of zeros around each sentence.
+    """Write the inputs of all tokens, [T + half * (n + 1), pitch], with `half` rows of zeros around each sentence.
 
-    `half` is window // 2: a window is then `window * pitch` numbers on end. `vectors` are [*, pitch].
+    `half` is window // 2: a window is then `window * pitch` consecutive numbers. `vectors` are [*, pitch].
     """
     half, furthest, row = shape.window // 2, shape.distances // 2, 0
     for sentence in range(len(text.head)):
@@ -63,9 +63,9 @@ def follow(
     text: Text, where: Floats, gradient: Floats, factor: float, filters: Floats, winners: Winners,
     sentence_: Sentence, inputs: Floats, shape: Shape,
 ) -> None:  # fmt: skip
-    """`factor` times the gradients of all inputs, laid out like the inputs, and the pairs that they come from.
+    """Find the pairs that have a gradient, and `factor` times the gradients of all inputs, laid out like these.
 
-    `gradient` [*, 3 * filters and more] is that of the maxima, `where` [*, 3, slots] says who won them;
+    `gradient` [*, 3 * filters and more] is that of the maxima, `where` [*, 3, slots] has the tokens that won;
     `filters` are [filters, window * pitch].
     """
     half, length, sentences = shape.window // 2, shape.window * shape.pitch, len(text.head)
@@ -91,7 +91,7 @@ def follow(
 def add_filter_gradient(filter_: int, winners: Winners, inputs: Floats, total: Floats, shape: Shape) -> float:
     """Add a filter's gradient, times the factor, to its row of total [filters, window * pitch].
 
-    What comes back is that of its bias.
+    Returns the gradient of its bias, times the factor.
     """
     length, first = shape.window * shape.pitch, filter_ * winners.windows.shape[1]
     last = first + winners.counts[filter_]
@@ -102,26 +102,26 @@ def add_filter_gradient(filter_: int, winners: Winners, inputs: Floats, total: F
     return bias
 
 
-def winners_of(shape: Shape, sentences: int) -> Winners:
-    """Room for the pairs of so many sentences."""
+def winners_for(shape: Shape, sentences: int) -> Winners:
+    """Arrays for the pairs of so many sentences."""
     size = (shape.filters, 3 * sentences)
     return Winners(
-        counts=room("winners.counts", (shape.filters,), np.int64),
-        windows=room("winners.windows", size, np.int64),
-        weights=room("winners.weights", size),
+        counts=scratch("winners.counts", (shape.filters,), np.int64),
+        windows=scratch("winners.windows", size, np.int64),
+        weights=scratch("winners.weights", size),
     )
 
 
-def sentence_of(shape: Shape, longest: int) -> Sentence:
-    """Room for the pairs of a sentence of so many tokens."""
+def sentence_for(shape: Shape, longest: int) -> Sentence:
+    """Arrays for the pairs of a sentence of so many tokens."""
     most = 3 * shape.filters
     return Sentence(
-        filters=room("sentence.filters", (most + 1,), np.int64),
-        tokens=room("sentence.tokens", (most,), np.int64),
-        weights=room("sentence.weights", (most,)),
-        ends=room("sentence.ends", (longest,), np.int64),
-        sorted_filters=room("sentence.sorted_filters", (most,), np.int64),
-        sorted_weights=room("sentence.sorted_weights", (most,)),
+        filters=scratch("sentence.filters", (most + 1,), np.int64),
+        tokens=scratch("sentence.tokens", (most,), np.int64),
+        weights=scratch("sentence.weights", (most,)),
+        ends=scratch("sentence.ends", (longest,), np.int64),
+        sorted_filters=scratch("sentence.sorted_filters", (most,), np.int64),
+        sorted_weights=scratch("sentence.sorted_weights", (most,)),
     )
 
 
@@ -130,14 +130,14 @@ def _collect(
     sentence: int, tokens: int, first: int, where: Floats, gradient: Floats, factor: float, winners: Winners,
     sentence_: Sentence, shape: Shape,
 ) -> int:  # fmt: skip
-    """Find a sentence's pairs, give them to their filters, and count them by token."""
+    """Find a sentence's pairs, add them to those of their filters, and count them by token."""
     for token in range(tokens):
         sentence_.ends[token] = 0
     count = 0
     for piece in range(3):
         seen = count
         for filter_ in range(shape.filters):
-            # Dropout makes this a coin's toss: without a branch there is nothing to guess wrong.
+            # After dropout this is random: a branch would often be predicted wrongly.
             sentence_.filters[seen] = filter_
             seen += 1 if gradient[sentence, piece * shape.filters + filter_] != 0 else 0
         for number in range(count, seen):

@@ -1,4 +1,4 @@
-"""PCNN's encoder in a graph of gradients: for any loss that builds on sentences' vectors."""
+"""PCNN's encoder as a function of autograd: for any loss that builds on the sentences' vectors."""
 
 from __future__ import annotations
 
@@ -8,32 +8,44 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fedrel.extractors.pcnn.kernels import memory as layout
-from fedrel.extractors.pcnn.kernels.convolution import convolve_and_pool, pack, stretch
-from fedrel.extractors.pcnn.kernels.memory import Lines, Panels, Places, Shape, Text, aligned, room
-from fedrel.extractors.pcnn.kernels.simd import BLOCK, ROWS, Floats
-from fedrel.extractors.pcnn.kernels.winners import (
+from fedrel.extractors.pcnn.kernels.backward import (
     Sentence,
     Winners,
     add_filter_gradient,
     follow,
     lay_out_inputs,
-    sentence_of,
-    winners_of,
+    sentence_for,
+    winners_for,
 )
+from fedrel.extractors.pcnn.kernels.convolution import convolve_and_pool, pack, stretch
+from fedrel.extractors.pcnn.kernels.memory import (
+    Lines,
+    Network,
+    Panels,
+    Places,
+    Shape,
+    Text,
+    aligned,
+    lines_for,
+    panels_for,
+    places_for,
+    scratch,
+    shape_of,
+    text_of,
+)
+from fedrel.extractors.pcnn.kernels.simd import BLOCK, ROWS, Floats
 from fedrel.tensors.compiling import inner, kernel
 
 if TYPE_CHECKING:
-    from fedrel.extractors.base import Batch
-    from fedrel.extractors.pcnn.network import PCNN
+    from fedrel.extractors.batches import Batch
 
 
-def encode(pcnn: PCNN, batch: Batch) -> Tensor:
-    """The vector of each sentence, [S, 3 * filters], which gradients can go back through."""
+def encode(pcnn: Network, batch: Batch) -> Tensor:
+    """The vector of each sentence, [S, 3 * filters], with gradients."""
     words, rows = pcnn.words.distinct(batch.words)
-    text = layout.text(rows, batch)
+    text = text_of(rows, batch)
     tables = (words, pcnn.head_positions, pcnn.tail_positions, pcnn.filters, pcnn.filters_bias)
-    vectors: Tensor = _Encode.apply(text, layout.shape_of(pcnn), *tables)  # type: ignore[no-untyped-call]
+    vectors: Tensor = _Encode.apply(text, shape_of(pcnn), *tables)  # type: ignore[no-untyped-call]
     return vectors
 
 
@@ -50,7 +62,7 @@ class Tables(NamedTuple):
 class _Encode(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, text: Text, shape: Shape, *tables: Tensor) -> Tensor:
-        """Find the maxima, and keep who won them."""
+        """Find the maxima, and keep which tokens they are from."""
         sentences, words = len(text.head), len(tables[0])
         vectors = torch.empty((sentences, 3 * shape.filters))
         ctx.text, ctx.shape, ctx.where = text, shape, aligned((sentences, 3, shape.slots))
@@ -58,11 +70,11 @@ class _Encode(torch.autograd.Function):
         _forward(
             text,
             _arrays(tables),
-            room("vectors", (words + ROWS, shape.pitch)),
-            layout.panels(shape),
-            layout.lines(shape, BLOCK, sentences, words),
-            layout.places(shape, sentences, len(text.rows)),
-            room("best", (sentences, 3, shape.slots)),
+            scratch("vectors", (words + ROWS, shape.pitch)),
+            panels_for(shape),
+            lines_for(shape, BLOCK, sentences, words),
+            places_for(shape, sentences, len(text.rows)),
+            scratch("best", (sentences, 3, shape.slots)),
             ctx.where,
             vectors.numpy(),
             shape,
@@ -72,12 +84,12 @@ class _Encode(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Follow the maxima."""
+        """Sum up along the maxima."""
         text, shape, tables = ctx.text, ctx.shape, ctx.saved_tensors
         sentences, tokens = len(text.head), len(text.rows)
         gradients = [torch.zeros_like(table) for table in tables]
         if not ctx.needs_input_grad[2]:
-            gradients[0] = gradients[0][:0]  # words that are not trained: nothing is to be found for them
+            gradients[0] = gradients[0][:0]  # words are not trained
         inputs, filters = (
             (tokens + shape.window // 2 * (sentences + 1), shape.pitch),
             (shape.filters, shape.window * shape.pitch),
@@ -87,14 +99,14 @@ class _Encode(torch.autograd.Function):
             _arrays(tables),
             ctx.where,
             gradient.contiguous().numpy(),
-            room("vectors", (len(tables[0]) + ROWS, shape.pitch)),
-            layout.places(shape, sentences, tokens),
-            room("inputs", inputs),
-            room("moves", inputs),
-            room("filters", filters),
-            room("filter gradients", filters),
-            winners_of(shape, sentences),
-            sentence_of(shape, tokens),
+            scratch("vectors", (len(tables[0]) + ROWS, shape.pitch)),
+            places_for(shape, sentences, tokens),
+            scratch("inputs", inputs),
+            scratch("moves", inputs),
+            scratch("filters", filters),
+            scratch("filter gradients", filters),
+            winners_for(shape, sentences),
+            sentence_for(shape, tokens),
             _arrays(gradients),
             shape,
         )
@@ -111,7 +123,7 @@ def _forward(
     text: Text, tables: Tables, vectors: Floats, panels: Panels, lines: Lines, places: Places, best: Floats,
     where: Floats, result: Floats, shape: Shape,
 ) -> None:  # fmt: skip
-    """The maxima, result [n, 3 * filters], and who won them, where [n, 3, slots]."""
+    """The maxima, result [n, 3 * filters], and the tokens they are from, where [n, 3, slots]."""
     pack(tables.filters, shape.width, tables.bias, lines.numbers.shape[1], panels, shape)
     _prepare(tables, vectors, places, shape)
     convolve_and_pool(text, vectors, len(tables.words), panels, lines, places, best, where, shape)
@@ -127,9 +139,9 @@ def _backward(
     moves: Floats, filters: Floats, totals: Floats, winners: Winners, sentence_: Sentence, result: Tables,
     shape: Shape,
 ) -> None:  # fmt: skip
-    """The gradients of all tables, which begin as zeros, from that of the maxima [n, 3 * filters].
+    """The gradients of all tables, which must be zeros before, from that of the maxima [n, 3 * filters].
 
-    Where the result has no rows for words, they are not trained.
+    If the result has no rows for words, these are not trained.
     """
     _prepare(tables, vectors, places, shape)
     lay_out_inputs(text, vectors, places, inputs, shape)
@@ -164,7 +176,7 @@ def _backward(
 
 @inner
 def _prepare(tables: Tables, vectors: Floats, places: Places, shape: Shape) -> None:
-    """Vectors in rows of `pitch`, distances with the outermost repeated."""
+    """Copy vectors to rows of `pitch` numbers, and distances with the outermost repeated."""
     stretch(tables.head, places.head, shape)
     stretch(tables.tail, places.tail, shape)
     for row in range(len(tables.words)):

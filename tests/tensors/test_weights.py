@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.tensors import kernels
+from fedrel.tensors import compiling
 from fedrel.tensors.weights import NoAnswerError, Rows, WeightedMean, moved, plus
 
 
@@ -18,7 +18,7 @@ def adding(request):
         if request.param == "kernels":
             pytest.importorskip("numba")
         else:
-            patch.setattr(kernels, "available", lambda: False)
+            patch.setattr(compiling, "has_numba", lambda: False)
         yield
 
 

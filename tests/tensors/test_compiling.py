@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.tensors import kernels
+import fedrel
+from fedrel.tensors import compiling
 
-if not kernels.available():
+if not compiling.has_numba():
     pytest.skip("numba, which makes the kernels, is not installed", allow_module_level=True)
 
 DRAW = """
@@ -44,9 +45,9 @@ def test_nothing_but_the_temporary_folder_can_be_written(tmp_path: Path) -> None
     """As with a read-only installation and home. (Files stand where folders should: that stops root, too.)"""
     nowhere = tmp_path / "file"
     nowhere.touch()
-    package = Path(kernels.__file__).parents[2]
+    package = Path(fedrel.__file__).parent
     copied = shutil.copytree(package, tmp_path / package.name, ignore=shutil.ignore_patterns("__pycache__"))
-    (copied / "extractors" / "kernels" / "__pycache__").touch()
+    (copied / "extractors" / "pcnn" / "kernels" / "__pycache__").touch()
     drawn, _ = draw()
     unwritable = {name: str(nowhere / "folder") for name in ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR")}
     found, said = draw(**unwritable, FEDREL_CACHE=str(nowhere / "folder"), PYTHONPATH=str(tmp_path))
@@ -55,14 +56,12 @@ def test_nothing_but_the_temporary_folder_can_be_written(tmp_path: Path) -> None
 
 
 def test_kernels_need_no_folder_to_be_kept_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from fedrel.tensors import compiling
-
     nowhere = tmp_path / "file"
     nowhere.touch()
     drawn, _ = draw()
     assert draw(NUMBA_CACHE_DIR=str(nowhere / "cache"))[0] == drawn
 
-    monkeypatch.setattr(compiling.numba.config, "CACHE_DIR", str(nowhere / "cache"))
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(nowhere / "cache"))
     monkeypatch.setenv("FEDREL_CACHE", str(nowhere / "corpora"))
     folder = compiling._folder.__wrapped__(nowhere / "kernels")
     folder.mkdir()

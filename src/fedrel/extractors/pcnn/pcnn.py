@@ -5,7 +5,6 @@ Zeng et al. 2015, *Distant Supervision for Relation Extraction via Piecewise Con
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from fedrel.errors import UserError
-from fedrel.extractors.base import Batch, Extractor, Fitted
-from fedrel.extractors.pcnn.plain import convolve_and_pool, lay_out
-from fedrel.extractors.row_tables import FixedRows, RowEmbedding
-from fedrel.tensors import kernels
+from fedrel.extractors.base import Extractor, Fitted
+from fedrel.extractors.batches import Batch
+from fedrel.extractors.pcnn.plain_pooling import convolve_and_pool, lay_out
+from fedrel.extractors.row_tables import word_table
+from fedrel.tensors import compiling
 
 if TYPE_CHECKING:
     from fedrel.extractors.pcnn.kernels.scoring import Table
@@ -52,7 +52,7 @@ class PCNN(Extractor):
         window: int = 3,
         max_length: int = 120,
         dropout: float = 0.5,
-        vectors: Tensor | None = None,
+        vectors: npt.NDArray[np.float32] | Tensor | None = None,
         train_words: bool = True,
         bias: bool = True,
     ) -> None:
@@ -62,8 +62,7 @@ class PCNN(Extractor):
                 f"window is {window}, but must be odd", hint="a window is centred on its token: take 3 or 5"
             )
         self.max_length, self.window, self.dropout = max_length, window, dropout
-        table = _word_vectors(vocabulary_size, word_dimension, vectors, generator)
-        self.words: RowEmbedding | FixedRows = RowEmbedding(table) if train_words else FixedRows(table)
+        self.words = word_table(vocabulary_size, word_dimension, generator, vectors, train=train_words)
         distances = 2 * max_length + 1
         width = word_dimension + 2 * position_dimension
         self.head_positions = nn.Parameter(_xavier(distances, position_dimension, generator))
@@ -90,7 +89,7 @@ class PCNN(Extractor):
             tables = (words, self.head_positions, self.tail_positions)
             return convolve_and_pool(tables, self.filters, self.filters_bias, layout)
         if torch.is_grad_enabled():
-            from fedrel.extractors.pcnn.kernels.graph import encode
+            from fedrel.extractors.pcnn.kernels.encoding_graph import encode
 
             return encode(self, batch)
         if self._table is None:
@@ -103,7 +102,7 @@ class PCNN(Extractor):
         """Whether `fit` does what training would do: kernels can run, nothing but words is frozen or corrected."""
         dense = (self.head_positions, self.tail_positions, self.filters, self.filters_bias)
         trained = all(weight.requires_grad for weight in (*dense, *self.classifier.parameters()))
-        return head in ("none", "one") and trained and not self._is_corrected() and self._has_kernels()
+        return head in ("none", "one") and trained and not self.words.is_corrected and self._has_kernels()
 
     def fit(
         self,
@@ -124,18 +123,16 @@ class PCNN(Extractor):
         """
         from fedrel.extractors.pcnn.kernels.fitting import fit
 
-        return fit(self, batch, orders, batch_size, lr, weight_decay, seed, head)
+        fitted = fit(self, batch, orders, batch_size, lr, weight_decay, seed, head)
+        torch.autograd.graph.increment_version(list(self._weights.values()))  # kernels write past autograd
+        return fitted
 
     def _has_kernels(self) -> bool:
-        return self.filters.dtype is torch.float32 and self.filters.is_cpu and kernels.available()
-
-    def _is_corrected(self) -> bool:
-        """Whether words move by more than their gradients and decay, and so even where no step touches them."""
-        return isinstance(self.words, RowEmbedding) and self.words._course is not None
+        return self.filters.dtype is torch.float32 and self.filters.is_cpu and compiling.has_numba()
 
     def _state(self) -> object:
         """What differs whenever any weight of the encoder does; None where there is no telling."""
-        if self._is_corrected():
+        if self.words.is_corrected:
             return None
         weights = (
             self.words.weight,
@@ -145,19 +142,6 @@ class PCNN(Extractor):
             self.filters_bias,
         )
         return self.words.scale, *((weight.data_ptr(), weight._version) for weight in weights)
-
-
-def _word_vectors(size: int, dimension: int, given: Tensor | None, generator: torch.Generator) -> Tensor:
-    drawn = torch.randn((size, dimension), generator=generator) / math.sqrt(dimension)
-    if given is None:
-        return drawn
-    if given.shape != drawn.shape:
-        raise UserError(
-            f"the word vectors are {given.shape[1]} numbers of {given.shape[0]} words, "
-            f"expected {dimension} numbers of {size} words",
-            hint="set word_dimension to the size of the vectors in the file, or choose another file",
-        )
-    return torch.where(given.any(dim=1, keepdim=True), given.to(drawn), drawn)
 
 
 def _xavier(rows: int, columns: int, generator: torch.Generator) -> Tensor:

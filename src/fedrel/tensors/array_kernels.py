@@ -1,0 +1,128 @@
+"""Compiled loops over plain arrays: sums of weights, changed rows of a table, sentences laid end to end.
+
+Each reads every number once and allocates nothing in between. Import this module only where `has_numba` says so.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrel.tensors.compiling import inner, kernel
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+ShortInts = npt.NDArray[np.int32]
+Flags = npt.NDArray[np.bool_]
+
+_FLAGS_AT_ONCE = 64  # flags that are looked at together: a cache line
+
+
+# The sums of `fedrel.tensors.weights`, with the same bits as its versions in numpy.
+
+
+@kernel
+def add(total: Doubles, numbers: Floats, weight: float) -> None:
+    """total += weight * numbers, both [n]."""
+    for i in range(len(total)):
+        total[i] += weight * numbers[i]
+
+
+@kernel
+def add_rows(
+    total: Doubles,
+    offset: Doubles,
+    listed: Flags,
+    index: ShortInts,
+    values: Floats,
+    weight: float,
+    rest: float,
+) -> None:
+    """total[index] += weight * values, rows of [n, d]; offset[index] -= rest; listed[index] = True."""
+    for place in range(len(index)):
+        row = index[place]
+        offset[row] -= rest
+        listed[row] = True
+        sums, site = total[row], values[place]
+        for k in range(len(sums)):
+            sums[k] += weight * site[k]
+
+
+@kernel
+def mean_of_rows(
+    total: Doubles, offset: Doubles, listed: Flags, base: Floats, rest: float, weight: float, mean: Floats
+) -> None:
+    """mean = (total + (rest + offset) * base) / weight, [n, d]; rest / weight * base in rows not listed."""
+    factor = rest / weight
+    for row in range(len(base)):
+        if listed[row]:
+            for k in range(base.shape[1]):
+                mean[row, k] = (total[row, k] + (rest + offset[row]) * base[row, k]) / weight
+        else:
+            for k in range(base.shape[1]):
+                mean[row, k] = factor * base[row, k]
+
+
+# The rows of a word table that a site has changed: a few hundred of a hundred thousand.
+
+
+@kernel
+def changed_rows(table: Floats, touched: Flags, scale: float) -> tuple[ShortInts, Floats]:
+    """The touched rows' numbers, ascending, and the rows themselves times `scale`."""
+    index = _touched_rows(touched).copy()
+    values = np.empty((len(index), table.shape[1]), np.float32)
+    for place in range(len(index)):
+        row = table[index[place]]
+        for k in range(len(row)):
+            values[place, k] = row[k] * np.float32(scale)
+    return index, values
+
+
+@kernel
+def reset_rows(table: Floats, touched: Flags, base: Floats) -> int:
+    """Set the touched rows back to those of `base` and mark them as untouched; returns how many there were."""
+    rows = _touched_rows(touched)
+    for row in rows:
+        touched[row] = False
+        for k in range(table.shape[1]):
+            table[row, k] = base[row, k]
+    return len(rows)
+
+
+@inner
+def _touched_rows(touched: Flags) -> ShortInts:
+    rows, at = np.empty(len(touched), np.int32), 0  # pages that are never written take no memory
+    for first in range(0, len(touched), _FLAGS_AT_ONCE):
+        some = touched[first : first + _FLAGS_AT_ONCE]
+        found = False
+        for flag in some:
+            found |= flag
+        if found:
+            for place in range(len(some)):
+                if some[place]:
+                    rows[at] = first + place
+                    at += 1
+    return rows[:at]
+
+
+@kernel
+def lay_end_to_end(tokens: ShortInts, starts: Ints, lookup: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    """The word ids of sentences, lookup[tokens], and where each sentence starts among them, [S + 1].
+
+    Compiled code does not check bounds, so they are checked here.
+    """
+    bounds = np.zeros(len(rows) + 1, np.int64)
+    for place, row in enumerate(rows):
+        if row < 0 or row >= len(starts) - 1:
+            raise IndexError("a row is not in the corpus")
+        bounds[place + 1] = bounds[place] + starts[row + 1] - starts[row]
+    words, at = np.empty(bounds[-1], np.int64), 0
+    for row in rows:
+        for token in range(starts[row], starts[row + 1]):
+            word = tokens[token]
+            if word < 0 or word >= len(lookup):
+                raise IndexError("a token is not in the vocabulary")
+            words[at] = lookup[word]
+            at += 1
+    return words, bounds
