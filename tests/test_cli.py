@@ -79,6 +79,56 @@ def test_help_imports_nothing_heavy():
     assert said.stdout.strip() == "[]"
 
 
+def test_version_and_short_help(capsys):
+    import fedrel as package
+
+    assert fedrel("--version", capsys=capsys) == (0, f"fedrel {package.__version__}\n", "")
+    for arguments in (["-h"], ["run", "-h"], ["config", "show", "-h"], ["site", "-h"]):
+        code, out, _ = fedrel(*arguments, capsys=capsys)
+        assert (code, "Usage:" in out) == (0, True)
+
+
+def test_shells_can_complete_the_commands():
+    environment = os.environ | {
+        "_FEDREL_COMPLETE": "complete_bash",
+        "COMP_WORDS": "fedrel pre",
+        "COMP_CWORD": "1",
+    }
+    code = "import sys; from fedrel.cli.main import main; sys.argv = ['fedrel']; main()"
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
+    assert said.stdout.split() == ["predict", "presets"]
+
+
+def test_a_config_is_shown_with_every_key_and_runs_as_it_is_shown(tmp_path, capsys):
+    from fedrel.config.load import load_config
+    from fedrel.config.presets import presets
+
+    code, out, _ = fedrel("config", "show", "demo", "--set", "training.rounds=2", capsys=capsys)
+    assert code == 0
+    assert "# C, the share of sites that are active in a round.\nfraction = " in out
+    assert "rounds = 2" in out
+    assert (
+        "# The largest norm of a step's gradient; a larger one is scaled down to it.\n# clip is not set"
+        in out
+    )
+    (tmp_path / "shown.toml").write_text(out)
+    assert load_config(tmp_path / "shown.toml") == load_config("demo", ["training.rounds=2"])
+    for name in presets():
+        _, out, _ = fedrel("config", "show", name, capsys=capsys)
+        (tmp_path / "shown.toml").write_text(out)
+        assert load_config(tmp_path / "shown.toml") == load_config(name), name
+
+
+def test_presets_as_json(capsys):
+    code, out, _ = fedrel("presets", "--json", capsys=capsys)
+    listed = json.loads(out)
+    assert code == 0
+    assert {"demo", "fedlcc/cdr"} <= {one["name"] for one in listed}
+    assert all(one["about"] for one in listed)
+
+
 def test_run_leaves_a_whole_run_folder(tmp_path, capsys):
     path = tmp_path / "tiny.toml"
     path.write_text(tiny(method="lazy-mil").to_toml())
@@ -105,6 +155,75 @@ def test_run_leaves_a_whole_run_folder(tmp_path, capsys):
     assert result["bytes"]["up"] > 0 < result["bytes"]["down"]
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["round"] for line in lines] == [1, 2]
+
+
+def test_output_that_is_no_terminal_has_lines_and_json_is_alone(tmp_path, capsys):
+    """At most a line a minute, but one at the beginning and one at the end; quiet: none."""
+    path = tmp_path / "tiny.toml"
+    path.write_text(tiny(method="one", training__rounds=1).to_toml())
+    code, out, err = fedrel("run", path, "--out", tmp_path / "run", capsys=capsys)
+    lines = out.splitlines()
+    assert (code, err) == (0, "")
+    assert lines[0] == "one, seed 1: 900 sentences at 6 sites"
+    assert lines[1].startswith("one, seed 1: finished after 1 rounds, auc 0.")
+    assert lines[-1] == f"report: {tmp_path / 'run' / 'report.html'}"
+    again = ["run", path, "--out", tmp_path / "run", "--resume"]
+    code, quiet, err = fedrel(*again, "-q", capsys=capsys)
+    assert (code, quiet.splitlines(), err) == (0, lines[2:], "")
+    code, out, err = fedrel(*again, "--json", capsys=capsys)
+    assert code == 0
+    assert json.loads(out) == json.loads((tmp_path / "run" / "result.json").read_text())
+    assert "finished after 1 rounds" in err
+    code, out, err = fedrel(*again, "--json", "--quiet", capsys=capsys)
+    assert (code, json.loads(out)["method"], err) == (0, "one", "")
+
+
+def test_a_report_is_written_anew(tmp_path, capsys):
+    config = tmp_path / "tiny.toml"
+    config.write_text(tiny(training__rounds=1).to_toml())
+    compared = ["compare", config, "--methods", "none", "--out", tmp_path / "all", "--json"]
+    code, out, _ = fedrel(*compared, capsys=capsys)
+    assert code == 0
+    assert json.loads(out) == json.loads((tmp_path / "all" / "comparison.json").read_text())
+    for folder in (tmp_path / "all", tmp_path / "all" / "none" / "seed-1"):
+        (folder / "report.html").unlink()
+        assert fedrel("report", folder, capsys=capsys) == (0, f"report: {folder / 'report.html'}\n", "")
+        assert (folder / "report.html").exists()
+    code, _, err = fedrel("report", tmp_path, capsys=capsys)
+    assert (code, "holds neither a finished run" in err) == (2, True)
+
+
+def test_compare_refuses_an_unknown_method_before_training(tmp_path, capsys):
+    path = corpus(tmp_path)
+    code, _, err = fedrel("compare", path, "--methods", "one,foo", "--out", tmp_path / "all", capsys=capsys)
+    assert (code, "no method is called 'foo'\nhint: " in err) == (2, True)
+    assert not (tmp_path / "all").exists()
+
+
+PLUGIN = """
+from fedrel.methods.fedavg import FedAvg
+
+class Mine(FedAvg):
+    \"\"\"As FedAvg, under a name of its own.\"\"\"
+
+    name = "mine"
+"""
+
+
+def test_a_method_of_a_file_runs_in_worker_processes_too(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    path = tmp_path / "tiny.toml"
+    path.write_text(tiny(training__rounds=1, engine__kind="workers", engine__workers=2).to_toml())
+    # In a process of its own: a method that is loaded once stays.
+    command = [sys.executable, "-m", "fedrel", "run", path, "--set", "method=mine", "--out", tmp_path / "run"]
+    said = subprocess.run(
+        [*map(str, command), "--plugin", "mine.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (said.returncode, said.stderr) == (0, "")
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["method"] == "mine"
+    assert f'"{tmp_path / "mine.py"}"' in (tmp_path / "run" / "config.toml").read_text()
+    code, _, err = fedrel("run", path, "--plugin", tmp_path / "nowhere.py", capsys=capsys)
+    assert (code, "nowhere.py: cannot load the plug-in: expected a Python file" in err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_every_config_key_is_documented_with_its_default(heading, model):
     for key, (_, meaning) in rows.items():
         annotation = model.model_fields[key].annotation
         choices = get_args(annotation) if get_origin(annotation) is Literal else ()
-        assert meaning, key
+        assert meaning and model.model_fields[key].description, key
         if len(choices) > 1:
             assert [choice for choice in choices if f"`{choice}`" not in meaning] == [], key
 

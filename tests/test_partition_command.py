@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,10 +38,11 @@ def fedrel(
     *settings: str,
     kind: str = "dirichlet",
     alpha: float = 0.5,
+    more: Sequence[str] = (),
 ) -> tuple[int, str, str]:
     config = folder / "config.toml"
     config.write_text(CONFIG.format(kind=kind, alpha=alpha))
-    words = ["partition", str(config), "--plot", str(folder / "sites.png")]
+    words = ["partition", str(config), "--plot", str(folder / "sites.png"), *more]
     for setting in settings:
         words += ["--set", setting]
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
@@ -64,6 +66,18 @@ def test_the_table_shows_each_sites_distance_and_the_mean(
     assert mean is not None
     assert low < float(mean[3]) < high
     assert (tmp_path / "sites.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_table_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = fedrel(tmp_path, capsys, alpha=1e-4, more=["--json"])
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert [site["name"] for site in found["sites"]] == [f"site-{n}" for n in range(8)]
+    assert sum(site["sentences"] for site in found["sites"]) == 900
+    for site in found["sites"]:
+        assert len(site["counts"]) == len(found["relations"]) == 5
+        assert sum(site["counts"]) == site["sentences"]
+        assert (site["distance"] is None) == (site["sentences"] == 0)
 
 
 def test_empty_sites_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

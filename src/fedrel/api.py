@@ -196,9 +196,8 @@ def text_progress(say: Progress | None, *, every: float = 0.0) -> Watch:
         last = time.monotonic()
 
         def prepared(ready: Preparation) -> None:
-            unit = "documents" if config.data.corpus == "documents" else "sentences"
             sites = ready.site_data.partition.sites
-            say(f"{name}: {len(ready.dataset.train):,} {unit} at {sites:,} sites")
+            say(f"{name}: {len(ready.dataset.train):,} {config.data.unit} at {sites:,} sites")
 
         def round_done(one: Round) -> None:
             nonlocal last

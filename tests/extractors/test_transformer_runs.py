@@ -94,14 +94,12 @@ def test_the_model_predicts_and_transformers_loads_it(files: Path, out: Path) ->
 
 
 def test_it_reads_raw_text_with_a_kb_that_has_types(files: Path, out: Path, tmp_path: Path) -> None:
-    from fedrel.inference.predict import write_predictions
+    from fedrel.inference.predict import predict
 
     run(config(files, "method=fedavg", "training.rounds=4"), out)
     (tmp_path / "kb.tsv").write_text("g\tBRCA\tNA\td\tgout\tGENE\tDISEASE\n", encoding="utf-8")
     (tmp_path / "new.txt").write_text("the BRCA level raises the risk of gout\n", encoding="utf-8")
-    write_predictions(
-        out / "model", [tmp_path / "new.txt"], tmp_path / "kb.tsv", 0.5, tmp_path / "found.jsonl"
-    )
+    predict(out / "model", [tmp_path / "new.txt"], kb=tmp_path / "kb.tsv").write(tmp_path / "found.jsonl")
     assert '"association"' in (tmp_path / "found.jsonl").read_text(encoding="utf-8")
 
 

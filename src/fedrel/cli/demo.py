@@ -11,7 +11,7 @@ from rich.markup import escape
 from fedrel.api import compare
 from fedrel.cli.progress import console, watching
 from fedrel.config.load import load_config
-from fedrel.config.schema import Config, WorldData
+from fedrel.config.schema import Config
 from fedrel.data.align import align
 from fedrel.data.kb import KnowledgeBase
 from fedrel.data.load import world_config
@@ -24,10 +24,10 @@ METHODS = ("none", "one", "ave", "att", "att-ra", "lazy-mil")
 SHOWN = 3
 
 
-def demo(out: Path, settings: Sequence[str]) -> None:
+def demo(out: Path, settings: Sequence[str], *, quiet: bool = False) -> None:
     """Compare the methods, then let Lazy MIL's model read fresh documents."""
     config = load_config("demo", settings)
-    with watching() as watch:
+    with watching(quiet=quiet) as watch:
         found = compare(config, METHODS, out, watch=watch)
     console.print(comparison_table(found.rows))
     console.print(f"report: {out / 'report.html'}\n", soft_wrap=True)
@@ -44,7 +44,7 @@ def demo(out: Path, settings: Sequence[str]) -> None:
 
 def new_facts(config: Config, out: Path) -> list[Prediction]:
     """What the model reads in the test part's documents and the training knowledge base does not know."""
-    assert isinstance(config.data, WorldData)
+    assert config.data.corpus == "world"
     world = World(world_config(config.data))
     texts = out / "fresh-text"
     rmtree(texts, ignore_errors=True)

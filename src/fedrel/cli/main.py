@@ -1,36 +1,37 @@
-"""The `fedrel` command. Heavy things are imported inside the commands, so that help answers at once."""
+"""The `fedrel` command. Heavy modules are imported inside the commands, so that `--help` is quick."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import click
 import typer
 
-from fedrel.cli.federation import add_to
+from fedrel.cli import federation, show
+from fedrel.cli.options import (
+    AsJson,
+    ConfigArgument,
+    Plugins,
+    Quiet,
+    Settings,
+    names,
+    print_json,
+    read_config,
+)
 from fedrel.errors import UserError
-
-if TYPE_CHECKING:
-    from fedrel.config.schema import Config
-
 
 app = typer.Typer(
     help="Relation extraction across institutions that may not share text.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
 
 INTERRUPTED = 130  # what typer makes of Ctrl-C
 
-ConfigArgument = Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, or a preset's name.")]
-Settings = Annotated[
-    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a config value; may be repeated.")
-]
 Methods = Annotated[str, typer.Option("--methods", help="Methods, separated by commas.")]
 
 
@@ -45,22 +46,38 @@ def main() -> None:
         error.show()
         code = error.exit_code
     if code == INTERRUPTED:
-        print(
-            "stopped; every whole round is kept. Go on with the same command (run: with --resume)",
-            file=sys.stderr,
-        )
+        print("stopped; every finished round is kept", file=sys.stderr)
+        print("hint: go on with the same command (for `run`, add --resume)", file=sys.stderr)
     sys.exit(code)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        import fedrel
+
+        typer.echo(f"fedrel {fedrel.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Relation extraction across institutions that may not share text."""
 
 
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Where to put the runs.")] = Path("runs/demo"),
     settings: Settings = [],  # noqa: B006 - typer reads the default, nobody writes to it
+    quiet: Quiet = False,
 ) -> None:
     """Train six denoising methods on the built-in world, compare them, and find new facts."""
-    from fedrel.cli.demo import demo as show
+    from fedrel.cli.demo import demo as show_demo
 
-    show(out, settings)
+    show_demo(out, settings, quiet=quiet)
 
 
 @app.command()
@@ -74,16 +91,22 @@ def run(
     engine: Annotated[
         str, typer.Option(metavar="KIND", help="local, workers, flower-simulation or flower.")
     ] = "",
+    plugins: Plugins = [],  # noqa: B006
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train one method and write a run folder."""
     from fedrel.api import run as train
     from fedrel.cli.progress import console, watching
 
-    chosen = _config(config, [*settings, *([f'engine.kind="{engine}"'] if engine else [])])
+    chosen = read_config(config, settings, plugins)
     folder = out or Path("runs") / f"{Path(config).stem}-{chosen.method}-seed-{chosen.seed}"
-    with watching() as watch:
-        result = train(chosen, folder, resume=resume, watch=watch)
-    for name, value in result.metrics.items():
+    with watching(quiet=quiet, as_json=as_json) as watch:
+        found = train(chosen, folder, resume=resume, engine=engine or None, watch=watch)
+    if as_json:
+        print_json(found.result)
+        return
+    for name, value in found.metrics.items():
         console.print(f"{name:10} {value:.4f}")
     console.print(f"report: {folder / 'report.html'}", soft_wrap=True)
 
@@ -98,6 +121,9 @@ def compare(
     best: Annotated[
         Path | None, typer.Option(help="A sweep's folder: take each method's best settings from there.")
     ] = None,
+    plugins: Plugins = [],  # noqa: B006
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train several methods and seeds and compare them; run again, it goes on where it stopped."""
     from fedrel.api import compare as train_all
@@ -105,12 +131,15 @@ def compare(
     from fedrel.runs.compare import best_of
     from fedrel.studio.tables import comparison_table
 
-    chosen = _config(config, settings)
+    chosen = read_config(config, settings, plugins)
     folder = out or Path("runs") / Path(config).stem
-    with watching() as watch:
+    with watching(quiet=quiet, as_json=as_json) as watch:
         found = train_all(
-            chosen, _names(methods), folder, seeds=seeds, best=best_of(best) if best else None, watch=watch
+            chosen, names(methods), folder, seeds=seeds, best=best_of(best) if best else None, watch=watch
         )
+    if as_json:
+        print_json({"rows": found.rows})
+        return
     console.print(comparison_table(found.rows))
     console.print(f"report: {folder / 'report.html'}", soft_wrap=True)
 
@@ -124,6 +153,9 @@ def sweep(
     methods: Annotated[str, typer.Option("--methods", help="Methods; default: the config's.")] = "",
     settings: Settings = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="The folder; default: runs/CONFIG-sweep.")] = None,
+    plugins: Plugins = [],  # noqa: B006
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Search a grid of settings for the best dev metric; run again, it goes on where it stopped."""
     from fedrel.cli.progress import console, watching
@@ -131,8 +163,8 @@ def sweep(
     from fedrel.runs.compare import sweep as search
     from fedrel.studio.report import write_run_report
 
-    chosen = _config(config, settings)
-    values: dict[str, list[Any]] = dict(chosen.sweep)
+    chosen = read_config(config, settings, plugins)
+    values = dict(chosen.sweep)
     for setting in grid:
         key, _, listed = setting.partition("=")
         parsed = parse_value(f"[{listed}]")
@@ -140,13 +172,25 @@ def sweep(
             raise UserError(f"cannot read the grid {setting!r}", hint="write it as key=0.05,0.1")
         values[key] = parsed
     folder = out or Path("runs") / f"{Path(config).stem}-sweep"
-    with watching() as watch:
-        found = search(
-            chosen, folder, values, _names(methods) or [chosen.method], watch=watch, report=write_run_report
-        )
-    for method, settings_found in found.best.items():
-        console.print(f"{method}: {', '.join(f'{key}={value}' for key, value in settings_found.items())}")
+    tried = names(methods) or [chosen.method]
+    with watching(quiet=quiet, as_json=as_json) as watch:
+        found = search(chosen, folder, values, tried, watch=watch, report=write_run_report)
+    if as_json:
+        print_json(found)
+        return
+    for method, best in found.best.items():
+        console.print(f"{method}: {', '.join(f'{key}={value}' for key, value in best.items())}")
     console.print(f"use them: fedrel compare {config} --methods … --best {folder}", soft_wrap=True)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run or a comparison.")],
+) -> None:
+    """Write the report of a finished run, or of a comparison, anew."""
+    from fedrel.api import write_report
+
+    typer.echo(f"report: {write_report(folder)}")
 
 
 @app.command()
@@ -161,6 +205,7 @@ def align(
     out: Annotated[Path, typer.Option(help="The JSON lines to write.")],
     na_rate: Annotated[float, typer.Option(min=0, max=1, help="Share of unrelated pairs kept as NA.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Chooses which unrelated pairs are kept.")] = 0,
+    quiet: Quiet = False,
 ) -> None:
     """Label raw text with a knowledge base: distant supervision."""
     from fedrel.cli.progress import console, counting
@@ -168,35 +213,9 @@ def align(
     from fedrel.data.align import write_jsonl
     from fedrel.data.kb import read_kb
 
-    with counting("aligning") as count:
+    with counting("aligning", quiet=quiet) as count:
         written = write_jsonl(count(label(texts, read_kb(kb), na_rate=na_rate, seed=seed)), out)
     console.print(f"{written:,} instances in {out}", soft_wrap=True)
-
-
-@app.command()
-def partition(
-    config: ConfigArgument,
-    settings: Settings = [],  # noqa: B006
-    plot: Annotated[Path, typer.Option(help="Where to draw it.")] = Path("partition.png"),
-) -> None:
-    """Show what each site would hold: a table, and a plot of relations, or of documents' entropies, by site."""
-    from fedrel.cli.progress import about_empty, console, partition_table
-    from fedrel.data.load import dataset
-    from fedrel.data.partition import divide
-    from fedrel.studio.partition_plots import partition_plot, plot_entropy
-
-    chosen = _config(config, settings)
-    data = dataset(chosen.data)
-    parts = divide(chosen.partition, data.corpus, data.train, chosen.seed)
-    counts, relations = parts.label_counts(data.corpus), list(data.corpus.relations)
-    console.print(partition_table(parts, counts, relations, data.corpus.unit))
-    if empty := about_empty(parts):
-        console.print(empty, style="yellow", markup=False)
-    if chosen.partition.kind == "entropy":
-        plot_entropy(chosen.partition, parts, data.corpus, plot)
-    else:
-        partition_plot(counts, relations, parts.names, plot)
-    console.print(f"plot: {plot}", soft_wrap=True)
 
 
 @app.command()
@@ -215,33 +234,22 @@ def predict(
     report: Annotated[
         Path | None, typer.Option(help="Of documents: a page (HTML) with what was found, marked in the text.")
     ] = None,
+    plugins: Plugins = [],  # noqa: B006
+    quiet: Quiet = False,
 ) -> None:
     """Extract relations from new text. Sentences about the same pair are pooled; documents are read one by one."""
-    from fedrel.inference.predict import write_predictions
+    from fedrel.cli.progress import counting
+    from fedrel.config.plugins import load_files
+    from fedrel.inference.predict import predict as find
+    from fedrel.studio.report import write_findings_report
 
-    write_predictions(model, texts, kb, threshold, out, report)
-
-
-@app.command()
-def presets() -> None:
-    """List the experiments that come with fedrel."""
-    from rich.console import Console
-
-    from fedrel.config.presets import presets as known
-
-    width = max(map(len, known()), default=0)
-    for name, about in known().items():
-        Console().print(f"{name:{width}}  {about}", markup=False, highlight=False, soft_wrap=True)
+    load_files(plugins)
+    with counting("reading", quiet=quiet) as count:
+        found = find(model, texts, kb=kb, threshold=threshold, report=report is not None, count=count)
+    if report is not None:
+        write_findings_report(report, **found.for_report())
+    found.write(out)
 
 
-add_to(app)
-
-
-def _config(name: str, settings: Sequence[str]) -> Config:
-    from fedrel.config.load import load_config
-
-    return load_config(name, settings)
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+show.add_to(app)
+federation.add_to(app)

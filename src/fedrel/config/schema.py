@@ -18,6 +18,7 @@ class WorldData(Section):
     """The built-in world (docs/world.md): made-up text whose truth is known."""
 
     corpus: Literal["world"] = "world"
+    """Chooses this kind of data."""
     unit: ClassVar[str] = "sentences"
     sentences: int = 12_000
     """Of training and dev together; the test sentences come on top."""
@@ -36,24 +37,36 @@ class WorldData(Section):
     bag_tail: float = 1.5
     """Shape of the bag sizes' tail: smaller is heavier."""
     pairs: int | None = None
+    """Pairs of training and dev; none: NA pairs have bags of `bag_size`, too."""
     mean_length: int = 20
+    """Tokens a sentence."""
     vocabulary: int = 5_000
+    """Invented words, Zipf-distributed."""
     styles: int = 5
+    """Writing styles; `partition.kind = "source"` makes each a site."""
     dev: float = 0.1
+    """The share of `sentences` that is dev."""
     test: float = 0.2
+    """How many test sentences there are, as a share of `sentences`."""
     world_seed: int = 0
+    """Which world; apart from `seed`, so that several seeds can train on one world."""
 
 
 class _FilesData(Section):
     """Text in files. Paths are relative to `root`, and that to FEDREL_DATA or the config file's folder."""
 
     corpus: str
+    """Chooses this kind of data."""
     format: str
     """The name of a reader."""
     root: Path = Path()
+    """The folder that the paths below start from."""
     train: list[Path] = []
+    """Files to train on."""
     dev: list[Path] = []
+    """Files to choose the best round by."""
     test: list[Path] = []
+    """Files for the final numbers."""
     pool: list[Path] = []
     """Instead of the three above: pool these files, drop duplicates, and split by entity pair or document."""
     fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)
@@ -61,6 +74,7 @@ class _FilesData(Section):
     dev_fraction: float = Field(0.1, gt=0, lt=1)
     """Where no dev file is given: the share of the training pairs, or documents, kept apart for model selection."""
     split_seed: int = 0
+    """Of these two splits, and of a sample."""
     relations: Path | None = None
     """The relation map; without one, the format's own, or the training files' relations in alphabetical order."""
 
@@ -103,7 +117,9 @@ class FileData(_FilesData):
     """Sentences in files."""
 
     corpus: Literal["files"] = "files"
+    """Chooses this kind of data."""
     format: str = "jsonl"
+    """The name of a reader: `jsonl`, `nyt10`, `gad` or another."""
     keep_na: bool = True
     """False: leave out the sentences whose relation is `NA`."""
     sample: int | None = Field(None, ge=1)
@@ -121,6 +137,7 @@ class DocumentData(_FilesData):
     """Documents in files."""
 
     corpus: Literal["documents"] = "documents"
+    """Chooses this kind of data."""
     format: str = "pubtator"
     """`pubtator`; `eog`, which EoG and ATLOP read; `docred`, also Re-DocRED; or another reader's name."""
     pair_types: list[tuple[str, str]] | None = None
@@ -188,6 +205,7 @@ class Training(Section):
     """Local training, and how the rounds go."""
 
     rounds: int = Field(50, ge=1)
+    """At most so many rounds; `evaluation.patience` may end a run earlier."""
     fraction: float = Field(0.1, gt=0, le=1)
     """C, the share of sites that are active in a round."""
     epochs: int = Field(3, ge=1)
@@ -195,15 +213,19 @@ class Training(Section):
     batch_size: int = Field(32, ge=1)
     """B, bags (Lazy MIL: sentences) a local batch."""
     learning_rate: float = Field(0.1, gt=0)
+    """Of the first round."""
     learning_rate_decay: float = Field(0.01, ge=0, lt=1)
     """The learning rate of round q, from 0, is learning_rate * (1 - learning_rate_decay)^q."""
     weight_decay: float = Field(1e-5, ge=0)
+    """Of all weights."""
     optimiser: Literal["sgd", "adamw"] = "sgd"
+    """`sgd`: plain SGD; `adamw`: begins anew at each site and round."""
     clip: float | None = Field(None, gt=0)
     """The largest norm of a step's gradient; a larger one is scaled down to it."""
     warmup: float = Field(0.0, ge=0, le=1)
     """The share of a round's local steps over which the learning rate rises from 0."""
     device: str = "cpu"
+    """A torch device."""
 
     def learning_rate_in(self, round_: int) -> float:
         """The learning rate of a round, counted from 1."""
@@ -224,6 +246,7 @@ class Evaluation(Section):
     """`ranking`: facts about entity pairs by probability (distant supervision); `classification`: each sentence's
     likeliest relation; `documents`: the relations of each document's pairs."""
     every: int = Field(1, ge=1)
+    """Rounds between evaluations; the last round is always evaluated."""
     metric: (
         Literal["auc", "auc_2000", "p_mean", "max_f1"]
         | Literal["f1", "macro_f1", "accuracy"]
@@ -292,6 +315,7 @@ class Config(Section):
     """A whole experiment."""
 
     seed: int = Field(1, ge=0)
+    """Of the partition, the first weights, the drawing of sites, shuffling and dropout."""
     method: str = "lazy-mil"
     """A method's name, or several joined by `+`."""
     methods: dict[str, dict[str, Any]] = {}

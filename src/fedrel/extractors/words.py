@@ -54,6 +54,7 @@ class WordSection(ExtractorSection):
     min_count: int = Field(5, ge=1)
     """With vectors = "corpus": how often a word must occur to be known. Entities' names never are."""
     word_dimension: int = Field(50, ge=1)
+    """Of the words' vectors; those of a file must have this many numbers."""
     train_words: bool = True
     """False: the word table stays as it begins and does not travel, so that no update tells which words a site's
     text has. The default between real sites."""

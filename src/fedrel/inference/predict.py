@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from fedrel.cli.progress import counting
 from fedrel.data.sentences import Instance
 from fedrel.errors import UserError
 from fedrel.extractors.findings import Finding, by_document
@@ -19,37 +19,55 @@ from fedrel.inference.model import Model, Prediction, load_model
 
 REPORTED = 100  # documents that a report shows
 
+Count = Callable[[Iterable[Any]], Iterable[Any]]
+"""Passes on what is read, and may count it."""
 
-def write_predictions(
+
+@dataclass(frozen=True)
+class Predicted:
+    """What was found, as JSON objects; of documents, also as findings."""
+
+    lines: Sequence[dict[str, Any]]
+    findings: Sequence[Finding] = ()
+
+    def write(self, out: Path | None) -> None:
+        """Write JSON lines to a file, or to standard output."""
+        lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in self.lines)
+        if out is None:
+            sys.stdout.writelines(lines)
+        else:
+            with atomic_file(out) as part, part.open("w", encoding="utf-8") as file:
+                file.writelines(lines)
+
+    def for_report(self) -> dict[str, Any]:
+        """The first documents with findings, as a report shows them, and how many there are of both."""
+        in_order = sorted(self.findings, key=lambda one: one.row)
+        shown = [one for _, one in islice(by_document(in_order), REPORTED)]
+        documents = len({one.row for one in self.findings})
+        return {"shown": shown, "findings": len(self.findings), "documents": documents}
+
+
+def predict(
     folder: Path,
-    texts: Sequence[Path],
-    kb: Path | None,
-    threshold: float,
-    out: Path | None,
-    report: Path | None = None,
-) -> None:
-    """Predict and write; with a knowledge base, each fact says whether that had it already.
+    files: Sequence[Path],
+    *,
+    kb: Path | None = None,
+    threshold: float = 0.5,
+    report: bool = False,
+    count: Count = iter,
+) -> Predicted:
+    """What a model finds in files; with a knowledge base, each fact says whether that had it already.
 
-    `report` is a page with what was found in documents, marked in their texts.
+    `report` says that a report will be asked for, which only documents have.
     """
     model = load_model(folder)
-    found: Iterable[dict[str, Any]]
     if isinstance(model, DocumentModel):
-        findings = _in_documents(model, texts, kb, threshold)
-        if report is not None:
-            _write_report(report, findings)
-        found = (one.as_json() for one in findings)
-    elif report is not None:
+        findings = _in_documents(model, files, kb, threshold, count)
+        return Predicted([one.as_json() for one in findings], findings)
+    if report:
         problem = "a report shows what was found in documents, but this is a model of sentences"
         raise UserError(problem, hint="leave --report out: the output names every fact's sentences")
-    else:
-        found = _in_sentences(model, texts, kb, threshold)
-    lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in found)
-    if out is None:
-        sys.stdout.writelines(lines)
-    else:
-        with atomic_file(out) as part, part.open("w", encoding="utf-8") as file:
-            file.writelines(lines)
+    return Predicted(_in_sentences(model, files, kb, threshold, count))
 
 
 def as_json(found: Prediction, known: Any = None) -> dict[str, Any]:
@@ -76,35 +94,24 @@ def as_json(found: Prediction, known: Any = None) -> dict[str, Any]:
 
 
 def _in_sentences(
-    model: Model, texts: Sequence[Path], kb: Path | None, threshold: float
-) -> Iterable[dict[str, Any]]:
+    model: Model, files: Sequence[Path], kb: Path | None, threshold: float, count: Count
+) -> list[dict[str, Any]]:
     from fedrel.data.kb import read_kb
 
     base = read_kb(kb) if kb else None
-    with counting("reading") as count:
-        found = model.predict(count(_instances(texts, base)), threshold=threshold)
+    found = model.predict(count(_instances(files, base)), threshold=threshold)
     known = base.triples if base else None
-    return (as_json(one, known) for one in found)
+    return [as_json(one, known) for one in found]
 
 
 def _in_documents(
-    model: DocumentModel, files: Sequence[Path], kb: Path | None, threshold: float
+    model: DocumentModel, files: Sequence[Path], kb: Path | None, threshold: float, count: Count
 ) -> list[Finding]:
     if kb is not None:
         problem = "a model of documents reads entities from its input, not from a knowledge base"
         raise UserError(problem, hint="leave --kb out")
     documents = (document for path in files for document in model.read(path))
-    with counting("reading") as count:
-        return model.predict(count(documents), threshold=threshold)
-
-
-def _write_report(path: Path, findings: Sequence[Finding]) -> None:
-    from fedrel.studio.report import write_findings_report
-
-    in_order = sorted(findings, key=lambda one: one.row)
-    documents = len({one.row for one in findings})
-    shown = [one for _, one in islice(by_document(in_order), REPORTED)]
-    write_findings_report(path, shown, findings=len(findings), documents=documents)
+    return model.predict(count(documents), threshold=threshold)
 
 
 def _instances(texts: Sequence[Path], kb: Any) -> Iterator[Instance]:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.extractors.findings import Finding, by_document
-from fedrel.runs.records import Case, Round, Sentence
+from fedrel.runs.records import Case, ReadDocument, Round, Sentence
 
 if TYPE_CHECKING:
     from fedrel.config.schema import DocumentData
@@ -93,14 +93,17 @@ def _case(corpus: SentenceCorpus, sentences: list[Sentence]) -> Case:
 LOOKED_THROUGH = 64  # documents, for some in which anything is found
 
 
-def evidence(corpus: DocumentCorpus, findings: Iterable[Finding], documents: int) -> list[dict[str, Any]]:
-    """So many of the first documents in which anything is found, as `evidence.json` has them."""
+def evidence(corpus: DocumentCorpus, findings: Iterable[Finding], documents: int) -> list[ReadDocument]:
+    """The first `documents` documents in which anything is found, as `evidence.json` has them."""
     shown = []
     for row, one in islice(by_document(findings), documents):
         facts = _facts(corpus.view(row))
-        for finding in one["findings"]:
-            finding["right"] = (finding["h"]["id"], finding["relation"], finding["t"]["id"]) in facts
-        shown.append(one)
+        read = ReadDocument.model_validate(one)
+        checked = [
+            found.model_copy(update={"right": (found.h.id, found.relation, found.t.id) in facts})
+            for found in read.findings
+        ]
+        shown.append(read.model_copy(update={"findings": checked}))
     return shown
 
 

@@ -297,7 +297,6 @@ def finish(
     result: Result,
 ) -> None:
     """Write what a finished run leaves behind, `result.json` last."""
-
     text, pairs = ready.dataset.corpus, None
     model = new_extractor(config, ready)
     model.load(best)
@@ -307,8 +306,7 @@ def finish(
         rows, relations = ready.dataset.test[:LOOKED_THROUGH], list(text.relations)
         find = extractor_kind(config.extractor.kind).find
         found = find(model, ready.site_data.inputs, rows, relations, THRESHOLD)
-        shown = json.dumps(evidence(documents, found, config.case_study), ensure_ascii=False, indent=1)
-        write_text(out / "evidence.json", shown)
+        write_json(out / "evidence.json", evidence(documents, found, config.case_study))
     save_model(
         out / "model",
         config.extractor,

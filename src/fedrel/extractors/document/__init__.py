@@ -26,6 +26,7 @@ class DocumentSection(EncoderSection):
     """The document extractor: ATLOP's, with a sigmoid for each relation (FedLCC, Section 3.2)."""
 
     kind: str = "document"
+    """Chooses this kind of extractor."""
     window: int | None = Field(None, ge=16)
     """Pieces read at once; longer documents are read in windows that overlap. None: as many as the encoder can."""
     block_size: int = Field(64, ge=1)

@@ -20,12 +20,17 @@ class PCNNSection(WordSection):
     """The options of PCNN."""
 
     kind: str = "pcnn"
+    """Chooses this kind of extractor."""
     position_dimension: int = Field(5, ge=1)
+    """Of each of the two position embeddings."""
     filters: int = Field(230, ge=1)
+    """Of the convolution."""
     window: int = Field(3, ge=1)
+    """Tokens that a filter sees; odd."""
     max_length: int = Field(120, ge=1)
     """Distances to the entities are clipped to plus or minus this."""
     dropout: float = Field(0.5, ge=0, lt=1)
+    """Before the classifier, in training only."""
     bias: bool = True
     """Of the classifier; without it, the classifier's rows are the class vectors (FedCMC)."""
 

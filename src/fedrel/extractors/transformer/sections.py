@@ -30,6 +30,7 @@ class TransformerSection(EncoderSection):
     """
 
     kind: str = "transformer"
+    """Chooses this kind of extractor."""
     pooling: Literal["cls_sum", "sum", "max"] = "cls_sum"
     """`cls_sum`: [CLS] and the sums of both entities' pieces (FedED); `sum`: without [CLS] (FedCMC);
     `max`: the largest of each entity's pieces (Lazy MIL, appendix A)."""
