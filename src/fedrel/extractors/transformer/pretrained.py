@@ -105,7 +105,7 @@ class Pretrained(Extractor):
         return whole.digest()
 
     def _enter(self, batch: Batch) -> Enter:
-        """A function from texts (their numbers in the batch, and pieces [B, L]) to the input of the trained layers."""
+        """A function from texts (numbers in the batch, and pieces [B, L]) to the input of the trained layers."""
         return self._look_up(batch) if self._states is None else self._recall(batch, self._states)
 
     def _look_up(self, batch: Batch) -> Enter:
