@@ -11,7 +11,7 @@ import pytest
 from fedrel.config.check import check
 from fedrel.config.load import load_config
 from fedrel.config.schema import Config, WorldData
-from fedrel.data.world.settings import WorldConfig
+from fedrel.data.world.world import WorldConfig
 from fedrel.errors import UserError
 from tests.conftest import tiny
 

@@ -16,7 +16,7 @@ from fedrel.data.documents import DocumentCorpus
 from fedrel.data.readers.docred import DocRED
 from fedrel.data.readers.pubtator import PubTator
 from fedrel.data.store import DEV, TEST, TRAIN
-from fedrel.data.text import spans_of
+from fedrel.data.text import join_tokens
 from fedrel.errors import UserError
 from tests.data.conftest import DOCRED, PUBTATOR
 
@@ -151,7 +151,7 @@ def test_any_shape_comes_back(
 
     written = []
     for words in documents:
-        text, sentences = spans_of(words)
+        text, sentences = join_tokens(words)
         draft = Draft()
         for start, end in (token for sentence in sentences for token in sentence):
             draft.mention(text[start:end], "T", Mention(text[start:end], start, end))

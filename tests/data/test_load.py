@@ -6,14 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from fedrel.config.load import load_config
+from fedrel.data.cache import open_corpus
 from fedrel.data.documents import DocumentCorpus
-from fedrel.data.load import load_files
+from fedrel.data.load import dataset, load_files
 from fedrel.data.relations import RelationMap
 from fedrel.data.store import DEV, TRAIN
 from fedrel.errors import UserError
 from tests.data.conftest import DOCRED, PUBTATOR
 
 Write = Callable[..., Path]
+DOCUMENTS = {"extractor": "document", "evaluation": {"task": "documents"}}
 CDR = {"pair_types": [["Chemical", "Disease"]]}
 
 
@@ -102,3 +105,93 @@ def test_a_document_of_20_000_tokens(write: Write) -> None:
     assert len(view.words) == 20_000
     assert view.mention_tokens.tolist() == [[0, 1], [10_001, 10_002], [19_999, 20_000]]
     assert corpus.view(1).id == "11"
+
+
+LINE = (
+    '{"text": "Ada left Bo", "h": {"name": "Ada", "pos": [0, 3]}, '
+    '"t": {"name": "Bo", "pos": [9, 11]}, "relation": "left"}\n'
+)
+FILES = {
+    "train.jsonl": LINE,
+    "test.jsonl": LINE.replace("Ada", "Eve").replace("Bo", "Cy"),
+    "relations.json": '{"NA": 0, "left": 1}',
+    "gad.tsv": "@GENE$ and @DISEASE$\t1\n",
+    "a.txt": PUBTATOR,
+    "a.json": DOCRED,
+    "rel_info.json": '{"P1": "met", "P2": "knows"}',
+    "tree.tsv": "D000010\tC10",
+    "eog.data": "1\tx",
+    "map.json": '{"NA": 0, "CID": 1}',
+}
+JSONL = {"train": ["train.jsonl"], "dev": ["test.jsonl"], "test": ["test.jsonl"]}
+OPENNRE = {"format": "opennre", "source_field": "paper", "relations": "relations.json"}
+PUBTATOR_FILES = {"train": ["a.txt"], "dev": ["a.txt"], "test": ["a.txt"]}
+DOCRED_FILES = {"train": ["a.json"], "dev": ["a.json"], "test": ["a.json"]}
+GAD_FILES = {"train": ["gad.tsv"], "dev": ["gad.tsv"], "test": ["gad.tsv"]}
+FILTERED = {
+    "pair_types": [("Chemical", "Disease")],
+    "directions": "once",
+    "relations": "map.json",
+    "mesh": "tree.tsv",
+    "not_include": ["eog.data"],
+}
+
+
+# Folder and fingerprint (its first digits) as the code before the common store wrote them: users have such caches.
+@pytest.mark.parametrize(
+    ("section", "folder", "fingerprint"),
+    [
+        ({"corpus": "files", **JSONL}, "corpus-bb57458c510457d2ccc21d3cff75de63", "5a7043d7f8c82951"),
+        (
+            {"corpus": "files", **JSONL, **OPENNRE},
+            "corpus-80187f9901ada078de097db219e852ca",
+            "5a7043d7f8c82951",
+        ),
+        (
+            {"corpus": "files", "format": "gad", **GAD_FILES},
+            "corpus-d047aa5d90599301ab51f4100fdca018",
+            "b5f094ad8a5d7e57",
+        ),
+        (
+            {"corpus": "world", "sentences": 1000},
+            "corpus-e4fe3c45782b03e2d095c17df3f73307",
+            "8a0f961d986ec9e8",
+        ),
+        (
+            {"corpus": "documents", **PUBTATOR_FILES},
+            "documents-22c100e4dec5fb7bda4b99f9234e059f",
+            "cbfa1c7de57fba4b",
+        ),
+        (
+            {"corpus": "documents", **PUBTATOR_FILES, **FILTERED},
+            "documents-c5c6371cb32bd46ade3efc610ca4bb5c",
+            "c6a1ef2a0947b8eb",
+        ),
+        (
+            {"corpus": "documents", **PUBTATOR_FILES, **FILTERED, "id_separator": ""},
+            "documents-72326bd702513e57ccff66a51d28a23d",
+            "573eff46717cbb49",
+        ),
+        (
+            {
+                "corpus": "documents",
+                "format": "docred",
+                "rel_info": "rel_info.json",
+                **DOCRED_FILES,
+            },
+            "documents-266f15bbd6fd3a70d7fb103c174d49cf",
+            "803ec437b54a0ed8",
+        ),
+    ],
+)
+def test_caches_of_earlier_versions_are_found(
+    section: dict[str, object], folder: str, fingerprint: str, tmp_path: Path
+) -> None:
+    for name, content in FILES.items():
+        (tmp_path / name).write_bytes(content.encode())
+    root = {} if section["corpus"] == "world" else {"root": str(tmp_path)}
+    rest = DOCUMENTS if section["corpus"] == "documents" else {}
+    corpus = dataset(load_config({"data": section | root, **rest}).data).corpus
+    assert corpus.folder.name == folder
+    assert corpus.fingerprint.startswith(fingerprint)
+    assert open_corpus(corpus.folder).unit == corpus.unit

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.data.text import respecting, segment, sentences, spans_of, tokenise, whitespace
+from fedrel.data.text import join_tokens, segment, sentences, tokenise, whitespace, with_whole_mentions
 
 
 def cut(text: str, spans: list[tuple[int, int]]) -> list[str]:
@@ -119,7 +119,7 @@ def test_a_title_without_a_full_stop_is_a_sentence() -> None:
 
 
 def test_tokens_that_came_as_tokens_keep_their_places() -> None:
-    text, sentences = spans_of([["Ada", "", "met"], [], ["Bo"]])
+    text, sentences = join_tokens([["Ada", "", "met"], [], ["Bo"]])
     assert text == "Ada  met Bo"
     assert sentences == [[(0, 3), (4, 4), (5, 8)], [], [(9, 11)]]
 
@@ -152,7 +152,7 @@ def test_each_mention_is_whole_tokens_of_one_sentence(words: list[str], data: st
         (home,) = filter(None, inside)
         assert "".join(text[a:b] for a, b in home) == "".join(text[start:end].split())
     again: Counter[str] = Counter()
-    assert respecting(sentences, mentions, again) == sentences and not +again
+    assert with_whole_mentions(sentences, mentions, again) == sentences and not +again
 
 
 @pytest.mark.parametrize("text", ["", "  "])

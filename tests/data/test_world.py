@@ -19,12 +19,11 @@ from fedrel.data.sentences import Instance
 from fedrel.data.text import tokenise
 from fedrel.data.world import SPLITS, World, WorldConfig, nyt10_shape
 from fedrel.data.world.catalogue import RELATIONS
-from fedrel.data.world.entities import WordMint, zipf_cdf
-from fedrel.data.world.frames import Frame, expressing
-from fedrel.data.world.grammar import real_words
+from fedrel.data.world.grammar import Frame, expressing, real_words
+from fedrel.data.world.invented_words import WordMaker, zipf_cdf
 from fedrel.data.world.knowledge import bag_sizes, noise_rates
 from fedrel.data.world.prose import MAX_TOKENS
-from fedrel.data.world.settings import split_sizes
+from fedrel.data.world.world import split_sizes
 from fedrel.errors import UserError
 from fedrel.seeding import numpy_generator
 
@@ -289,10 +288,10 @@ def test_frames_read_as_written() -> None:
     assert Frame("bracket", True, "", " (birthplace: ", ")", True) in frames
 
 
-def test_mint_never_coins_a_word_twice_or_a_real_one() -> None:
-    mint = WordMint(numpy_generator(0, "words"), reserved={"bal", "kom"})
-    words = mint.words(3_000, syllables=1) + mint.words(3_000, syllables=1)
-    codes = mint.codes(9_000, letters=3)
+def test_the_maker_never_coins_a_word_twice_or_a_real_one() -> None:
+    maker = WordMaker(numpy_generator(0, "words"), reserved={"bal", "kom"})
+    words = maker.words(3_000, syllables=1) + maker.words(3_000, syllables=1)
+    codes = maker.codes(9_000, letters=3)
     assert len(set(words)) == 6_000 and not {"bal", "kom"} & set(words)
     assert len(set(codes)) == 9_000 and all(code.isupper() for code in codes)
 

@@ -126,7 +126,7 @@ def test_a_file_that_was_not_published_is_refused_and_not_read(town):
     path.write_text(json.dumps(manifest))
     published = Artefacts(published.folder)
     assert list(published.validation()) == [] and published.knowledge_base is None
-    with pytest.raises(UserError, match=r"knowledge_base.tsv lies there, but was not published"):
+    with pytest.raises(UserError, match=r"knowledge_base.tsv is there, but was not published"):
         published.check()
 
 
@@ -196,3 +196,29 @@ def test_the_coordinator_holds_its_own_text_only(first_town):
     assert coordinator.artefacts == published.fingerprints
     assert coordinator.ready.site_data.partition.names == tuple(SITES)
     assert coordinator.ready.site_data.partition.sizes.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"method": "evil:Method"}, {"methods": {"evil:Method": {}}}, {"extractor": {"kind": "evil:Kind"}}],
+)
+def test_a_published_config_cannot_make_a_site_import_code(change, town, tmp_path, monkeypatch):
+    (tmp_path / "evil.py").write_text("raise SystemExit('was imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    folder = town.site("north").artefacts
+    published = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(published | {"config": published["config"] | change}))
+    with pytest.raises(UserError, match=r"'evil:\w+' names a class to import(?s:.*)hint: install"):
+        _ = Artefacts(folder).config
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"plugins": ["mine.py"]}, "plug-in files are for one machine"),
+        ({"method": "one+mine:Method"}, "'mine:Method' names a class to import"),
+    ],
+)
+def test_an_experiment_between_sites_names_only_what_is_installed(change, problem, town):
+    with pytest.raises(UserError, match=problem):
+        load_experiment(town.write(**change))

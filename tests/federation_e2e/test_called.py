@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,13 +72,15 @@ def test_keyed_triples_without_a_key_are_refused(key: bytes | None, called: Call
         called.run(KEYED, out)
 
 
-def test_a_resumed_run_finds_what_sites_remember(called: Called, local: Local, out: Path):
+def test_a_resumed_run_finds_the_site_states(called: Called, local: Local, out: Path):
     called.run(experiment("scaffold", **QUICK), out)
     longer = experiment("scaffold", training__rounds=4, **QUICK)
     same(local(longer), called.run(longer, out, resume=True))
 
 
-def test_a_new_run_of_the_same_experiment_remembers_nothing(called: Called, local: Local, tmp_path: Path):
+def test_a_new_run_of_the_same_experiment_starts_without_site_states(
+    called: Called, local: Local, tmp_path: Path
+):
     config = experiment("scaffold", **QUICK)
     called.run(config, tmp_path / "first")
     same(local(config), called.run(config, tmp_path / "second"))
@@ -84,7 +88,9 @@ def test_a_new_run_of_the_same_experiment_remembers_nothing(called: Called, loca
     same(local(longer), called.run(longer, tmp_path / "first", resume=True))
 
 
-def test_only_the_last_runs_of_an_experiment_are_remembered(called: Called, tmp_path: Path, monkeypatch):
+def test_only_the_last_runs_of_an_experiment_keep_their_site_states(
+    called: Called, tmp_path: Path, monkeypatch
+):
     monkeypatch.setattr("fedrel.deployment.client_app.EARLIER_RUNS", 1)
     for name in "abc":
         called.run(experiment("scaffold", **QUICK), tmp_path / name)
@@ -93,7 +99,7 @@ def test_only_the_last_runs_of_an_experiment_are_remembered(called: Called, tmp_
     assert sorted(folder.name for folder in state.iterdir()) == sorted(last)
 
 
-def test_a_site_whose_letter_was_lost_is_sent_everything_again(called: Called, local: Local, out: Path):
+def test_a_site_whose_request_was_lost_is_sent_everything_again(called: Called, local: Local, out: Path):
     lost: list[str] = []
 
     def once(content, answer):
@@ -109,7 +115,7 @@ def test_a_site_whose_letter_was_lost_is_sent_everything_again(called: Called, l
 
 
 def test_limits_hold_in_every_round(called: Called, out: Path):
-    """There is no round 0 but for the census, and no sentence counts twice."""
+    """Only what a site holds is asked for in round 0, and no sentence counts twice."""
     called.run(experiment(training__rounds=1, **QUICK), out)
     called.bed.write_policy("south", examples=20)
     (train,) = [
@@ -151,7 +157,9 @@ def test_a_site_that_fails_is_left_out_and_named(behaviour, reason, phase, calle
 
 
 @pytest.mark.parametrize(("file", "content"), [("site.toml", "= nothing"), ("audit.jsonl", "no record\n")])
-def test_what_is_wrong_at_a_site_stays_there(file: str, content: str, called: Called, out: Path):
+def test_a_sites_damaged_files_are_not_described_to_the_coordinator(
+    file: str, content: str, called: Called, out: Path
+):
     """Neither a policy nor a record that cannot be read makes its path or its text leave."""
 
     def spoilt(question: RecordDict, answer: Callable[[RecordDict], RecordDict]) -> RecordDict:
@@ -165,8 +173,8 @@ def test_what_is_wrong_at_a_site_stays_there(file: str, content: str, called: Ca
     assert refused["site"] == 1
 
 
-def test_a_site_lost_in_the_census_is_asked_again(called: Called, local: Local, out: Path):
-    """It crashed and is back before the coordinator could tell: a question went to nobody."""
+def test_a_site_whose_first_request_was_lost_is_asked_again(called: Called, local: Local, out: Path):
+    """It crashed and came back before the coordinator noticed: its request went to nobody."""
     asked: list[int] = []
 
     def lost_once(content: RecordDict, answer: Callable[[RecordDict], RecordDict]) -> RecordDict | Error:
@@ -176,7 +184,7 @@ def test_a_site_lost_in_the_census_is_asked_again(called: Called, local: Local, 
     called.grid.behaviour[2] = lost_once
     config = experiment("fedavg", training__rounds=1, engine__deadline=600)
     same(local(config), called.run(config, out))
-    assert asked == [0, 0, 0, 1]  # who it is, the census twice, and the round
+    assert asked == [0, 0, 0, 1]  # which site it is, what it holds twice, and the round
 
 
 def test_a_site_that_is_gone_is_not_waited_for(called: Called, out: Path, monkeypatch):
@@ -201,7 +209,7 @@ def test_too_few_answers_end_the_run_and_it_can_go_on(called: Called, local: Loc
     same(local(config), called.run(config, out, resume=True))
 
 
-def test_sites_in_reserve_change_nothing_while_all_answer(called: Called, local: Local, out: Path):
+def test_a_reserve_changes_nothing_while_all_sites_answer(called: Called, local: Local, out: Path):
     config = experiment("fedavg", training__fraction=0.4, training__rounds=3, **QUICK)
     spared = config.with_settings(["engine.extra_sites=1"])
     called.run(spared, out)
@@ -210,13 +218,13 @@ def test_sites_in_reserve_change_nothing_while_all_answer(called: Called, local:
         assert mine == plain
 
 
-def test_a_site_in_reserve_stands_in_for_one_that_fails(called: Called, out: Path):
+def test_a_site_in_reserve_replaces_one_that_fails(called: Called, out: Path):
     config = experiment("fedavg", training__fraction=0.4, training__rounds=1, engine__extra_sites=1, **QUICK)
     (drawn,) = rounds(called.run(config, out.with_name("plain")))[0]["active"]
     called.grid.behaviour[drawn] = in_round(1, silent)
     (line,) = rounds(called.run(config, out))
-    (stood_in,) = line["active"]
-    assert stood_in != drawn and line["refused"][0]["site"] == drawn
+    (replacement,) = line["active"]
+    assert replacement != drawn and line["refused"][0]["site"] == drawn
     assert line["examples"] > 0
 
 
@@ -247,6 +255,54 @@ def test_a_site_prepared_with_other_artefacts_refuses(called: Called, out: Path,
     seal.write_text(json.dumps(json.loads(seal.read_text()) | {"relations": "3" * 64}))
     with pytest.raises(UserError, match="site-2 refused the request: its relation map is not the one"):
         called.run(experiment(**QUICK), out)
+
+
+EVIL = """\
+from pathlib import Path
+
+Path({trace!r}).touch()
+class Method: pass
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tree, file: tree.update(plugins=[str(file)]),
+        lambda tree, _: tree.update(method="evil:Method"),
+        lambda tree, _: tree.update(method="lazy-mil+evil:Method"),
+        lambda tree, _: tree.update(methods={"evil:Method": {}}),
+        lambda tree, _: tree["extractor"].update(kind="evil:Method"),
+        lambda tree, file: tree.update(
+            data={"corpus": "files", "format": "evil:Method", "pool": [str(file)]}
+        ),
+        lambda tree, _: tree.update(partition={"kind": "evil:Method"}),
+    ],
+)
+def test_a_site_imports_and_opens_nothing_that_a_request_names(change, called: Called, out, monkeypatch):
+    """The request is refused, or what it names is not used: the site works with its own copy of the config."""
+    file, trace = out.with_name("evil.py"), out.with_name("trace")
+    file.write_text(EVIL.format(trace=str(trace)))
+    monkeypatch.syspath_prepend(str(file.parent))  # even where the module is installed
+
+    def with_evil_config(content: RecordDict, answer: Callable[[RecordDict], RecordDict]) -> RecordDict:
+        tree = json.loads(content["question"]["config"])
+        change(tree, file)
+        content["question"]["config"] = json.dumps(tree)
+        return answer(content)
+
+    called.grid.behaviour[1] = in_round(1, with_evil_config)
+    called.run(experiment("fedavg", training__rounds=1, **QUICK), out)
+    refused = rounds(out)[0]["refused"]
+    used = {"plugins", "method", "methods", "extractor"}
+    tree: dict[str, Any] = {"extractor": {}}
+    change(tree, file)
+    if used & {key for key, value in tree.items() if value}:
+        assert [one["site"] for one in refused] == [1]
+        assert refused[0]["reason"] == "refused the request: its config is not the one that was published"
+    else:
+        assert not refused
+    assert not trace.exists() and "evil" not in sys.modules
 
 
 def test_a_method_that_moves_text_is_refused(called: Called, out: Path):

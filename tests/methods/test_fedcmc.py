@@ -100,7 +100,7 @@ def test_the_first_round_is_led_by_the_global_classifier_and_the_vectors_cross_o
     ready = prepare(config)
     session = fast(config, ready, 0)
     classifier = session.checkpoint().weights["classifier.weight"]
-    (message,) = session._method.prepare(session._fed)
+    (message,) = session._method.before_training(session._fed)
     np.testing.assert_array_equal(message.vectors, classifier)
     for _ in range(2):
         line = session.next_round()
@@ -161,7 +161,7 @@ def test_a_classifier_with_a_bias_is_refused():
 
 def test_predictions_instead_of_weights_leave_nothing_to_choose_from():
     config = tiny(method="feded+fedcmc", partition__coordinator=0.2).with_settings(SKEWED)
-    with pytest.raises(UserError, match="no site sends its classifier"):
+    with pytest.raises(UserError, match="feded does not use `after_training`, which fedcmc changes"):
         fast(config, prepare(config), 1)
 
 

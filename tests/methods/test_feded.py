@@ -14,7 +14,8 @@ from hypothesis.extra.numpy import arrays
 from fedrel.errors import UserError
 from fedrel.federation.engines.local import LocalEngine
 from fedrel.federation.messages import RefusedError, payload
-from fedrel.methods.feded import BytePredictions, FedED, Predictions
+from fedrel.federation.predictions import BytePredictions, Predictions
+from fedrel.methods.feded import FedED
 from fedrel.methods.registry import method
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare

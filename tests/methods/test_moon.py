@@ -8,7 +8,7 @@ import torch
 from safetensors.numpy import load_file
 
 from fedrel.errors import UserError
-from fedrel.methods.moon import Anchors
+from fedrel.methods.contrast import Anchors
 from fedrel.methods.registry import method
 from fedrel.runs.checkpoint import Checkpoints
 from fedrel.runs.prepare import prepare
@@ -126,7 +126,7 @@ def test_with_larger_bags_one_looks_up_the_sentences_it_has_read(tmp_path, monke
 
 def test_a_head_that_mixes_sentences_is_refused():
     config = tiny(method="moon+att")
-    with pytest.raises(UserError, match="'att' mixes"):
+    with pytest.raises(UserError, match="the head 'att' mixes"):
         fast(config, prepare(config), 1)
 
 

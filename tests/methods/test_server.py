@@ -21,7 +21,7 @@ def steps(kind, changes):
     fed = SimpleNamespace(state={}, weights={"w": np.ones(1, np.float32)})
     found = []
     for change in changes:
-        fed.weights = kind.conclude(fed, {"w": fed.weights["w"] + np.float32(change)})
+        fed.weights = kind.server_update(fed, {"w": fed.weights["w"] + np.float32(change)})
         found.append(float(fed.weights["w"][0]))
     assert all(array.dtype == np.float32 for array in fed.state.values())
     return found

@@ -11,7 +11,7 @@ from rich.markup import escape
 from fedrel.api import compare
 from fedrel.cli.progress import console, watching
 from fedrel.config.load import load_config
-from fedrel.config.schema import Config, WorldData
+from fedrel.config.schema import Config
 from fedrel.data.align import align
 from fedrel.data.kb import KnowledgeBase
 from fedrel.data.load import world_config
@@ -44,7 +44,7 @@ def demo(out: Path, settings: Sequence[str], *, quiet: bool = False) -> None:
 
 def new_facts(config: Config, out: Path) -> list[Prediction]:
     """What the model reads in the test part's documents and the training knowledge base does not know."""
-    assert isinstance(config.data, WorldData)
+    assert config.data.corpus == "world"
     world = World(world_config(config.data))
     texts = out / "fresh-text"
     rmtree(texts, ignore_errors=True)

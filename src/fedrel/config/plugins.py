@@ -25,7 +25,9 @@ from fedrel.errors import UserError, nearest
 class Named(Protocol):
     """What a registry holds: a class with a name."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What a config calls it."""
 
 
 Kind = TypeVar("Kind", bound=Named)

@@ -1,4 +1,4 @@
-"""The names of entities in running text: whole tokens only, the longest name first, whatever their case."""
+"""Distant supervision: find the names of entities in text and label their pairs with a knowledge base."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Match(NamedTuple):
 class Matcher:
     """Finds all names at once by Aho-Corasick, in time that does not depend on how many there are.
 
-    Names and text are lower-cased token by token and each token is framed, so that a name can only match whole
-    tokens, any white space between them is as good as another, and places are counted in tokens: characters
-    that grow when lower-cased do not shift the offsets.
+    Names and text are lower-cased token by token, and each token is put between two marks. So a name can only
+    match whole tokens, any white space between them is the same, and characters that become two in lower case
+    do not shift the offsets, which are counted in tokens first.
     """
 
     def __init__(self, names: Iterable[tuple[str, str]]) -> None:
@@ -78,11 +78,11 @@ class Aligned(Instance):
 def align(texts: Iterable[Path], kb: KnowledgeBase, *, na_rate: float, seed: int) -> Iterator[Aligned]:
     """Label the sentences of text files, one instance for each ordered pair and relation the knowledge base has.
 
-    A pair that it lists as NA, or of which it says nothing, becomes NA; of the latter a share of `na_rate`,
-    chosen by the pair and the sentence and so the same in whatever order files are read. Blank lines separate
-    paragraphs; the source of an instance is the name of its file. Where two entities share a name, each of
-    them is tried: the mention stands for those that the knowledge base relates, and for the first in an NA
-    pair.
+    A pair that it lists as NA becomes NA. Of the pairs that it does not list, a share of `na_rate` become NA;
+    which ones depends only on the seed, the pair and the sentence, not on the order of the files. Blank lines
+    separate paragraphs; the source of an instance is the name of its file. Where two entities share a name,
+    the mention counts as those that the knowledge base relates to the other entity or, if it relates none, as
+    the first of them.
     """
     matcher = Matcher((name, entity) for entity, names in kb.names.items() for name in names)
     for path in texts:
@@ -108,7 +108,7 @@ def write_jsonl(instances: Iterable[Instance], path: Path) -> int:
 def _labels(
     text: str, matches: list[Match], kb: KnowledgeBase, na_rate: float, seed: int
 ) -> Iterator[tuple[Mention, Mention, str]]:
-    """The pairs of a sentence with their relations; a name that occurs twice counts where it first does."""
+    """The pairs of a sentence with their relations; of a name that occurs twice, the first place counts."""
     first = {match.entities: match for match in reversed(matches)}
     seen: set[tuple[str, str]] = set()
     for head, tail in permutations(sorted(first.values()), 2):

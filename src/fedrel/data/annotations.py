@@ -24,14 +24,14 @@ PairTypes = Sequence[Sequence[str]]  # (head type, tail type) each
 class Mention:
     """One place where an entity is named: the characters [start, end) of the document's text."""
 
-    name: str  # as the annotators wrote it down; the text may space or spell it a little differently
+    name: str  # as the annotators wrote it; its spacing or spelling may differ from the text
     start: int
     end: int
 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """What a knowledge base has under one id, with every mention of it in the document, from left to right."""
+    """An entity of a knowledge base, by its id, with every mention of it in the document from left to right."""
 
     id: str
     type: str
@@ -42,7 +42,7 @@ class Entity:
 class Fact:
     """A relation that the document states between two of its entities, given by their numbers in it.
 
-    `evidence` holds the numbers of the sentences that tell it, where the corpus says so.
+    `evidence` holds the numbers of the sentences that show it, where the corpus names them.
     """
 
     head: int
@@ -55,10 +55,10 @@ class Fact:
 class Document:
     """A text, cut into sentences and tokens, and what is annotated in it.
 
-    No token straddles the edge of a mention, and no mention the end of a sentence. `pairs` are the (head, tail)
-    that a model is asked about, in ascending order; a pair has the relations of its facts, or none. `left_out`
-    marks those that are neither trained on nor evaluated (`not_include` in EoG's files). `handled` counts what
-    the reader met and dealt with, by the keys of `HANDLED`.
+    Each mention is whole tokens of one sentence. `pairs` are the (head, tail) that a model is asked about, in
+    ascending order; a pair has the relations of its facts, or none. `left_out` marks those that are neither
+    trained on nor evaluated (`not_include` in EoG's files). `handled` counts what the reader had to correct
+    or leave out, by the keys of `HANDLED`.
     """
 
     id: str
@@ -74,18 +74,16 @@ class Document:
 HANDLED = {
     "split_tokens": "tokens cut in two at the edge of a mention",
     "merged_sentences": "sentence ends ignored because they fell inside a mention",
-    "unlinked_mentions": "mentions without a knowledge base id, which are no entity",
+    "unlinked_mentions": "mentions without a knowledge base id, left out",
     "repeated_mentions": "mentions annotated twice, kept once",
-    "type_conflicts": "mentions of another type than their entity's first, which stands",
-    "names_differ": "mentions whose name is spelt or spaced otherwise than the text, which stands",
+    "type_conflicts": "mentions of another type than their entity's first, which is kept",
+    "names_differ": "mentions whose name is spelt or spaced otherwise than the text, which is kept",
     "self_relations": "relations of an entity with itself, left out",
     "other_types": "relations between types that make no pair, left out",
     "repeated_facts": "facts stated twice, kept once",
     "left_out_pairs": "pairs neither trained on nor evaluated (hypernyms of a related entity)",
 }
-LOST = frozenset(
-    {"unlinked_mentions", "self_relations", "other_types"}
-)  # of these something was not taken over
+LOST = frozenset({"unlinked_mentions", "self_relations", "other_types"})  # annotations that are not used
 
 
 def candidates(
@@ -97,9 +95,9 @@ def candidates(
     """The (head, tail) of a document whose entities have these types, in ascending order, [pairs, 2].
 
     `wanted` lists the types that make a pair, as (Chemical, Disease); without it all do. Where two entities
-    could stand either way round, `"both"` asks about both. `"once"` takes the ways that are related, and of
-    two entities that are not related at all only the one with the first of them as head: so counts FedLCC's
-    Table 1 for CHR, and so no negative arises from a relation that has no direction.
+    could be head and tail either way round, `"both"` takes both ways. `"once"` takes the ways that are
+    related and, if neither is, only the one with the first entity as head. That is how FedLCC's Table 1
+    counts CHR, and it makes no negative pair out of a relation that has no direction.
     """
     size = len(types)
     mask = ~np.eye(size, dtype=np.bool_)
@@ -139,7 +137,7 @@ def _of_types(types: Sequence[str], wanted: PairTypes) -> NDArray[np.bool_]:
 
 
 class Draft:
-    """Collects what is said of one document; mentions with the same knowledge base id are one entity."""
+    """Collects the annotations of one document; mentions with the same knowledge base id are one entity."""
 
     def __init__(self) -> None:
         self.handled: Counter[str] = Counter()
@@ -148,7 +146,7 @@ class Draft:
         self._facts: dict[tuple[str, str, str], dict[int, None]] = {}  # with an ordered set of sentences
 
     def mention(self, identity: str, kind: str, mention: Mention) -> None:
-        """An entity is mentioned here."""
+        """Add a mention of an entity."""
         if self._types.setdefault(identity, kind) != kind:
             self.handled["type_conflicts"] += 1
         spans = self._mentions.setdefault(identity, {})
@@ -157,11 +155,11 @@ class Draft:
         spans.setdefault(place, mention)
 
     def knows(self, identity: str) -> bool:
-        """Is the entity mentioned?"""
+        """Whether the entity has a mention."""
         return identity in self._mentions
 
     def fact(self, head: str, relation: str, tail: str, evidence: Iterable[int] = ()) -> None:
-        """A relation is stated; NA states nothing, and of an entity to itself is none."""
+        """Add a fact. NA is none, and a relation of an entity with itself is left out."""
         if head == tail:
             self.handled["self_relations"] += 1
         elif relation != NA:
@@ -217,7 +215,7 @@ class Draft:
 
 
 def agree(name: str, found: str, handled: Counter[str]) -> bool:
-    """Whether a mention's name is what was found at its place; other case or spacing is counted and passes."""
+    """Whether a mention's name is what the text has at its place; other case or spacing is counted but accepted."""
     if not found.strip() or _plain(name) != _plain(found):
         return False
     handled["names_differ"] += name != found

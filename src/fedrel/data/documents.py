@@ -57,7 +57,7 @@ class DocumentCorpus(Corpus):
     mention_starts: Starts  # [E + 1] mentions of each entity, from left to right
     mention_chars: Int32Pairs  # [M, 2] characters [start, end) in the document's text
     mention_tokens: Int32Pairs  # [M, 2] tokens [first, after) of the document
-    mention_sentence: Int32s  # [M] the sentence of the document that it stands in
+    mention_sentence: Int32s  # [M] the sentence of the document that it is in
     mention_name: Int32s  # [M] into `names`
     pair_starts: Starts  # [D + 1] pairs of each document
     pairs: Int32Pairs  # [P, 2] head and tail: entities of the document; ascending within each
@@ -67,7 +67,7 @@ class DocumentCorpus(Corpus):
     fact_relation: Int32s  # [F] into `relations`, never NA
     evidence_starts: Starts  # [F + 1] evidence of each fact
     evidence: Int32s  # sentences of the document
-    handled_counts: Int64s  # what was met and dealt with, by the names in `handled`
+    handled_counts: Int64s  # how often each of `handled` happened
 
     ids: Strings  # [D] of the documents
     entities: Strings  # ids in the knowledge base
@@ -123,7 +123,7 @@ class DocumentCorpus(Corpus):
         """A document has no relation of its own, but those of its pairs."""
 
     def without_duplicates(self, rows: Ints) -> Ints:
-        """All rows: documents are taken to differ."""
+        """All rows: documents are assumed to differ."""
         return rows
 
     def groups(self, rows: Ints) -> Ints:
@@ -132,11 +132,11 @@ class DocumentCorpus(Corpus):
 
     @property
     def triple_count(self) -> int:
-        """Facts of documents have no number."""
+        """Triples of documents are not numbered."""
         return 0
 
     def truth_known(self, rows: Ints) -> bool:
-        """Never: no document says which of its facts are true."""
+        """Never known for documents."""
         return False
 
 
@@ -149,12 +149,12 @@ class DocumentView:
 
     @property
     def id(self) -> str:
-        """What the corpus's makers call it."""
+        """Its id in the files."""
         return self.corpus.ids[self.row]
 
     @property
     def text(self) -> str:
-        """All that characters are counted in."""
+        """The text that character offsets refer to."""
         return self.corpus.text[self._part(self.corpus.text_starts)].tobytes().decode()
 
     @property
@@ -192,7 +192,7 @@ class DocumentView:
 
     @property
     def mention_entity(self) -> Ints:
-        """[mentions], whose mention each is."""
+        """[mentions], the entity of each."""
         sizes = np.diff(self.mentions)
         return np.repeat(np.arange(len(sizes)), sizes)
 
@@ -213,7 +213,7 @@ class DocumentView:
 
     @property
     def mention_sentence(self) -> NDArray[np.int32]:
-        """[mentions], the sentence each stands in."""
+        """[mentions], the sentence each is in."""
         return self.corpus.mention_sentence[self._mentions]
 
     @property
@@ -223,7 +223,7 @@ class DocumentView:
 
     @property
     def pair_numbers(self) -> Ints:
-        """[pairs], the numbers that the corpus has them under."""
+        """[pairs], their numbers in the corpus."""
         part = self._part(self.corpus.pair_starts)
         return np.arange(part.start, part.stop)
 

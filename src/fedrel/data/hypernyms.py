@@ -1,8 +1,8 @@
-"""Pairs that would punish a model for being general: negatives whose disease is a hypernym of a related one.
+"""Leaves out negative pairs that are hardly wrong: those whose disease is a hypernym of a related one.
 
 If an abstract relates lithium to nephrogenic diabetes insipidus and also mentions kidney diseases, then (lithium,
-kidney diseases) is annotated as no pair, yet hardly wrong. CDR's users leave such pairs out of training and
-evaluation. EoG's files mark them `not_include`; a MeSH tree tells them for any other file.
+kidney diseases) is annotated as unrelated. CDR's users leave such pairs out of training and evaluation. EoG's files
+mark them `not_include`; for other files they follow from a MeSH tree.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DESCRIPTOR = re.compile(r"[A-Z]\d{6,}")
 
 
 def filtered(documents: Iterable[Document], rule: Rule) -> Iterator[Document]:
-    """The same documents, with the pairs that a rule names left out, too; never one that has a fact."""
+    """The documents, with the pairs left out that a rule names, too; pairs with a fact always stay."""
     for document in documents:
         related = np.array([(fact.head, fact.tail) for fact in document.facts], np.int64)
         negative = np.ones(len(document.pairs), np.bool_)
@@ -38,7 +38,7 @@ def filtered(documents: Iterable[Document], rule: Rule) -> Iterator[Document]:
 
 
 def as_listed(files: Iterable[Path]) -> Rule:
-    """The pairs that EoG's files say `not_include` of, found by the ids of document, head and tail."""
+    """The pairs that EoG's files label `not_include`, found by the ids of document, head and tail."""
     listed = {key for file in files for key in eog.left_out(file)}
 
     def rule(document: Document) -> NDArray[np.bool_]:
@@ -50,7 +50,7 @@ def as_listed(files: Iterable[Path]) -> Rule:
 
 
 def by_tree(tree: Tree) -> Rule:
-    """The pairs whose tail stands above a tail that the same head is related to, on any path of the tree."""
+    """The pairs whose tail is above a tail that the same head is related to, on any path of the tree."""
 
     def rule(document: Document) -> NDArray[np.bool_]:
         numbers = [tree.get(_descriptor(entity.id), []) for entity in document.entities]
@@ -67,7 +67,7 @@ def read_tree(path: Path) -> Tree:
     """A MeSH tree: a table, or the descriptors in MeSH's own ASCII form (`d2024.bin`).
 
     A table's first two columns, separated by a tab, are a descriptor id and a tree number, either first; a
-    header is passed over. `mtrees2024.bin` will not do: it has terms instead of ids.
+    header is skipped. `mtrees2024.bin` cannot be used: it has terms instead of ids.
     """
     rows = ((number, line) for number, line in lines(path) if line.strip())
     first = next(rows, None)
@@ -118,4 +118,4 @@ def _ancestors(number: str) -> Iterator[str]:
 
 
 def _descriptor(identity: str) -> str:
-    return identity.rpartition(":")[2]  # MESH:D007674 and D007674 are one
+    return identity.rpartition(":")[2]  # MESH:D007674 and D007674 are the same

@@ -1,4 +1,4 @@
-"""A knowledge base: entities with their names, and the facts between them that distant supervision goes by."""
+"""A knowledge base: entities with their names, and the facts between them that text is labelled with."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class KnowledgeBase:
     types: dict[str, str] = field(default_factory=dict)  # of the entities whose type is known
 
     def add(self, head: str, head_names: list[str], relation: str, tail: str, tail_names: list[str]) -> None:
-        """One triple. An entity that is there already gains the names it did not have."""
+        """Add one triple. An entity that is there already gets the names it did not have."""
         for entity, names in ((head, head_names), (tail, tail_names)):
             self.names.setdefault(entity, {}).update(dict.fromkeys(names))
         self.facts.setdefault((head, tail), {})[relation] = None
 
     def name(self, entity: str) -> str:
-        """What to call an entity: its first name."""
+        """An entity's first name."""
         return next(iter(self.names[entity]))
 
     def relations_between(self, head: str, tail: str) -> tuple[str, ...]:
-        """What relates head to tail: (NA,) if that is all the knowledge base lists, () if it lists nothing."""
+        """The relations from head to tail; (NA,) if the knowledge base lists only that, () if it lists nothing."""
         relations = self.facts.get((head, tail), {})
         return tuple(relation for relation in relations if relation != NA) or tuple(relations)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from fedrel.data.text_files import lines
 from fedrel.errors import UserError, nearest
 
-NA = "NA"  # the relation of a pair that no fact relates; the field's own name for it
+NA = "NA"  # the relation of a pair that no fact relates
 
 
 class RelationMap(tuple[str, ...]):
@@ -26,7 +26,7 @@ class RelationMap(tuple[str, ...]):
         return super().__new__(cls, dict.fromkeys((NA, *names)))
 
     def check(self, relation: str, file: Path, line: int) -> None:
-        """Refuse a relation that is not in the map."""
+        """Raise a `UserError` for a relation that is not in the map."""
         if relation not in self:
             problem = f"the relation {relation!r} is not in the relation map"
             raise UserError(problem, file=file, line=line, hint=nearest(relation, self))

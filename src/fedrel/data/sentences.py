@@ -174,7 +174,7 @@ class SentenceCorpus(Corpus):
         return len(self.triples)
 
     def truth_known(self, rows: Ints) -> bool:
-        """Whether the first of the rows says if its text states its relation: then all do."""
+        """Whether the first row says if its text states its relation: in one corpus all do, or none."""
         return bool((self.expresses[rows[:1]] >= 0).all())
 
 

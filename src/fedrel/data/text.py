@@ -54,7 +54,7 @@ def tokenise(text: str) -> list[Span]:
 
 
 def whitespace(text: str) -> list[Span]:
-    """The tokens of a text that came tokenised: whatever stands between white space."""
+    """The tokens of a text that came tokenised: the parts between white space."""
     return [match.span() for match in _WORD.finditer(text)]
 
 
@@ -78,15 +78,15 @@ def segment(text: str, parts: Iterable[Span], mentions: Sequence[Span], handled:
         for offset, part in ((start, text[start:end]) for start, end in parts)
         for start, end in sentences(part)
     ]
-    return respecting(found, mentions, handled)
+    return with_whole_mentions(found, mentions, handled)
 
 
-def respecting(sentences: Sentences, mentions: Sequence[Span], handled: Counter[str]) -> Sentences:
+def with_whole_mentions(sentences: Sentences, mentions: Sequence[Span], handled: Counter[str]) -> Sentences:
     """The sentences, some merged and some tokens cut, so that each mention is whole tokens of one sentence."""
     return _merged(_cut(sentences, mentions, handled), mentions, handled)
 
 
-def spans_of(sentences: Sequence[Sequence[str]]) -> tuple[str, Sentences]:
+def join_tokens(sentences: Sequence[Sequence[str]]) -> tuple[str, Sentences]:
     """The text of sentences that came as tokens, all joined by single spaces, and where the tokens are in it."""
     tokens = [token for sentence in sentences for token in sentence]
     starts = accumulate((len(token) + 1 for token in tokens), initial=0)

@@ -1,4 +1,4 @@
-"""Text files by line, plain or compressed, with every way they can be unreadable told by file and line.
+"""Text files by line, plain or compressed; whatever makes one unreadable is reported with file and line.
 
 A path may go through an archive: `REdata.zip/GAD/1/train.tsv` is that file in `REdata.zip`.
 """
@@ -17,7 +17,9 @@ from typing import IO, Any
 from fedrel.errors import UserError, nearest
 
 _DECOMPRESSORS: dict[str, Callable[[IO[bytes]], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-_PARAGRAPH = 1 << 16  # characters: a longer one ends with its line, so that no file need fit in memory
+_PARAGRAPH = (
+    1 << 16
+)  # characters; a longer paragraph is cut at the end of a line, so that no file must fit in memory
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -27,7 +29,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def paragraphs(path: Path) -> Iterator[tuple[int, str]]:
-    """What stands between blank lines, with the number of characters before it in the file."""
+    """The text between blank lines, with the number of characters before it in the file."""
     start, size = 0, 0
     held: list[str] = []
     for line in _whole_lines(path):
@@ -40,7 +42,7 @@ def paragraphs(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def stem(path: Path) -> str:
-    """A file's name without what says its form and compression: `notes` of `notes.txt.gz`."""
+    """A file's name without the suffixes of its format and compression: `notes` of `notes.txt.gz`."""
     return Path(path.stem).stem if path.suffix in {".zip", *_DECOMPRESSORS} else path.stem
 
 
@@ -56,7 +58,7 @@ def files_in(folder: Path) -> list[Path]:
 
 
 def stored(path: Path) -> IO[bytes]:
-    """A file's bytes as they are kept, compressed or not; of a path through an archive, the member's."""
+    """A file's bytes as they are stored, compressed or not; for a path through an archive, the member's."""
     for archive in path.parents:
         if archive.suffix == ".zip" and archive.is_file():
             return _member(archive, path.relative_to(archive).as_posix())
@@ -64,14 +66,14 @@ def stored(path: Path) -> IO[bytes]:
 
 
 def unreadable(path: Path, error: Exception, after: str = "") -> UserError:
-    """What to tell the user of an error that opening or reading the file raised."""
+    """The `UserError` for an exception that opening or reading the file raised."""
     if isinstance(error, FileNotFoundError):
         return UserError("no such file", file=path, hint="check the path")
     reason = getattr(error, "strerror", None) or error
     return UserError(f"cannot read{after}: {reason}", file=path)
 
 
-# What a file, an archive and what is in it can raise; zipfile has RuntimeError for encrypted members.
+# What reading files and archives can raise; zipfile raises RuntimeError for encrypted members.
 UNREADABLE = (OSError, EOFError, RuntimeError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
 

@@ -1,1 +1,1 @@
-"""A federation between real institutions: keys, published artefacts, the site's policy, and Flower's programs."""
+"""Federations between real institutions: folders of coordinator and sites, rules, records, Flower's programs."""

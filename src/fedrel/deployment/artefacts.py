@@ -1,8 +1,8 @@
-"""What all must agree on, as a folder with a manifest: published by the coordinator, checked by every site.
+"""The artefacts: what all must agree on, in a folder that the coordinator publishes and every site checks.
 
-An artefact is one or two files; its fingerprint is a SHA-256. All of them hold public things only: the experiment,
-the relation map, the vocabulary of public vectors or the name and fingerprint of a public encoder, the knowledge
-base, and the labelled sentences that the coordinator gives away (FedED's D_v).
+An artefact is one or two files; its fingerprint is a SHA-256. All artefacts are public: the experiment, the
+relation map, the vocabulary of public vectors or the name and fingerprint of a public encoder, the knowledge
+base, and the labelled sentences that the coordinator gives to every site (FedED's D_v).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from fedrel.data.kb import KnowledgeBase, read_kb
 from fedrel.data.readers.opennre import JSONLines
 from fedrel.data.relations import RelationMap, read_relations
 from fedrel.data.sentences import Instance
-from fedrel.deployment.experiment import AWAY, Reading
+from fedrel.deployment.experiment import AWAY, Reading, check_only_installed
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor_kind
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-FILES = {  # of each artefact, in the order in which they are listed and compared
+FILES = {  # by artefact, in the order in which they are listed and compared
     "config": ("config.json",),
     "relations": ("relations.json",),
     "vocabulary": ("words.json", "vectors.npy"),
@@ -50,20 +50,20 @@ class Artefacts:
 
     @property
     def fingerprint(self) -> str:
-        """One over all."""
+        """One fingerprint over all artefacts."""
         return over(self.fingerprints)
 
     @property
     def files(self) -> dict[str, dict[str, str]]:
-        """By artefact, its files and the SHA-256 that the manifest has for each."""
+        """By artefact, its files with the SHA-256 that the manifest has for each."""
         return {name: dict(about["files"]) for name, about in self._manifest["artefacts"].items()}
 
     def check(self) -> None:
-        """Refuse a folder whose files are not those that its manifest lists, and all of them."""
+        """Fail if the folder's files are not exactly those that its manifest lists."""
         for name, known in FILES.items():
             for file in known:
                 if self._listed(file) is None and (self.folder / file).exists():
-                    problem = f"{name}: {file} lies there, but was not published with the others"
+                    problem = f"{name}: {file} is there, but was not published with the others"
                     raise UserError(problem, file=self.folder, hint=f"delete it, or {_AGAIN}")
         for name, files in self.files.items():
             for file, expected in files.items():
@@ -78,15 +78,16 @@ class Artefacts:
 
     @cached_property
     def config(self) -> Config:
-        """The experiment. Vectors and encoder go by a name, not by the path that the coordinator has them under."""
+        """The experiment, with names instead of paths for vectors and encoder; no class to import."""
         tree = self._experiment["config"]
+        check_only_installed(tree, self.folder / "config.json")
         about = {"data": AWAY, "evaluation": {"task": "documents"}}
         documents = extractor_kind(tree["extractor"]["kind"]).unit == "documents"
         return Config.model_validate(tree | (about if documents else {}))
 
     @cached_property
     def reading(self) -> Reading:
-        """How text becomes numbers."""
+        """How every site reads its files."""
         return Reading.model_validate(self._experiment["reading"])
 
     @cached_property
@@ -96,17 +97,17 @@ class Artefacts:
 
     @cached_property
     def knowledge_base(self) -> KnowledgeBase | None:
-        """The facts that text is aligned with, if there are any."""
+        """The knowledge base that raw text is labelled with, if there is one."""
         path = self._listed("knowledge_base.tsv")
         return read_kb(path) if path else None
 
     def validation(self) -> Iterator[Instance]:
-        """The coordinator's labelled sentences for all."""
+        """The labelled sentences that every site gets (D_v)."""
         path = self._listed("validation.jsonl")
         return JSONLines().read(path, relations=self.relations) if path else iter(())
 
     def _listed(self, file: str) -> Path | None:
-        """Where a file of the manifest lies; what is not in there is not read."""
+        """The path of a file that the manifest lists; None for one that it does not list, which is not read."""
         return self.folder / file if any(file in files for files in self.files.values()) else None
 
     @cached_property
@@ -128,7 +129,7 @@ class Artefacts:
 
 
 def _fits(name: str, about: object) -> bool:
-    """Whether a manifest's entry says of a known artefact what it should, and of no other files."""
+    """Whether a manifest's entry has the right form, and lists only files of that artefact."""
     match about:
         case {"sha256": str(), "files": dict() as files}:
             return set(files) <= set(FILES.get(name, ())) and all(
@@ -164,12 +165,12 @@ def agreed_part(config: Config | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
-    """The names of the artefacts that are not the same."""
+    """The names of the artefacts that differ."""
     return [name for name in dict.fromkeys((*FILES, *mine, *theirs)) if mine.get(name) != theirs.get(name)]
 
 
 def over(parts: Mapping[str, str]) -> str:
-    """One fingerprint for several, by name; of a single one, itself."""
+    """One fingerprint for several, given by name; for a single one, itself."""
     if len(parts) == 1:
         return next(iter(parts.values()))
     return hashlib.sha256(json.dumps(sorted(parts.items())).encode()).hexdigest()

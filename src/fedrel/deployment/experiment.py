@@ -1,10 +1,12 @@
-"""An experiment between real sites: a config as always, and a `[shared]` table for what all must agree on.
+"""An experiment between real sites: a config as for a simulation, and a `[shared]` table that all must agree on.
 
-The sites' text is nowhere in it. What would need it in one place is refused here, before anything is published.
+It does not say where the sites' text is. A config that would need the text in one place is refused here, before
+anything is published.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,20 +22,20 @@ from fedrel.extractors.registry import extractor_kind
 from fedrel.methods.registry import method, methods
 
 AWAY = {"corpus": "documents", "train": ["at the sites"], "test": ["at the coordinator"]}
-"""What `[data]` says in an experiment about documents: that they are, and not where."""
+"""What `[data]` says in an experiment about documents: that the data are documents, but not where they are."""
 
 
 class Reading(Section):
-    """How every site reads its own files, so that the same text becomes the same numbers."""
+    """How every site reads its own files: the same text must become the same numbers everywhere."""
 
     na_rate: float = Field(0.1, ge=0, le=1)
-    """Of raw text: the share of the unrelated pairs that are kept as `NA`."""
+    """For raw text: the share of the unrelated pairs that are kept as `NA`."""
     na_seed: int = 0
-    """Chooses which."""
+    """The seed that chooses these pairs."""
     pair_types: tuple[tuple[str, str], ...] | None = None
-    """Of documents in PubTator or DocRED: the types of head and tail that make a pair; without it, all do."""
+    """For PubTator and DocRED: the types of head and tail that make a pair; without it, all do."""
     directions: Literal["both", "once"] = "both"
-    """Of PubTator: whether two entities that could stand either way round are asked about both ways."""
+    """For PubTator: whether two entities that fit in both directions make two pairs, or one."""
 
 
 class Shared(Reading):
@@ -47,13 +49,13 @@ class Shared(Reading):
     relations: Path | None = None
     """The relation map; without one, the knowledge base's relations by name, or the format's own."""
     validation: tuple[Path, ...] = ()
-    """Labelled sentences that every site gets to read (FedED's D_v); published."""
+    """Labelled sentences that every site gets (FedED's D_v); published."""
     dev: tuple[Path, ...] = Field(min_length=1)
-    """The coordinator's own, to choose the best round by."""
+    """The coordinator's own files, to choose the best round with."""
     test: tuple[Path, ...] = Field(min_length=1)
-    """The coordinator's own, to measure the result on."""
+    """The coordinator's own files, to measure the result on."""
     format: str = "jsonl"
-    """Of the three above."""
+    """The format of the three above."""
 
     @property
     def reading(self) -> Reading:
@@ -80,20 +82,18 @@ class Experiment:
 
 
 def load_experiment(path: Path, settings: Settings = ()) -> Experiment:
-    """Read an experiment file; what may not run between real sites is refused."""
+    """Read an experiment file; `UserError` for what cannot run between real sites."""
     tree = read_toml(path, Config)
     apply_settings(tree, settings)
     if "shared" not in tree:
         hint = "add a [shared] table: docs/deployment.md has one to begin with"
-        raise UserError("says nothing of what the sites share", file=path, hint=hint)
+        raise UserError("does not say what the sites share", file=path, hint=hint)
     shared = check(_SharedPart, {"shared": tree.pop("shared")}, path).shared
     for section in ("data", "partition"):
         if section in tree:
             problem = f"[{section}] describes text that is in one place"
             raise UserError(problem, file=path, hint="leave it out: each site has its own, in its site.toml")
-    if "plugins" in tree:
-        hint = "install the plug-in's package at the coordinator and at every site"
-        raise UserError("files of plug-ins are for one machine", file=path, hint=hint)
+    check_only_installed(tree, path)
     if _reads_documents(tree.get("extractor", {}), path):
         tree |= {"data": AWAY, "evaluation": {"task": "documents"} | tree.get("evaluation", {})}
     config = check(Config, tree, path).absolute(path.parent.absolute(), data_folder(path.parent))
@@ -102,8 +102,25 @@ def load_experiment(path: Path, settings: Settings = ()) -> Experiment:
     return experiment
 
 
+def check_only_installed(tree: Mapping[str, Any], file: Path) -> None:
+    """Fail if a config names plug-in files, or a class to import (`module:Class`).
+
+    Nobody may choose what another machine imports: between real sites, methods and extractors have the name
+    that fedrel or an installed package gave them.
+    """
+    extractor = tree.get("extractor", {})
+    kind = extractor.get("kind", "") if isinstance(extractor, Mapping) else extractor
+    named = [*str(tree.get("method", "")).split("+"), *tree.get("methods", {}), str(kind)]
+    hint = "install the plug-in's package at the coordinator and at every site; it names what it adds"
+    if tree.get("plugins"):
+        raise UserError("plug-in files are for one machine", file=file, hint=hint)
+    for name in named:
+        if ":" in name:
+            raise UserError(f"{name!r} names a class to import, on every machine", file=file, hint=hint)
+
+
 def _reads_documents(extractor: Any, path: Path) -> bool:
-    """Whether an `[extractor]` table, or the name in its place, is of a kind that reads documents."""
+    """Whether an `[extractor]` table, or the name that stands for one, is of a kind that reads documents."""
     name = extractor if isinstance(extractor, str) else extractor.get("kind", "pcnn")
     try:
         return extractor_kind(name).unit == "documents"
@@ -112,12 +129,12 @@ def _reads_documents(extractor: Any, path: Path) -> bool:
 
 
 def sends_triple_numbers(config: Config) -> bool:
-    """Whether sites name facts by their number in the published knowledge base, and so only those that it has."""
+    """Whether sites send triples as their numbers in the published knowledge base: only those in it can be sent."""
     return getattr(method(config.method, config.methods), "keyed_triples", None) is False
 
 
 def _with_defaults(config: Config) -> Config:
-    """Between real sites, what tells less is the default: keyed triples, and a word table that stays as it is."""
+    """The config with the defaults for real sites, which reveal less (as keyed triples)."""
     known = methods()
     options = dict(config.methods)
     for part in config.method.split("+"):
@@ -139,11 +156,11 @@ def _check(experiment: Experiment, path: Path) -> None:
         raise UserError(problem, file=path, hint=nearest(shared.format, known))
     own_relations = known[shared.format].relations
     if shared.knowledge_base is None and shared.relations is None and own_relations is None:
-        problem = "nobody could say which relations there are"
+        problem = "does not say which relations there are"
         raise UserError(problem, file=path, hint="name shared.relations or shared.knowledge_base")
     if sends_triple_numbers(config):
         if shared.knowledge_base is None:
-            problem = f"{config.method!r} names facts by their number in a knowledge base, and there is none"
+            problem = f"{config.method!r} sends triples as numbers in a knowledge base, and there is none"
             hint = "name shared.knowledge_base, or set keyed_triples = true"
             raise UserError(problem, file=path, hint=hint)
         if shared.na_rate:

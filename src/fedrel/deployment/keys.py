@@ -23,23 +23,23 @@ YEAR = timedelta(days=365)
 
 @dataclass(frozen=True)
 class Authority:
-    """Who vouches for the federation's servers."""
+    """The authority that signs the certificates of the federation's servers."""
 
     certificate: x509.Certificate
     key: EllipticCurvePrivateKey
 
     def pem(self) -> bytes:
-        """The certificate, by which everybody knows the servers that it signed."""
+        """The certificate: with it, anyone can check the certificates that the authority signed."""
         return _pem(self.certificate)
 
     def write(self, folder: Path) -> None:
-        """Certificate and key, for whoever may add servers later."""
+        """Write certificate and key, to sign certificates of other servers later."""
         write_public(folder / "ca.crt", self.pem())
         write_private(folder / "ca.key", _private_pem(self.key))
 
 
 def new_authority(name: str, *, years: int = 10) -> Authority:
-    """A certificate that signs itself and others."""
+    """A new authority, with a self-signed certificate."""
     from cryptography import x509
     from cryptography.hazmat.primitives.hashes import SHA384
 
@@ -57,7 +57,7 @@ def new_authority(name: str, *, years: int = 10) -> Authority:
 def write_server_certificate(
     authority: Authority, hosts: Sequence[str], certificate: Path, key_file: Path, *, years: int = 2
 ) -> None:
-    """A TLS certificate for a program that listens under these names and addresses, and its key."""
+    """Write a TLS certificate for a program that listens under these names and addresses, and its key."""
     from cryptography import x509
     from cryptography.hazmat.primitives.hashes import SHA384
     from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -79,7 +79,7 @@ def write_server_certificate(
 
 
 def write_site_key(private: Path, public: Path, comment: str) -> None:
-    """An ECDSA key pair on P-384 in OpenSSH's form: what Flower knows a site by."""
+    """Write an ECDSA key pair on P-384 in OpenSSH's format, by which Flower authenticates a site."""
     from cryptography.hazmat.primitives import serialization as form
 
     key = _new_key()
@@ -90,17 +90,17 @@ def write_site_key(private: Path, public: Path, comment: str) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """A file that only its owner reads, from its first byte on."""
+    """Write a file that only its owner can read, from its first byte on."""
     _write(path, content, 0o600)
 
 
 def write_public(path: Path, content: bytes) -> None:
-    """A file that everybody may read."""
+    """Write a file that everybody may read."""
     _write(path, content, 0o644)
 
 
 def check_host(host: str) -> None:
-    """Refuse what cannot stand in a certificate as a machine's name or address."""
+    """Fail if a certificate cannot have this as a machine's name or address."""
     parts = host.split(".")
     plain = all(part and part.isascii() and part.replace("-", "").isalnum() for part in parts)
     if not plain and not _is_address(host):

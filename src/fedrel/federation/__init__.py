@@ -1,1 +1,1 @@
-"""What crosses the boundary, and the engines that carry it."""
+"""A federation: what sites and coordinator send each other, and the engines that carry it."""

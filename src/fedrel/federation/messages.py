@@ -1,8 +1,8 @@
-"""The boundary: the only kinds of thing that cross it, and the checks that every one of them passes.
+"""Messages: the only things that sites and coordinator send each other, and the checks on each of them.
 
-A message is a frozen dataclass of numbers and arrays, each field with a declared dtype, shape and range.
-It travels as plain arrays by name. The receiver builds it again with `unpack`, which refuses whatever does
-not fit the declaration: nothing that comes from outside is used before that.
+A message is a frozen dataclass of numbers and arrays. Each field declares its dtype, shape and range. A message
+travels as plain arrays by name. The receiver builds it again with `unpack`, which refuses what does not fit the
+declaration: nothing that comes from outside is used before that.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from fedrel.tensors.weights import Rows, Shapes, Tensors, Weights
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 
-LARGEST = 1e6  # no weight of a model that works is near it; larger ones overflow when they are used
+LARGEST = 1e6  # no working model has a weight near it; much larger ones overflow when used
 
 
 class RefusedError(Exception):
-    """A message that does not fit its declaration, with the reason."""
+    """A message, or a request, that is refused, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A field's declaration: dtype, dimensions (a number, or a name that must agree in the message), range."""
+    """A field's declaration: dtype, shape and range. A dimension is a number, or a name for a size."""
 
     dtype: str
     shape: tuple[str | int, ...] = ()
@@ -38,7 +38,7 @@ class Array:
     high: float | None = None
 
     def check(self, name: str, array: npt.NDArray[Any], sizes: dict[str, int]) -> None:
-        """Refuse an array that does not fit; remember the sizes of the named dimensions in `sizes`."""
+        """`RefusedError` for an array that does not fit; `sizes` collects the sizes of the named dimensions."""
         if array.dtype != _numpy_type(self.dtype):
             raise RefusedError(f"{name} is {array.dtype}, expected {self.dtype}")
         if array.ndim != len(self.shape):
@@ -77,7 +77,7 @@ class ModelTensors:
         return flat
 
     def unpack(self, flat: Arrays, shapes: Shapes) -> Tensors:
-        """Build the tensors again, refusing names, shapes, row numbers and values that do not fit."""
+        """Build the tensors again; `RefusedError` for names, shapes, row numbers and values that do not fit."""
         left = dict(flat)
         tensors: dict[str, npt.NDArray[np.float32] | Rows] = {}
         for name, shape in shapes.items():
@@ -125,7 +125,7 @@ def _of_rows(shape: tuple[int, ...]) -> Mapping[str, Array]:
 
 
 class Message:
-    """The base of everything that crosses the boundary; subclasses are frozen dataclasses."""
+    """The base of all messages; subclasses are frozen dataclasses."""
 
     @classmethod
     @cache
@@ -135,7 +135,7 @@ class Message:
         return {field.name: hints[field.name].__metadata__[0] for field in fields(cls)}  # type: ignore[arg-type]
 
     def pack(self) -> dict[str, npt.NDArray[Any]]:
-        """The message as plain arrays by name: what travels, and all that travels."""
+        """The message as plain arrays by name: just this is sent."""
         flat: dict[str, npt.NDArray[Any]] = {}
         for name, declaration in self.declared().items():
             value = getattr(self, name)
@@ -147,7 +147,7 @@ class Message:
 
     @classmethod
     def unpack(cls, arrays: Arrays, shapes: Shapes) -> Self:
-        """Build the message again from what arrived, or raise `RefusedError` with the reason."""
+        """Build the message again from what arrived; `RefusedError` with the reason if it does not fit."""
         left = dict(arrays)
         values: dict[str, Any] = {}
         sizes: dict[str, int] = {}
@@ -168,7 +168,7 @@ class Message:
 
 
 def payload(arrays: Arrays) -> int:
-    """The bytes of the numbers themselves: what the boundary counts, the same on every engine."""
+    """The bytes of the numbers themselves: what a run counts as sent, the same on every engine."""
     return sum(array.nbytes for array in arrays.values())
 
 
@@ -177,15 +177,19 @@ class Model(Message):
     """Down: the global weights."""
 
     weights: Annotated[Weights, ModelTensors()]
+    """All trained weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class Update(Message):
-    """Up: a site's weights after local training, from how many examples, and its mean training loss."""
+    """Up: a site's weights after local training, the number of examples, and its mean training loss."""
 
     weights: Annotated[Tensors, ModelTensors(rows=True)]
+    """All trained weights; of word tables only the rows that changed, and the factor of all others."""
     examples: Annotated[int, Array("int64", low=1)]
+    """How many sentences or documents the site trained on."""
     loss: Annotated[float, Array("float64")]
+    """The mean training loss."""
 
 
 HOLDINGS = "census"  # the phase in which a site says what it holds; sites in use know it by this name
@@ -196,3 +200,4 @@ class Holdings(Message):
     """Up: how many sentences a site holds."""
 
     sentences: Annotated[int, Array("int64", low=0)]
+    """How many training sentences or documents."""

@@ -1,4 +1,4 @@
-"""Named arrays as bytes: the safetensors format, which holds numbers and no code."""
+"""Named arrays as bytes, in the safetensors format, which holds numbers and no code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def encode(arrays: Arrays) -> bytes:
 
 
 def decode(block: bytes) -> dict[str, npt.NDArray[Any]]:
-    """The arrays again; bytes that are not such a block are refused."""
+    """The arrays again; `RefusedError` for other bytes."""
     try:
         return load(block)
     except (SafetensorError, KeyError, ValueError) as error:
@@ -32,9 +32,9 @@ def decode(block: bytes) -> dict[str, npt.NDArray[Any]]:
 
 
 def framing(arrays: Arrays) -> int:
-    """How many bytes `encode` adds to the numbers themselves: the names, types, shapes and places of the arrays."""
+    """How many bytes `encode` adds to the numbers: the names, types, shapes and offsets of the arrays."""
     length, end = 1 + max(len(arrays), 1), 0  # the braces and the commas between
-    for name, array in sorted(arrays.items(), key=_place):
+    for name, array in sorted(arrays.items(), key=_order):
         begin, end = end, end + array.nbytes
         shape = ",".join(map(str, array.shape))
         length += _quoted(name) + len(
@@ -44,7 +44,7 @@ def framing(arrays: Arrays) -> int:
 
 
 def write_block(pipe: IO[bytes], note: Mapping[str, Any], body: bytes) -> None:
-    """Send a short note in JSON and encoded arrays through a pipe: an engine's framing around what crosses."""
+    """Write a short note in JSON and encoded arrays to a worker's pipe."""
     head = json.dumps(note).encode()
     pipe.write(len(head).to_bytes(8, "little") + len(body).to_bytes(8, "little") + head)
     pipe.write(body)
@@ -52,14 +52,14 @@ def write_block(pipe: IO[bytes], note: Mapping[str, Any], body: bytes) -> None:
 
 
 def read_block(pipe: IO[bytes]) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """Receive what `write_block` sent; `EOFError` where the pipe has ended."""
+    """Read what `write_block` wrote; `EOFError` at the end of the pipe."""
     sizes = _exactly(pipe, 16)
     head = _exactly(pipe, int.from_bytes(sizes[:8], "little"))
     return json.loads(head), decode(_exactly(pipe, int.from_bytes(sizes[8:], "little")))
 
 
-def _place(named: tuple[str, npt.NDArray[Any]]) -> tuple[int, str]:
-    """Where an array stands in a block: the last types first."""
+def _order(named: tuple[str, npt.NDArray[Any]]) -> tuple[int, str]:
+    """The sort key of an array in a block: the last types come first."""
     return _rank(named[1].dtype), named[0]
 
 

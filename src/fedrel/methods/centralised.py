@@ -1,4 +1,4 @@
-"""Centralised training: all text in one place, the yardstick that federated methods are measured against."""
+"""Centralised training: all text in one place, the baseline that federated methods are compared with."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ if TYPE_CHECKING:
 
 
 class Centralised(FedAvg):
-    """One site holds everything; `centralised+one` and the like choose another bag head."""
+    """One site holds all text; `centralised+one` and the like choose another bag head."""
 
     name: ClassVar[str] = "centralised"
+    paper: ClassVar[str] = "the baseline of all papers: no federation"
     pools_data: ClassVar[bool] = True
+    several_sites: ClassVar[bool] = False
 
     share: float = Field(1.0, gt=0, le=1)
-    """Of the bags, drawn anew each round: with the sites' fraction C, a round costs what theirs does."""
+    """The share of the bags that a round trains on, drawn anew each round. With the sites' fraction C, a round
+    costs as much as theirs."""
 
     def examples(self, site: Site) -> Bags:
         """All bags, or a random share of them."""

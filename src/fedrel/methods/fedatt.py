@@ -1,6 +1,7 @@
 """FedAtt: Ji et al. 2019, Learning Private Neural Language Modeling with Attentive Aggregation.
 
-Each tensor moves towards the sites' tensors, more towards those that are farther away.
+Each tensor of the global model moves towards the sites' tensors, more towards those that are farther away
+(Algorithm 1). The sizes of the sites do not count.
 """
 
 from __future__ import annotations
@@ -22,17 +23,27 @@ class FedAtt(FedAvg):
     """FedAvg with attention over the sites, tensor by tensor, in place of the mean."""
 
     name: ClassVar[str] = "fedatt"
+    paper: ClassVar[str] = (
+        "Ji et al. 2019, Learning Private Neural Language Modeling with Attentive Aggregation"
+    )
 
     step: float = Field(1.2, gt=0)
-    """How far to go; METHODS and the released code have 1.2."""
+    """ε, how far the weights move; 1.2 is the value of the authors' released code."""
 
-    def sum(self, fed: Federation) -> Sum:
-        """Attention instead of a mean."""
+    def aggregator(self, fed: Federation) -> Sum:
+        """w - step * sum_k a_k (w - w_k), a = softmax_k ||w - w_k||."""
         return AttentiveSum(fed.weights, self.step)
 
-    def weight(self, update: Update) -> float:
+    def update_weight(self, update: Update) -> float:
         """Attention alone decides how much an update counts."""
         return 1.0
+
+    @classmethod
+    def unsuited(cls) -> str | None:
+        """No other part can change how much an update counts."""
+        if cls.update_weight is not FedAtt.update_weight:
+            return "attention alone decides how much an update counts, so a part that changes that is ignored"
+        return super().unsuited()
 
 
 class AttentiveSum:
@@ -50,7 +61,7 @@ class AttentiveSum:
         self._rest = dict.fromkeys(base, 0.0)  # how much of `base` itself the sum of each tensor holds
 
     def add(self, tensors: Tensors, weight: float) -> None:
-        """Take in one site's weights; `weight` is attention's to choose."""
+        """Add one site's weights; `weight` is not used, attention decides."""
         for name, tensor in tensors.items():
             base = self._base[name].astype(np.float64)
             if isinstance(tensor, Rows):
@@ -66,7 +77,7 @@ class AttentiveSum:
                 self._sums[name] += self._share(name, float(np.linalg.norm(apart))) * apart
 
     def result(self) -> Weights:
-        """The model that attention leads to."""
+        """The next global weights; `NoAnswerError` if nothing was added."""
         if not all(self._normaliser.values()):
             raise NoAnswerError
         moved = {}
@@ -76,7 +87,7 @@ class AttentiveSum:
         return moved
 
     def _share(self, name: str, distance: float) -> float:
-        """exp(distance), relative to the largest so far; what is there already shrinks when that grows."""
+        """exp(distance) relative to the largest distance so far; if that grows, earlier terms are scaled down."""
         largest = max(self._largest[name], distance)
         shrink, share = np.exp(self._largest[name] - largest), float(np.exp(distance - largest))
         self._sums[name] *= shrink

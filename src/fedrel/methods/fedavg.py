@@ -1,9 +1,7 @@
 """FedAvg: McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Decentralized Data.
 
-Sites train the global weights on their own data, the coordinator averages what comes back. Every method that
-trains locally and averages is this one with a joint replaced. At the coordinator: `prepare` (what it does and
-sends before training), `sum` and `weight` (how updates become one model), `learn` (what else it takes from
-them), `conclude` (what it makes of the result). At a site: `examples`, `loss`, `logits`, `correction`.
+Sites train the global weights on their own data, the coordinator averages the results (Algorithm 1). A method that
+trains at the sites and averages inherits from this class and overrides the functions in which it differs.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from fedrel.data.bags import Bags
 from fedrel.extractors.correction import Correction
 from fedrel.federation.messages import Message, Model, RefusedError, Update
-from fedrel.federation.method import Method, at_site
+from fedrel.federation.method import Method, adds_up, at_site
 from fedrel.tensors.weights import Sum, WeightedMean, Weights
 
 if TYPE_CHECKING:
@@ -27,47 +25,63 @@ if TYPE_CHECKING:
 
 
 class FedAvg(Method):
-    """Local training on every sentence, averaged by the number of examples."""
+    """Local training on every sentence; the average is weighted by the number of examples."""
 
     name: ClassVar[str] = "fedavg"
+    paper: ClassVar[str] = (
+        "McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Decentralized Data"
+    )
     train_head: ClassVar[str] = "none"
-    """The bag head that training goes through."""
+    """The bag head that sites train with."""
 
     weighting: Literal["examples", "uniform"] = "examples"
-    """How much an update counts: the number of its examples, or all the same."""
+    """How much an update counts in the average: by its number of examples, or all the same."""
 
     # The coordinator's half.
 
     def round(self, fed: Federation) -> None:
-        """Send the weights, average the updates."""
-        total = self.sum(fed)
-        for site, update in fed.ask(self.train, fed.model, *self.prepare(fed)):
-            total.add(update.weights, self.weight(update))
-            self.learn(fed, site, update)
-            fed.learned(update)
-        fed.weights = self.conclude(fed, total.result())
+        """Algorithm 1, the server: the active sites train, the coordinator averages."""
+        self.train_and_average(fed)
 
-    def prepare(self, fed: Federation) -> list[Message | Mapping[int, Message]]:
-        """What travels with the weights: a message for all, or one for each site that is to train."""
+    def train_and_average(self, fed: Federation, *sent: Message | Mapping[int, Message]) -> None:
+        """Send the weights, and what else is given, to the active sites, and average their updates."""
+        total = self.aggregator(fed)
+        for site, update in fed.ask(self.train, fed.model, *self.before_training(fed), *sent):
+            total.add(update.weights, self.update_weight(update))
+            self.on_update(fed, site, update)
+            fed.learned(update)
+        mean = total.result()
+        self.after_training(fed)
+        fed.weights = self.server_update(fed, mean)
+
+    @adds_up
+    def before_training(self, fed: Federation) -> list[Message | Mapping[int, Message]]:
+        """Messages that are sent with the weights: one for all sites, or one for each; none by default."""
         return []
 
-    def sum(self, fed: Federation) -> Sum:
-        """What gathers the updates to one model."""
+    def aggregator(self, fed: Federation) -> Sum:
+        """The sum that turns the updates into one model: a weighted mean."""
         return WeightedMean(fed.weights)
 
-    def weight(self, update: Update) -> float:
-        """How much an update counts in the average."""
+    def update_weight(self, update: Update) -> float:
+        """How much an update counts in the sum."""
         return update.examples if self.weighting == "examples" else 1.0
 
-    def learn(self, fed: Federation, site: int, update: Update) -> None:
-        """What else the coordinator takes from an update; nothing by default."""
+    @adds_up
+    def on_update(self, fed: Federation, site: int, update: Update) -> None:
+        """Use an update for something beside the sum; nothing by default."""
 
-    def conclude(self, fed: Federation, mean: Weights) -> Weights:
-        """The next global weights, given what the updates came to."""
+    @adds_up
+    def after_training(self, fed: Federation) -> None:
+        """Finish what `on_update` began, once all updates are in; nothing by default."""
+
+    def server_update(self, fed: Federation, mean: Weights) -> Weights:
+        """The next global weights: the sum's result."""
         return mean
 
+    @adds_up
     def check(self, fed: Federation, site: int, answer: Message) -> None:
-        """An update cannot be made from more examples than the site holds."""
+        """Refuse an update from more examples than the site holds."""
         super().check(fed, site, answer)
         held = fed.sizes.sum() if self.simulation_only() else fed.sizes[site]
         if isinstance(answer, Update) and answer.examples > held:
@@ -77,44 +91,44 @@ class FedAvg(Method):
 
     @at_site(takes=(Model,), gives=Update)
     def train(self, site: Site) -> Update:
-        """Local training, and the weights it led to."""
+        """Algorithm 1, ClientUpdate: train, and send back the weights."""
         return site.update(self.fit(site))
 
+    @adds_up
     def fit(self, site: Site) -> int:
-        """E epochs from the global weights on the site's own examples; returns how many these are."""
+        """Train E epochs from the global weights on the site's examples; returns the number of examples."""
         site.begin(site.received(Model).weights)
         site.correct(self.correction(site))
         examples = self.examples(site)
-        if not (self.is_plain() and site.fit(examples, self.train_head)):
+        if not (self.kernel_head() and site.fit(examples, self.train_head)):
             for batch in site.batches(examples):
                 site.step(self.loss(site, batch, site.read(self.train_head, batch)))
         return len(examples.rows)
-
-    @classmethod
-    def is_plain(cls) -> bool:
-        """Whether training is a bag head's cross-entropy and nothing else, so that kernels may do it at once."""
-        return (cls.loss, cls.logits, cls.correction) == (FedAvg.loss, FedAvg.logits, FedAvg.correction)
-
-    def kernel_head(self) -> str | None:
-        """Kernels may train this method's head where training is nothing but its cross-entropy."""
-        return self.train_head if self.is_plain() else None
 
     def examples(self, site: Site) -> Bags:
         """What the site trains on: all its bags."""
         return site.bags
 
+    @adds_up
     def loss(self, site: Site, batch: Batch, reading: Reading) -> Tensor:
-        """The cross-entropy of a batch as this method's bag head reads it."""
+        """The cross-entropy of a batch as the bag head reads it."""
         return site.extractor.criterion(self.logits(site, reading), reading.labels)
 
     def logits(self, site: Site, reading: Reading) -> Tensor:
-        """What the cross-entropy is of: the classifier's logits."""
+        """What the cross-entropy is computed from: the classifier's logits."""
         return reading.logits
 
+    @adds_up
     def correction(self, site: Site) -> Correction:
-        """What is added to every gradient beside the loss's, for terms that hold all weights; nothing by default.
+        """What the optimiser adds to every gradient, for terms that hold all weights; nothing by default.
 
-        The optimiser applies it exactly and at no cost for a vocabulary's unused words, which a term of the loss
-        could not. The loss that a site reports is without it.
+        A term of the loss would visit every row of the word table in every step; the optimiser applies the same
+        gradient without doing so. The loss that a site reports is without it.
         """
         return Correction()
+
+    def kernel_head(self) -> str | None:
+        """The training head, if a site's training is the head's cross-entropy and nothing else."""
+        own = type(self)
+        plain = (own.loss, own.logits, own.correction) == (FedAvg.loss, FedAvg.logits, FedAvg.correction)
+        return self.train_head if plain else None

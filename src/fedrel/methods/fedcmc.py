@@ -1,9 +1,9 @@
-"""FedCMC: federated medical relation extraction, local training Contrasted with Major Classifier vectors.
+"""FedCMC: Du, He, Jin 2023, Contrast with Major Classifier Vectors for Federated Medical Relation Extraction.
 
 The more sentences of a class a site has, the further apart that class's vector (its row of the classifier) stands
-from the site's other ones. So the coordinator can tell, without knowing any site's labels, which site has the
-best vector of each class (Eq. 12). It sends these major vectors with the next round's weights, and sites train
-their encoders to be read by them too (Eq. 14 to 17).
+from the site's other ones. So the coordinator can tell, without knowing any site's labels, which site has the best
+vector of each class (Eq. 12). It sends these major vectors with the next round's weights, and sites train their
+encoders so that these vectors can classify their sentences too (Eq. 14 to 17).
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from fedrel.evaluation.heterogeneity import class_distances
 from fedrel.federation.coordinator import class_vectors
 from fedrel.federation.messages import LARGEST, Array, Message, RefusedError, Update
 from fedrel.methods.fedavg import FedAvg
-from fedrel.tensors.weights import Weights
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 Vectors = npt.NDArray[np.float32]
 Scores = npt.NDArray[np.float64]
 
-CHOSEN = "fedcmc.vectors"  # in the coordinator's state: what the last round's updates led to
+CHOSEN = "fedcmc.vectors"  # in the coordinator's state: the vectors that the last round led to
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,42 +42,47 @@ class ClassVectors(Message):
     """Down: one vector for each class, each from some site's classifier."""
 
     vectors: Annotated[Vectors, Array("float32", ("relations", "dimension"), low=-LARGEST, high=LARGEST)]
+    """A row for each relation."""
 
 
 class FedCMC(FedAvg):
     """FedAvg in which the best class vectors of all sites teach every site's encoder."""
 
     name: ClassVar[str] = "fedcmc"
+    paper: ClassVar[str] = (
+        "Du, He, Jin 2023, Contrast with Major Classifier Vectors for Federated Medical Relation Extraction "
+        "with Heterogeneous Label Distribution"
+    )
     carries: ClassVar[tuple[type[Message], ...]] = (ClassVectors,)
 
     mu: float = Field(1.0, ge=0)
-    """µ of Eq. 15, how much the sites' vectors count beside the own classifier. The paper does not give its value;
-    1 is our choice, 0 is FedAvg."""
+    """μ of Eq. 15, how much the sites' vectors count beside the own classifier; 0 is FedAvg. The paper does not
+    give its value; 1 is our choice."""
     vectors: Literal["major", "minor", "random"] = "major"
     """Of each class, the vector of the site where it stands furthest apart, least so, or of a random site."""
 
     # The coordinator's half.
 
-    def prepare(self, fed: Federation) -> list[Message | Mapping[int, Message]]:
+    def before_training(self, fed: Federation) -> list[Message | Mapping[int, Message]]:
         """Send the vectors that the last round led to; in the first round, the global classifier's own."""
         own = class_vectors(fed.weights, fed.weights)
         if own is None:
             raise UserError(
-                f"{self.name} takes the classifier's rows for class vectors, which they are only without a bias",
-                hint="set extractor.bias = false",
+                "fedcmc uses the classifier's rows as class vectors, which works only without a bias",
+                hint="set extractor.bias = false; the document extractor always has a bias",
             )
-        return [*super().prepare(fed), ClassVectors(fed.state.get(CHOSEN, own))]
+        return [*super().before_training(fed), ClassVectors(fed.state.get(CHOSEN, own))]
 
-    def learn(self, fed: Federation, site: int, update: Update) -> None:
-        """Keep of each class the better vector: this site's, or the best so far."""
-        super().learn(fed, site, update)
+    def on_update(self, fed: Federation, site: int, update: Update) -> None:
+        """Eq. 12: of each class, keep this site's vector if it is better than the best so far."""
+        super().on_update(fed, site, update)
         vectors = class_vectors(fed.weights, update.weights)
-        assert vectors is not None  # `prepare` has seen to it
+        assert vectors is not None  # `before_training` has checked it
         scores = self.scores(fed, site, vectors)
         fed.memo.setdefault(CHOSEN, Choice(vectors, scores)).offer(vectors, scores)
 
     def scores(self, fed: Federation, site: int, vectors: Vectors) -> Scores:
-        """What a class's vector is chosen for, lowest first: d(k,c) of Eq. 10, or what an ablation has instead."""
+        """By which number a class's vector is chosen, lowest first: d(k,c) of Eq. 10, or that of an ablation."""
         match self.vectors:
             case "major":
                 return class_distances(vectors)
@@ -87,14 +91,10 @@ class FedCMC(FedAvg):
             case "random":
                 return fed.generator("class vectors", site).random(len(vectors))
 
-    def conclude(self, fed: Federation, mean: Weights) -> Weights:
-        """Remember the choice until the next round."""
-        if CHOSEN not in fed.memo:
-            raise UserError(
-                f"{self.name}: no site sends its classifier, so there are no class vectors to choose"
-            )
+    def after_training(self, fed: Federation) -> None:
+        """Keep the chosen vectors for the next round."""
+        super().after_training(fed)
         fed.state[CHOSEN] = fed.memo[CHOSEN].vectors
-        return super().conclude(fed, mean)
 
     # The site's half.
 
@@ -115,12 +115,12 @@ class FedCMC(FedAvg):
 
 
 class Choice:
-    """Of each class the vector with the lowest score so far; among equals the first: sites come in their order."""
+    """Of each class the vector with the lowest score so far; among equals the first, that of the lowest site."""
 
     def __init__(self, vectors: Vectors, scores: Scores) -> None:
         self.vectors, self.scores = vectors.copy(), scores.copy()
 
     def offer(self, vectors: Vectors, scores: Scores) -> None:
-        """Take what is better."""
+        """Replace the vectors of the classes in which these have lower scores."""
         better = scores < self.scores
         self.vectors[better], self.scores[better] = vectors[better], scores[better]

@@ -1,21 +1,21 @@
 """FedDyn: Acar et al. 2021, Federated Learning Based on Dynamic Regularization.
 
-A site's loss has two terms more (Eq. 1): L_k(w) - <h_k, w> + alpha/2 ||w - w_global||^2. The site updates h_k
-after each round it takes part in, so that where the sites agree, h_k is the gradient of its own loss: the
-optimum of all is then one of each. The coordinator does the same with h, the mean of all h_k (Algorithm 1).
+A site's loss has two more terms (Eq. 1): L_k(w) - <h_k, w> + alpha/2 ||w - w_global||^2. The site updates h_k
+after each round that it takes part in. So where the sites agree, h_k is the gradient of the site's own loss,
+and the optimum of all sites is an optimum of each. The coordinator does the same with h, the mean of all h_k
+(Algorithm 1).
 
-A site keeps h_k on its disk. Of a word table it keeps the rows of the site's own words; for that, weight decay,
-which acts on all rows, does not count as a move of the table's.
+A site stores h_k on its disk, of the word table only the rows of the site's own words. For that, weight decay,
+which acts on all rows, does not count as a move of the table.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from fedrel.errors import UserError
 from fedrel.extractors.correction import Correction
 from fedrel.federation.messages import Model, Update
 from fedrel.methods.fedavg import FedAvg
@@ -26,55 +26,54 @@ if TYPE_CHECKING:
     from fedrel.federation.site import Site
 
 
-KEPT = "feddyn"  # in a site's memory: h_k; in the coordinator's state: h
+STORED = "feddyn"  # at a site: h_k; in the coordinator's state: h
 
 
 class FedDyn(FedAvg):
-    """FedAvg with dynamic regularisation of every site's loss."""
+    """FedAvg with a dynamic regularisation of every site's loss."""
 
     name: ClassVar[str] = "feddyn"
+    paper: ClassVar[str] = "Acar et al. 2021, Federated Learning Based on Dynamic Regularization"
 
+    weighting: Literal["examples", "uniform"] = "uniform"
+    """How much an update counts in the average: all the same, as in the paper, or by its number of examples."""
     alpha: float = Field(0.01, gt=0)
     """How strongly sites are regularised. The paper chooses among 0.1, 0.01 and 0.001."""
 
     # The coordinator's half.
 
-    def weight(self, update: Update) -> float:
-        """All the same, as in the paper, unless `weighting` is given."""
-        return super().weight(update) if "weighting" in self.model_fields_set else 1.0
+    def on_update(self, fed: Federation, site: int, update: Update) -> None:
+        """Sum up how far the sites moved."""
+        super().on_update(fed, site, update)
+        if STORED not in fed.memo:
+            fed.memo[STORED] = WeightedMean(fed.weights)
+        fed.memo[STORED].add(moved(fed.weights, update.weights), 1.0)
 
-    def learn(self, fed: Federation, site: int, update: Update) -> None:
-        """Gather how far the sites moved."""
-        super().learn(fed, site, update)
-        if KEPT not in fed.memo:
-            fed.memo[KEPT] = WeightedMean(fed.weights)
-        fed.memo[KEPT].add(moved(fed.weights, update.weights), 1.0)
-
-    def conclude(self, fed: Federation, mean: Weights) -> Weights:
-        """h -= alpha / K * sum_k (w_k - w); w = mean - h / alpha. K counts all sites that hold text."""
-        mean = super().conclude(fed, mean)
-        if KEPT not in fed.memo:
-            raise UserError(f"{self.name}: no site sends its weights, so there are no moves to regularise")
-        moves: WeightedMean = fed.memo[KEPT]
+    def after_training(self, fed: Federation) -> None:
+        """h -= alpha / K * sum_k (w_k - w). K counts all sites that hold text."""
+        super().after_training(fed)
+        moves: WeightedMean = fed.memo[STORED]
         share = moves.total / np.count_nonzero(fed.sizes)
-        concluded = {}
         for name, move in moves.result().items():
-            key = f"{KEPT}.{name}"
-            fed.state[key] = fed.state.get(key, np.float32(0)) - np.float32(self.alpha * share) * move
-            concluded[name] = mean[name] - fed.state[key] / np.float32(self.alpha)
-        return concluded
+            h = fed.state.get(f"{STORED}.{name}", np.float32(0))
+            fed.state[f"{STORED}.{name}"] = h - np.float32(self.alpha * share) * move
+
+    def server_update(self, fed: Federation, mean: Weights) -> Weights:
+        """w = mean - h / alpha."""
+        mean, alpha = super().server_update(fed, mean), np.float32(self.alpha)
+        return {name: tensor - fed.state[f"{STORED}.{name}"] / alpha for name, tensor in mean.items()}
 
     # The site's half.
 
     def correction(self, site: Site) -> Correction:
         """The gradient of the two terms: -h_k + alpha (w - w_global)."""
-        site.memo[KEPT] = site.recall_model(KEPT)
-        own = plus({}, site.memo[KEPT], -1.0)
+        site.memo[STORED] = site.recall_model(STORED)
+        own = plus({}, site.memo[STORED], -1.0)
         return super().correction(site) + Correction(pull=self.alpha, own=own)
 
     def fit(self, site: Site) -> int:
-        """Local training, and h_k -= alpha (w_k - w_global)."""
+        """Train, and h_k -= alpha (w_k - w_global)."""
         examples = super().fit(site)
         moves = moved(site.received(Model).weights, site.extractor.update())
-        site.remember_model(KEPT, plus(site.memo[KEPT], moves, -self.alpha))
+        site.remember_model(STORED, plus(site.memo[STORED], moves, -self.alpha))
         return examples

@@ -1,7 +1,7 @@
 """FedLC: Zhang et al. 2022, Federated Learning with Label Distribution Skew via Logits Calibration.
 
-The rarer a class is at a site, the more its logit is lowered in training, so that its sentences must be told
-from those of frequent classes by a wider margin.
+The rarer a class is at a site, the more its logit is lowered in training. So the model must tell the class's
+sentences from those of frequent classes by a wider margin.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ if TYPE_CHECKING:
 
 
 class FedLC(FedAvg):
-    """FedAvg with calibrated logits; `tau` 0 is FedAvg itself."""
+    """FedAvg with logits that are lowered for classes that are rare at the site."""
 
     name: ClassVar[str] = "fedlc"
+    paper: ClassVar[str] = (
+        "Zhang et al. 2022, Federated Learning with Label Distribution Skew via Logits Calibration"
+    )
 
     tau: float = Field(1.0, ge=0)
-    """How much the logits are lowered."""
+    """τ, how much the logits are lowered; 0 is FedAvg."""
 
     # The site's half.
 

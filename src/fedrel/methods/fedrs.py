@@ -1,7 +1,7 @@
 """FedRS: Li and Zhan 2021, FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data.
 
-A site pushes the vectors of classes it has never seen away from everything it reads. A softmax in which their
-logits count for less restrains it.
+Training at a site pushes the vectors of classes that the site does not have away from everything it reads. In a
+softmax in which the logits of these classes count for less, it pushes them less.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ if TYPE_CHECKING:
 
 
 class FedRS(FedAvg):
-    """FedAvg with the restricted softmax; `alpha` 1 is FedAvg itself."""
+    """FedAvg with a softmax that is restricted for classes absent at the site."""
 
     name: ClassVar[str] = "fedrs"
+    paper: ClassVar[str] = (
+        "Li and Zhan 2021, FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data"
+    )
 
     alpha: float = Field(0.5, ge=0, le=1)
-    """What the logits of classes absent at the site are multiplied by."""
+    """The factor of the logits of classes absent at the site; 1 is FedAvg."""
 
     # The site's half.
 
@@ -37,3 +40,12 @@ class FedRS(FedAvg):
         logits = super().logits(site, reading)
         factors = np.where(site.label_counts > 0, 1.0, self.alpha)
         return logits * torch.from_numpy(factors).to(logits)
+
+    @classmethod
+    def unsuited(cls) -> str | None:
+        """With all text in one place no class is absent."""
+        if not cls.several_sites:
+            return (
+                "fedrs scales the logits of classes that a site lacks, and one place with all data lacks none"
+            )
+        return super().unsuited()

@@ -1,82 +1,160 @@
-"""What a method is: its options, the coordinator's half and the site's half, in one class.
-
-The coordinator's half is ordinary code in `round`, which asks sites for things. What a site does when it is
-asked is a method marked `at_site`, beside it. The engine decides how the asking travels.
-
-A method holds no state: the coordinator's is in `fed`, a site's in `site`. So one class composes with another
-by name: `att+fedprox` is a class that inherits from both, and neither file knows of the other.
-"""
+"""Methods by name: those of the package, of installed packages, and of a user's own file or notebook."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import ast
+import inspect
+import json
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
 
-from pydantic import ValidationError
-
+from fedrel.config.plugins import Registry
 from fedrel.errors import UserError, nearest
+from fedrel.federation.messages import Array, Message
 from fedrel.federation.method import Method
+from fedrel.methods.composition import composed, method_of, reached
 
-if TYPE_CHECKING:
-    pass
+_METHODS = Registry(Method, package="fedrel.methods", group="fedrel.methods", what="method")
+_KERNEL_HEADS = ("none", "one")  # the bag heads that PCNN's kernels train
 
 
 def methods() -> dict[str, type[Method]]:
-    """Every method by name: whatever the modules of `fedrel.methods` define."""
-    import fedrel.methods as package
+    """Every method by name."""
+    return _METHODS.all()
 
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
-    found: dict[str, type[Method]] = {}
-    pending = [Method]
-    while pending:
-        part = pending.pop()
-        pending += part.__subclasses__()
-        if "name" in part.__dict__ and part.name and "+" not in part.name:
-            found[part.name] = part
-    return dict(sorted(found.items()))
+
+def parts(name: str) -> list[type[Method]]:
+    """The classes that a name stands for: methods' names or `module:Class`, joined by `+`."""
+    return [_METHODS.find(part) for part in name.split("+")]
 
 
 def method(name: str, options: Mapping[str, Mapping[str, Any]]) -> Method:
     """The method of that name, or several composed with `+`, with the options given for each part."""
+    chosen = parts(name)
     known = methods()
-    for asked in (*name.split("+"), *options):
+    for asked in options:
         if asked not in known:
             raise UserError(f"no method is called {asked!r}", hint=nearest(asked, known))
-    parts = list(dict.fromkeys(known[part] for part in name.split("+")))
-    # A part that another is built on adds nothing: `fedavg+one` is `one`.
-    bases = [
-        part for part in parts if not any(issubclass(other, part) for other in parts if other is not part)
+    return method_of(chosen, options)
+
+
+@dataclass(frozen=True, slots=True)
+class OptionDescription:
+    """An option as `[methods.NAME]` takes it."""
+
+    name: str
+    type: str
+    default: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class FieldDescription:
+    """A field of a message: `type` says the numbers' type and dimensions."""
+
+    name: str
+    type: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDescription:
+    """A kind of message that leaves a site."""
+
+    name: str
+    about: str
+    fields: tuple[FieldDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MethodDescription:
+    """What a user wants to know of a method before choosing it."""
+
+    name: str
+    summary: str
+    paper: str
+    options: tuple[OptionDescription, ...]
+    leaves_site: tuple[MessageDescription, ...]
+    simulation_only: str | None
+    """Why it may not run between real sites, with its default options."""
+    trained_by: Literal["kernels", "graph"]
+    """Whether PCNN's kernels do a site's training, or PyTorch's graph, step by step."""
+
+
+def describe(name: str) -> MethodDescription:
+    """What there is to know of a method, or of several composed with `+`."""
+    chosen = parts(name)
+    kind = composed(chosen)
+    made = method_of(chosen, {})
+    return MethodDescription(
+        name=name,
+        summary="; ".join(_first_line(part) for part in chosen),
+        paper="; ".join(dict.fromkeys(part.paper for part in chosen)),
+        options=tuple(option for part in chosen for option in _options(part, prefixed=len(chosen) > 1)),
+        leaves_site=tuple(_message(message) for message in leaves_site(kind)),
+        simulation_only=made.simulation_only(),
+        trained_by="kernels" if made.kernel_head() in _KERNEL_HEADS else "graph",
+    )
+
+
+def leaves_site(kind: type[Method]) -> list[type[Message]]:
+    """The kinds of message that sites send in a round of a method."""
+    functions = (getattr(kind, name) for name in sorted(reached(kind)))
+    given = [function.gives for function in functions if getattr(function, "leaves_site", False)]
+    return list(dict.fromkeys(given))
+
+
+def _options(part: type[Method], *, prefixed: bool) -> list[OptionDescription]:
+    return [
+        OptionDescription(
+            name=f"{part.name}.{name}" if prefixed else name,
+            type=_type(field.annotation),
+            default=json.dumps(field.get_default()),
+            about=" ".join((field.description or "").split()),
+        )
+        for name, field in part.model_fields.items()
     ]
-    composed: type[Method] = bases[0] if len(bases) == 1 else type(name, tuple(bases), {"name": name})
-    _check_options(bases)
-    given: dict[str, Any] = {}
-    for part in parts:
-        for option, value in options.get(part.name, {}).items():
-            if option not in part.model_fields:
-                problem = f"unknown option 'methods.{part.name}.{option}'"
-                raise UserError(problem, hint=nearest(option, part.model_fields))
-            given[option] = value
-    try:
-        return composed(**given)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise UserError(f"methods.{name}.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
-def _check_options(parts: Sequence[type[Method]]) -> None:
-    """Refuse to compose methods that each have an option of the same name, but mean their own by it."""
-    owner: dict[str, type[Method]] = {}
-    for part in parts:
-        for option in part.model_fields:
-            first = owner.setdefault(option, _defining(part, option))
-            if _defining(part, option) is not first:
-                problem = f"{first.name} and {part.name} cannot be composed: both have an option {option!r}"
-                raise UserError(problem, hint="choose one of them")
+def _type(annotation: Any) -> str:
+    if get_origin(annotation) is Literal:
+        return " | ".join(json.dumps(choice) for choice in get_args(annotation))
+    return getattr(annotation, "__name__", str(annotation))
 
 
-def _defining(part: type[Method], option: str) -> type[Method]:
-    """The class that an option comes from."""
-    return next(one for one in reversed(part.__mro__) if option in getattr(one, "model_fields", {}))
+def _message(kind: type[Message]) -> MessageDescription:
+    about = _field_docs(kind)
+    fields = [
+        FieldDescription(name, _numbers(declared), about.get(name, ""))
+        for name, declared in kind.declared().items()
+    ]
+    return MessageDescription(kind.__name__, _first_line(kind), tuple(fields))
+
+
+def _numbers(declared: Any) -> str:
+    if not isinstance(declared, Array):
+        return "float32, the model's tensors" + (", of tables only the changed rows" if declared.rows else "")
+    sizes = " by ".join(map(str, declared.shape))
+    return f"{declared.dtype}, {sizes}" if sizes else declared.dtype
+
+
+def _field_docs(kind: type) -> dict[str, str]:
+    """The docstrings below the fields of a class; none where there is no source, as in a notebook."""
+    found: dict[str, str] = {}
+    for one in reversed(kind.__mro__[:-1]):
+        try:
+            body = ast.parse(textwrap.dedent(inspect.getsource(one))).body[0]
+        except (OSError, TypeError, SyntaxError):
+            continue
+        assert isinstance(body, ast.ClassDef)
+        for field, below in zip(body.body, body.body[1:], strict=False):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                    found[name] = " ".join(text.split())
+    return found
+
+
+def _first_line(kind: type) -> str:
+    return (inspect.getdoc(kind) or "").partition("\n")[0]

@@ -1,1 +1,1 @@
-"""Means that keep even the declared numbers from telling too much."""
+"""What makes the messages reveal less."""

@@ -1,8 +1,8 @@
-"""Keyed triples: names for facts that sites agree on and the coordinator cannot read.
+"""Keyed triples: digests of triples that are the same at every site and mean nothing to the coordinator.
 
-Lazy MIL's coordinator must see that two sites speak of the same triple, not which triple it is. Sites that
-share a key send HMAC-SHA256 digests (RFC 2104) instead; without the key, nobody can try out the public
-knowledge base's triples one by one, as a plain hash would allow.
+Lazy MIL's coordinator must see that two sites have the same triple, but not which one. Sites that share a key
+send HMAC-SHA256 digests (RFC 2104). With a plain hash, the coordinator could hash the public knowledge base's
+triples and compare; without the key it cannot.
 """
 
 from __future__ import annotations

@@ -71,14 +71,14 @@ CASES = {
             pubtator("11\t14\t22", "11\t15\t23"),
             4,
             "expected 'glomitis' at [15, 23), found 'lomitis '",
-            "it stands at [14, 22)",
+            "it is at [14, 22)",
         ),
         Case(
             "pubtator",
             pubtator("11\t37\t45", "11\t914\t922"),
             5,
             "expected 'hot-head' at [914, 922), found the end of a text of 132 characters",
-            "it stands at [37, 45)",
+            "it is at [37, 45)",
         ),
         Case(
             "eog",

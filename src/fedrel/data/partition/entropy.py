@@ -1,4 +1,4 @@
-"""How entangled a document is: the entropy of its graph's degrees, and a partition by it (FedLCC, Eq. 15).
+"""Structural entropy of documents (FedLCC, Eq. 15): the entropy of a graph's degrees, and a partition by it.
 
 The graph has a node for each entity, mention and sentence. Mentions in one sentence are linked, a mention with its
 entity and its sentence, an entity with every sentence that mentions it, and sentences with each other.
@@ -73,7 +73,7 @@ def structural_entropy(
 def degrees(corpus: DocumentCorpus, sentence_edges: SentenceEdges = "clique") -> tuple[Ints, Ints]:
     """Every node's document and degree: the entities of the whole corpus, then the mentions, then the sentences.
 
-    Degrees follow from counts, so no graph is drawn up: with n mentions of k entities in its sentence, a mention
+    Degrees follow from counts, so no graph is built: with n mentions of k entities in its sentence, a mention
     has n - 1 others, its entity and its sentence; a sentence has n + k, and other sentences; an entity has its
     mentions and the sentences they are in.
     """
@@ -106,10 +106,10 @@ def intervals(entropy: Floats, sites: int) -> Floats:
 
 
 def by_entropy(rows: Ints, entropy: Floats, sites: int) -> Partition:
-    """Like with like: [min, max] in equal intervals, one a site; `entropy` has that of each of the rows.
+    """Cut [min, max] into equal intervals, one for each site; `entropy` has that of each of the rows.
 
-    A document on an edge goes to the lower site. Nothing makes intervals equally full: some may be empty, which
-    is logged, and such a site has nothing to train on.
+    A document on an edge goes to the lower site. Intervals are not equally full. An empty one is logged: its
+    site has nothing to train on.
     """
     check_sites(rows, sites)
     site = np.searchsorted(intervals(entropy, sites)[1:-1], entropy, side="left")
@@ -121,7 +121,7 @@ def by_entropy(rows: Ints, entropy: Floats, sites: int) -> Partition:
 
 
 def _information(shares: Floats) -> Floats:
-    """-p log2 p, 0 where p is."""
+    """-p log2 p, and 0 where p is 0."""
     return -shares * np.log2(shares, out=np.zeros_like(shares), where=shares > 0)
 
 
@@ -131,7 +131,7 @@ def _owners(starts: Ints) -> Ints:
 
 
 def _pairs_led(corpus: DocumentCorpus) -> Ints:
-    """How many pairs each node is the head of; only entities are of any."""
+    """How many pairs each node is the head of; 0 for nodes that are no entities."""
     pair_document = _owners(corpus.pair_starts)
     heads = corpus.entity_starts[pair_document] + corpus.pairs[:, 0]
     nodes = len(corpus.entity_id) + len(corpus.mention_sentence) + int(corpus.sentence_starts[-1])

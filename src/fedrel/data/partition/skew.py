@@ -18,8 +18,8 @@ from fedrel.data.store import Corpus, Ints
 from fedrel.errors import UserError
 from fedrel.seeding import numpy_generator
 
-_DRAWS = 1000  # for `min_size`; only counts are drawn, so that even giving up takes seconds
-_TINIEST_ALPHA = 1e-300  # below, a division overflows; all is at one site long before
+_DRAWS = 1000  # tries for `min_size`; only counts are drawn, so even 1000 take seconds
+_TINIEST_ALPHA = 1e-300  # below this a division overflows; long before, one site has everything
 
 
 class Dirichlet(PartitionKind):
@@ -61,16 +61,16 @@ def dirichlet(
 ) -> Partition:
     """Label skew: each class is shared out over the sites in proportions drawn from Dirichlet(alpha).
 
-    `labels` has the class of each row. Small alphas leave a class to one site or two, large ones come near to
-    IID. This is what FedCMC's section 4.1 says; code that goes about for other papers also stops filling sites
-    that have more than their equal share, which we do not. With `min_size`, all proportions are drawn anew until
-    every site has that many instances.
+    `labels` has the class of each row. With a small alpha, one or two sites have all of a class; a large one
+    comes close to IID. This is FedCMC's section 4.1; the code of some other papers also stops filling sites
+    that have more than their equal share, which we do not. With `min_size`, all proportions are drawn again
+    until every site has that many instances.
     """
     return _shared_out(rows, labels, sites, alpha, seed, min_size, "dirichlet")
 
 
 def quantity(rows: Ints, sites: int, alpha: float, seed: int, *, min_size: int = 0) -> Partition:
-    """Size skew: how much each site holds is drawn from Dirichlet(alpha), which instances is left to chance."""
+    """Size skew: the sizes of the sites are drawn from Dirichlet(alpha), the instances at random."""
     one_class = np.zeros(len(rows), np.int64)
     return _shared_out(rows, one_class, sites, alpha, seed, min_size, "quantity")
 
@@ -107,7 +107,7 @@ def _shared_out(
     if not 0 < alpha < math.inf:
         raise UserError(
             f"partition.alpha must be greater than 0 and finite, found {alpha}",
-            hint="the smaller it is, the less alike the sites; papers take 0.01 to 1",
+            hint="the smaller it is, the less alike are the sites; papers use 0.01 to 1",
         )
     generator = numpy_generator(seed, "partition", purpose)
     counts = _counts(np.bincount(labels), sites, alpha, min_size, generator)
@@ -139,9 +139,9 @@ def _proportions(
 ) -> NDArray[np.float64]:
     """Draws from Dirichlet(alpha) over the sites, [classes, sites].
 
-    They are gamma variables divided by their sum, but with a small alpha all of these may be too small for a
-    float. So we stay with logarithms: Gamma(alpha) is Gamma(alpha + 1) * U^(1/alpha) with U uniform, and -log U
-    is exponential.
+    They are gamma variables divided by their sum, but with a small alpha all of these may be too small for a float.
+    So we compute their logarithms: Gamma(alpha) is Gamma(alpha + 1) * U^(1/alpha) with U uniform, and -log U is
+    exponential.
     """
     shape = (classes, sites)
     logs = np.log(generator.standard_gamma(alpha + 1, shape))
@@ -152,7 +152,7 @@ def _proportions(
 
 
 def _whole(class_sizes: Ints, proportions: NDArray[np.float64], generator: np.random.Generator) -> Ints:
-    """Proportions of each class as whole instances, less than one off, and right on average.
+    """Proportions of each class as whole instances: less than one off, and right on average.
 
     The cuts lie at the cumulative proportions, moved by one random fraction of an instance a class. Rounding
     without it would send the only instance of every rare class to the same site in the middle.
@@ -160,7 +160,7 @@ def _whole(class_sizes: Ints, proportions: NDArray[np.float64], generator: np.ra
     sizes = class_sizes[:, None]
     cuts = np.floor(proportions.cumsum(axis=1) * sizes + generator.random((len(sizes), 1))).astype(np.int64)
     cuts = np.minimum(cuts, sizes)
-    cuts[:, -1:] = sizes  # whatever rounding made of the last sum
+    cuts[:, -1:] = sizes  # the last sum may be off by rounding
     counts: Ints = np.diff(cuts, axis=1, prepend=0)
     return counts
 

@@ -2,7 +2,7 @@
 
 A document has `title`, `sents` (lists of tokens), `vertexSet` (an entity is a list of coreferent mentions with
 `name`, `sent_id`, `pos` = tokens [first, after) of the sentence, and `type`) and, unless it is to be predicted,
-`labels` with `h`, `t`, `r` and `evidence`. An entity's id is its number in `vertexSet`, as there is no other.
+`labels` with `h`, `t`, `r` and `evidence`. Entities have no ids, so their number in `vertexSet` is used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from fedrel.data.annotations import Document, Draft, Mention, PairTypes
 from fedrel.data.readers import Reader
 from fedrel.data.relations import RelationMap
-from fedrel.data.text import Sentences, spans_of
+from fedrel.data.text import Sentences, join_tokens
 from fedrel.data.text_files import lines
 from fedrel.errors import UserError
 
@@ -74,7 +74,9 @@ def _records(path: Path) -> Iterator[_Record]:
         try:
             fields, end = decoder.raw_decode(content, place)
             if escapes:
-                json.dumps(fields, ensure_ascii=False).encode()  # half a surrogate pair is no character
+                json.dumps(
+                    fields, ensure_ascii=False
+                ).encode()  # raises for half a surrogate pair, which is no character
         except (ValueError, RecursionError) as error:
             raise UserError(f"broken JSON in document {number}: {error}", file=path, line=line) from error
         if not isinstance(fields, dict):
@@ -122,7 +124,7 @@ class _Record:
         for sentence in sentences:
             if not isinstance(sentence, list) or not all(isinstance(token, str) for token in sentence):
                 raise self.error("expected every sentence in `sents` to be a list of strings")
-        text, spans = spans_of(sentences)
+        text, spans = join_tokens(sentences)
         if not text.strip():
             raise self.error("is empty: its `sents` have no word", "remove it, or give it a text")
         return text, spans
@@ -188,6 +190,6 @@ class _Record:
 
 
 def _alike(name: str, found: str) -> bool:
-    """The makers' own names differ from the tokens in spacing, quotes and stray numbers; places are what counts."""
+    """Names in DocRED differ from the tokens in spacing, quotes and stray numbers; the positions are right."""
     stated, plain = ("".join(filter(str.isalnum, each)).casefold() for each in (name, found))
     return name == found or bool(found.strip() and (stated in plain or plain in stated))

@@ -19,7 +19,7 @@ import numpy as np
 from fedrel.data.annotations import Document, Draft, Mention, agree
 from fedrel.data.readers import Reader
 from fedrel.data.relations import RelationMap
-from fedrel.data.text import Sentences, Span, respecting, spans_of
+from fedrel.data.text import Sentences, Span, join_tokens, with_whole_mentions
 from fedrel.data.text_files import lines
 from fedrel.errors import UserError
 
@@ -88,7 +88,7 @@ def rows(path: Path) -> Iterator[Row]:
 
 
 def left_out(path: Path) -> Iterator[tuple[str, str, str]]:
-    """The pairs that a file says `not_include` of, as ids of document, head and tail."""
+    """The pairs that a file labels `not_include`, as ids of document, head and tail."""
     for row in rows(path):
         for pair in row.pairs:
             if pair.label == _LEFT_OUT:
@@ -97,7 +97,7 @@ def left_out(path: Path) -> Iterator[tuple[str, str, str]]:
 
 def _document(row: Row, relations: RelationMap | None) -> Document:
     draft = Draft()
-    text, sentences = spans_of([sentence.split(" ") for sentence in row.text.split("|")])
+    text, sentences = join_tokens([sentence.split(" ") for sentence in row.text.split("|")])
     for entity in dict.fromkeys(entity for pair in row.pairs for entity in (pair.head, pair.tail)):
         _add_entity(row, entity, text, sentences, draft)
     asked: dict[tuple[str, str], bool] = {}
@@ -116,7 +116,7 @@ def _document(row: Row, relations: RelationMap | None) -> Document:
     return Document(
         row.id,
         text,
-        respecting(sentences, draft.spans, draft.handled),
+        with_whole_mentions(sentences, draft.spans, draft.handled),
         entities,
         table[:, :2],
         table[:, 2].astype(np.bool_),
@@ -160,6 +160,6 @@ def _add_entity(row: Row, entity: tuple[str, ...], text: str, sentences: Sentenc
 
 
 def _narrowed(name: str, text: str, span: Span) -> Span:
-    """A name that is only part of its tokens, as `Ca` of `Ca2`, is at that part."""
+    """The part of a span that is the name, where the name is only part of its tokens, as `Ca` of `Ca2`."""
     start = text.find(name, *span)
     return span if start < 0 else (start, start + len(name))

@@ -57,7 +57,7 @@ class I2B2(Reader):
         That is `beth` or `partners` if a folder on the document's path is called so, else the name of the folder
         given. A treatment or test (head) and a problem (tail) on one line, and two problems, the earlier of which
         is the head, are related as the `.rel` says, or NA. The order of two problems is the text's for NA and PIP
-        alike: the order in which a `.rel` names them would give the label away.
+        alike: the order in the `.rel` would give the label away.
         """
         for document in _documents(path):
             yield from document.instances(relations)
@@ -119,7 +119,7 @@ class _Document:
         return concepts
 
     def _check(self, concept: _Concept, words: str, sentences: list[str], number: int) -> None:
-        """Is the concept where it is said to be?"""
+        """Raise a `UserError` if the concept is not at its place."""
         found = None
         if 1 <= concept.line <= len(sentences):
             text = sentences[concept.line - 1]
@@ -132,7 +132,9 @@ class _Document:
             problem = f"expected {words!r} in line {concept.line} of {self.text.name}, found {found!r}"
         else:
             return
-        raise UserError(problem, file=self.concepts, line=number, hint="do the three files belong together?")
+        raise UserError(
+            problem, file=self.concepts, line=number, hint="check that the three files belong together"
+        )
 
     def _read_relations(
         self, concepts: set[_Concept], known: RelationMap | None
@@ -174,7 +176,7 @@ class _Document:
 
 
 def _documents(folder: Path) -> Iterator[_Document]:
-    """The documents below a folder, by hospital and name; what has no concepts is none, and is counted."""
+    """The documents below a folder, by hospital and name; files without concepts are left out and counted."""
     found: defaultdict[tuple[str, str], dict[str, Path]] = defaultdict(dict)
     for file in files_in(folder):
         if file.suffix in (".txt", ".con", ".rel"):
@@ -218,6 +220,6 @@ def _place(numbers: Sequence[str], file: Path, line: int) -> tuple[int, int, int
 
 
 def _tokens(text: str) -> list[Span]:
-    """The tokens as the annotation counts them; an empty one stands where the next begins."""
+    """The tokens as the annotation counts them; an empty one is where the next begins."""
     spans = whitespace(text)
     return [(start, start) for start, _ in spans[:1] if text.startswith(" ")] + spans

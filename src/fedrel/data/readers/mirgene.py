@@ -1,8 +1,7 @@
 """MIRGENE (Li et al. 2017): OpenNRE's JSON lines with the relations `NA` and `R_MIRTAR`, and one difference.
 
-Which pair of miRNA and gene a line is about is said by `entity_pair`: two ids or names, or one string for the
-pair as a whole. `h` and `t` may then lack an id, or a position (their name is looked for in the text), or be
-absent.
+`entity_pair` names the pair of miRNA and gene that a line is about: two ids or names, or one string for both.
+`h` and `t` may then lack an id, or a position (their name is looked for in the text), or be absent.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ class MIRGENE(Reader):
         source: str = "source",
         labelled: bool = True,
     ) -> Iterator[Instance]:
-        """The instances of a file, with the choices that OpenNRE's reader has.
+        """The instances of a file, with the options of OpenNRE's reader.
 
-        A name that the text does not have is taken to stand at its start; how often that was so is logged.
+        A name that is not in the text is put at its start; how often that happened is logged.
         """
         missing = 0
         for record in records(path):

@@ -29,8 +29,8 @@ class NYT10(Reader):
     def read(self, path: Path, *, relations: RelationMap | None = None) -> Iterator[Instance]:
         """The instances of a file.
 
-        A name that the sentence does not have is taken to stand at its start, as the published code does; how
-        often that was so is logged.
+        A name that is not in the sentence is put at its start, as in the published code; how often that happened is
+        logged.
         """
         missing = 0
         for number, line in lines(path):
@@ -66,8 +66,8 @@ class NYT10(Reader):
 def _find(name: str, text: str, spans: list[Span], after: Span | None = None) -> Span | None:
     """The first token that is the name, or the first tokens that are its words when joined.
 
-    The second happens where the other entity's name is part of this one's and was joined first: "los_angeles
-    dodgers" for `los_angeles_dodgers`. `after` asks for the next occurrence, if there is one.
+    The second is needed where the other entity's name is part of this one's and was joined first: "los_angeles
+    dodgers" for `los_angeles_dodgers`. With `after`, the next occurrence is found, if there is one.
     """
     start = after[1] if after else 0
     padded, wanted = f" {text} ", f" {name} "

@@ -1,9 +1,9 @@
-"""OpenNRE's JSON lines, which are also the way in for a user's own text.
+"""OpenNRE's JSON lines, which are also the format for a user's own text.
 
 A line has `text` (or `token`, a list), `h` and `t` with `id`, `name` and `pos`, and `relation`. A position is
-[start, end), in characters of `text` or in tokens of `token`. What is ours may be left out: a field that names
-the source of the sentence, `expresses`, whether the sentence states the relation, and a `type` in `h` and `t`,
-as `GENE`.
+[start, end), in characters of `text` or in tokens of `token`. We add fields that may be left out: one that
+names the source of the sentence, `expresses` (whether the sentence states the relation), and a `type` in `h`
+and `t`, as `GENE`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ def records(path: Path) -> Iterator[Record]:
         try:
             fields = json.loads(line)
             if "\\ud" in line.lower():
-                json.dumps(fields, ensure_ascii=False).encode()  # half a surrogate pair is no character
+                json.dumps(
+                    fields, ensure_ascii=False
+                ).encode()  # raises for half a surrogate pair, which is no character
         except (ValueError, RecursionError) as error:
             raise UserError(f"broken JSON: {error}", file=path, line=number) from error
         if not isinstance(fields, dict):
@@ -97,13 +99,13 @@ class Record:
         raise self.error(f"expected `text` or a list of strings `token`, found {_keys(self.fields)}")
 
     def mention(self, key: str, text: str, tokens: tuple[Span, ...] | None) -> Mention:
-        """The entity under `h` or `t`; of `id` and `name` one may stand for both."""
+        """The entity under `h` or `t`; if it has no `id`, its `name` is used, and the other way round."""
         entity = self.entity(key)
         place = self.position(key, entity, text, tokens)
         return Mention(*self.identity(key, entity), *place, self.type_of(key, entity))
 
     def entity(self, key: str) -> dict[str, Any]:
-        """What stands under `h` or `t`."""
+        """The object under `h` or `t`."""
         entity = self.fields.get(key)
         if not isinstance(entity, dict):
             raise self.error(f"expected an object `{key}` with id, name and pos, found {_keys(self.fields)}")
@@ -136,7 +138,7 @@ class Record:
         return start, end
 
     def type_of(self, key: str, entity: dict[str, Any]) -> str:
-        """What kind of thing an entity is, if it is said."""
+        """An entity's type, if the line has it."""
         kind = entity.get("type", "")
         if not isinstance(kind, str):
             raise self.error(f"expected `type` of `{key}` to be a string, found {_kind(kind)}")
@@ -152,14 +154,14 @@ class Record:
         return relation
 
     def source(self, field: str) -> str:
-        """Where the sentence is from, if it is said."""
+        """The source of the sentence, if the line has it."""
         source = self.fields.get(field)
         if not isinstance(source, str | int | None):
             raise self.error(f"expected `{field}` to be a string, found {_kind(source)}")
         return "" if source is None else str(source)
 
     def expresses(self) -> bool | None:
-        """Whether the sentence states the relation, if it is known."""
+        """Whether the sentence states the relation, if the line has it."""
         expresses = self.fields.get("expresses")
         if not isinstance(expresses, bool | None):
             raise self.error(f"expected `expresses` to be true or false, found {_kind(expresses)}")

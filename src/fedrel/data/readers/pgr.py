@@ -41,8 +41,8 @@ class PGR(Reader):
     def read(self, path: Path, *, relations: RelationMap | None = None) -> Iterator[Instance]:
         """The instances of a file: the gene is the head, the phenotype the tail, the abstract the source.
 
-        Lines that no one can learn from are left out, and how many is logged: an entity that is not where it is
-        said to be, and an uncertain relation.
+        Two kinds of lines are left out, and their number is logged: those with an entity that is not at its
+        offsets, and those with an uncertain relation.
         """
         misplaced = uncertain = 0
         for number, fields in _rows(path):

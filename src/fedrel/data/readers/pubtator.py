@@ -38,10 +38,10 @@ class PubTator(Reader):
         directions: Directions = "both",
         id_separator: str = "|",
     ) -> Iterator[Document]:
-        """The documents of a file; `pair_types` and `directions` choose the pairs, as `pairs.candidates` says.
+        """The documents of a file; `pair_types` and `directions` choose the pairs (see `annotations.candidates`).
 
         `id_separator` joins the ids of several entities that one mention names (`|` in CDR and GDA, `,` in BioRED).
-        Where it is empty an id is taken whole: CHR's `HMDB:1|CHEBI:2` are two names of one chemical.
+        If it is empty, ids are not split: CHR's `HMDB:1|CHEBI:2` are two names of one chemical.
         """
         options = _Options(path, relations, pair_types, directions, id_separator)
         current: _Article | None = None
@@ -115,7 +115,7 @@ class _Article:
             raise self.options.error(problem, line, "separate the columns by tabs")
 
     def document(self) -> Document:
-        """All that was said, put together and checked."""
+        """The document that the lines describe."""
         text = self.title if self.abstract is None else f"{self.title} {self.abstract}"
         if not text.strip():
             raise self.options.error(
@@ -170,12 +170,12 @@ class _Article:
 
 
 def _misplaced(name: str, text: str, start: int, end: int, line: int) -> tuple[str, int, str]:
-    """A mention's name is not at its place: what is, and where the name would be."""
+    """The error for a mention whose name is not at its offsets: what is there, and where the name is."""
     found = repr(text[start:end]) if start < len(text) else f"the end of a text of {len(text)} characters"
     around = {text.find(name, start), text.rfind(name, 0, start + len(name))} - {-1}
     if name.strip() and around:
         nearest = min(around, key=lambda place: abs(place - start))
-        hint = f"it stands at [{nearest}, {nearest + len(name)})"
+        hint = f"it is at [{nearest}, {nearest + len(name)})"
     else:
         hint = "offsets count characters from 0, over the title, one separator and the abstract"
     return f"expected {name!r} at [{start}, {end}), found {found}", line, hint

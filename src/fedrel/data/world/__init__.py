@@ -1,8 +1,7 @@
-"""The built-in corpus: a small made-up world, as large and as noisy as one asks for (docs/world.md)."""
+"""The built-in corpus: made-up text of any size and noise, with its truth known (docs/world.md)."""
 
 from __future__ import annotations
 
-from fedrel.data.world.settings import WorldConfig, nyt10_shape
-from fedrel.data.world.world import SPLITS, World, relation_names
+from fedrel.data.world.world import SPLITS, World, WorldConfig, nyt10_shape, relation_names
 
 __all__ = ["SPLITS", "World", "WorldConfig", "nyt10_shape", "relation_names"]

@@ -1,4 +1,4 @@
-"""What the built-in world knows how to say: its relations, each with the phrases that state it.
+"""The relations of the built-in world, each with the phrases that state it.
 
 A relation names the types of its head and tail and five kinds of phrase, of which `frames` builds sentences:
 
@@ -8,8 +8,8 @@ A relation names the types of its head and tail and five kinds of phrase, of whi
 - `counter`  what the tail is to the head, as `the ... of`:  *tail*, the birthplace of *head*
 - `parts`    reduced clauses:  *head*, born in *tail*
 
-Phrases stand from common to rare. Some are shared by neighbours on purpose ("spent years in" is said of where one
-lives and of where one died), so that no reader of a single sentence can always be right.
+Phrases are in order from common to rare. Some are shared by neighbours on purpose ("spent years in" is said
+of where one lives and of where one died), so that no reader of a single sentence can always be right.
 """
 
 from __future__ import annotations

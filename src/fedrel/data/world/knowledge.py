@@ -1,4 +1,4 @@
-"""Which pairs the built-in world has, what holds between them, and how often each is written about."""
+"""The pairs of the built-in world: their entities and relations, how often each is mentioned and how noisily."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedrel.data.world.catalogue import Relation
-from fedrel.data.world.entities import draw, zipf_cdf
+from fedrel.data.world.invented_words import draw, zipf_cdf
 
 # How concentrated the noise rates of single pairs are around their mean (the sum of the Beta distribution's two
-# parameters): at 2 they are flat over 0..1 for noise 0.5, so that some bags are clean and some have nothing right.
+# parameters): at 2 they are flat over 0..1 for noise 0.5, so that some bags have no noise and some nothing else.
 NOISE_CONCENTRATION = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class SplitSize:
-    """How many sentences and pairs one split has, with a fact and without."""
+    """How many sentences and pairs one split has, with a fact (`fact_`) and without (`na_`)."""
 
     fact_sentences: int
     fact_pairs: int
@@ -29,9 +29,9 @@ class SplitSize:
 class Pairs:
     """The pairs as columns.
 
-    `label` is the knowledge base's relation (0 is NA). `topic` is the relation the pair could have by its types:
-    the label of a fact, and what the text around an NA pair is about. `hidden` pairs are NA in the knowledge
-    base though their topic holds. `flipped` pairs are labelled (tail, head).
+    `label` is the relation in the knowledge base (0 is NA). `topic` is a relation that the pair's types
+    allow: for a fact its label, for an NA pair what the text around it is about. `hidden` pairs have the
+    relation `topic`, but the knowledge base says NA. `flipped` pairs are labelled (tail, head).
     """
 
     head: np.ndarray
@@ -46,8 +46,8 @@ class Pairs:
 
 
 @dataclass(frozen=True, slots=True)
-class Census:
-    """Where each type's entities lie in the list of all: first index and count."""
+class EntityRanges:
+    """Where each type's entities are in the list of all: the first one's index, and how many follow."""
 
     first: dict[str, int]
     count: dict[str, int]
@@ -63,15 +63,15 @@ def bag_sizes(sentences: int, pairs: int, tail: float, generator: np.random.Gene
 def noise_rates(
     sizes: np.ndarray, facts: np.ndarray, noise: float, popularity: float, generator: np.random.Generator
 ) -> np.ndarray:
-    """Each pair's chance that a sentence about it is noise; over all sentences of facts the mean is `noise`.
+    """The share of noise among the sentences of each pair; over all sentences of facts the mean is `noise`.
 
-    A pair that is written about a lot is written about for many reasons: the odds of noise grow with a bag's
-    size to the power of `popularity`. Around that mean, pairs differ at random.
+    Pairs that are mentioned often are mentioned for many reasons: the odds of noise grow with a bag's size to the
+    power of `popularity`. Around that mean, pairs differ at random.
     """
     if not 0 < noise < 1 or not facts.any():
         return np.full(len(sizes), noise)
     weights = sizes[facts] / sizes[facts].sum()
-    low, high = -60.0, 60.0  # of the log odds at size 1: bisect
+    low, high = -60.0, 60.0  # bounds of the log odds for a bag of one, found by bisection
     for _ in range(80):
         middle = (low + high) / 2
         mean = (weights / (1 + np.exp(-middle) * sizes[facts] ** -popularity)).sum()
@@ -81,15 +81,15 @@ def noise_rates(
     return rates
 
 
-def take_census(relations: Sequence[Relation], topics: np.ndarray) -> Census:
-    """How many entities of each type these topics need: popular ones recur, yet pairs stay distinct."""
+def count_entities(relations: Sequence[Relation], topics: np.ndarray) -> EntityRanges:
+    """How many entities of each type these topics need, so that popular ones recur and pairs stay distinct."""
     demand: dict[str, int] = {}
     for relation, pairs in zip(relations, np.bincount(topics, minlength=len(relations)), strict=True):
         for kind in (relation.head, relation.tail):
             demand[kind] = demand.get(kind, 0) + int(pairs)
     count = {kind: max(30, pairs // 10, int(3 * pairs**0.5)) for kind, pairs in demand.items()}
     first = dict(zip(count, np.cumsum([0, *count.values()]).tolist(), strict=False))
-    return Census(first, count)
+    return EntityRanges(first, count)
 
 
 def draw_topics(
@@ -97,7 +97,7 @@ def draw_topics(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Labels (0 is NA, r + 1 a relation) and topics (r) of all pairs, split by split, facts first.
 
-    Relations are as unequal as in real knowledge bases (Zipf), but each occurs if there is room.
+    Relations are as unequal as in real knowledge bases (Zipf), but each occurs if there are enough pairs.
     """
     cdf = zipf_cdf(relations, offset=2.0)
     labels, topics = [], []
@@ -117,15 +117,15 @@ def draw_pairs(
     *,
     labels: np.ndarray,
     topics: np.ndarray,
-    census: Census,
+    ranges: EntityRanges,
     noise: float,
     popularity: float,
     missing: float,
     tail: float,
     generator: np.random.Generator,
 ) -> Pairs:
-    """Choose two entities for every pair, no two of them twice, and how often and how noisily it is mentioned."""
-    heads, tails = _distinct(relations, topics, census, generator)
+    """Choose two entities for every pair, no two of them twice, how often it is mentioned and how noisily."""
+    heads, tails = _distinct(relations, topics, ranges, generator)
     count = len(labels)
     na = labels == 0
     hidden = na & (generator.random(count) < missing)
@@ -146,21 +146,21 @@ def draw_pairs(
 
 
 def _distinct(
-    relations: Sequence[Relation], topics: np.ndarray, census: Census, generator: np.random.Generator
+    relations: Sequence[Relation], topics: np.ndarray, ranges: EntityRanges, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    total = sum(census.count.values())
+    total = sum(ranges.count.values())
     heads = np.zeros(len(topics), dtype=np.int64)
     tails = np.zeros(len(topics), dtype=np.int64)
     pending = np.arange(len(topics))
     attempt = 0
     while len(pending):
-        # Popular entities take part in many pairs; where those are used up, everyone has the same chance.
+        # Popular entities are in many pairs; when their pairs are used up, all entities are equally likely.
         exponent = 0.6 if attempt < 20 else 0.0
         for index, relation in enumerate(relations):
             mine = pending[topics[pending] == index]
             for column, kind in ((heads, relation.head), (tails, relation.tail)):
-                cdf = zipf_cdf(census.count[kind], exponent=exponent, offset=5.0)
-                column[mine] = census.first[kind] + draw(cdf, generator.random(len(mine)))
+                cdf = zipf_cdf(ranges.count[kind], exponent=exponent, offset=5.0)
+                column[mine] = ranges.first[kind] + draw(cdf, generator.random(len(mine)))
         keys = np.minimum(heads, tails) * total + np.maximum(heads, tails)
         settled = np.ones(len(topics), dtype=bool)
         settled[pending] = False

@@ -1,7 +1,8 @@
-"""Sentences of the built-in world: a pair, whether its relation is to be stated, a style, a length; out comes text.
+"""Makes a sentence of the built-in world from a pair, whether to state its relation, a style and a length.
 
-Statements and mere mentions are made of the same stuff. A statement may carry a clause about somebody else; a mere
-mention may carry the very phrase that would state the relation, but about a third party, denied, or in doubt.
+Sentences that state the relation and those that only mention the pair are made of the same parts. The former
+may have a clause about other entities; the latter may have the very phrase that states the relation, but
+about a third entity, denied, or in doubt.
 """
 
 from __future__ import annotations
@@ -15,33 +16,32 @@ import numpy as np
 
 from fedrel.data.world.catalogue import Relation
 from fedrel.data.world.entities import KIND_NOUNS, Entity
-from fedrel.data.world.filler import Dice, Phrase, phrase
-from fedrel.data.world.frames import AND, LIKE, WHILE, Frame, pronoun
-from fedrel.data.world.grammar import Grammar, frame_tokens
+from fedrel.data.world.grammar import AND, LIKE, WHILE, Frame, Grammar, frame_tokens, pronoun
+from fedrel.data.world.invented_words import Choices, Phrase, phrase
 
 MAX_TOKENS = 120
-_MARGIN = 15  # the last phrase, clause or aside may run over by so much
-# How a mention that states nothing comes about, and how often. `other`: the sentence states another relation that
-# these types can have; only said of pairs in the knowledge base (an NA pair that is related counts as missing).
+_MARGIN = 15  # how many tokens the last phrase, clause or aside may exceed the length by
+# The kinds of sentences that only mention a pair, and how often each is used. `other` states another relation that
+# these types can have; only used for pairs in the knowledge base (an NA pair that is related counts as missing).
 MENTION_KINDS = {"neutral": 0.40, "list": 0.10, "third": 0.26, "denied": 0.09, "doubted": 0.09, "other": 0.06}
 _KIND_NAMES, _KIND_CDF = list(MENTION_KINDS), np.cumsum(list(MENTION_KINDS.values())).tolist()
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A text and where in it the pair stands."""
+    """A text, and the characters [start, end) of head and tail in it."""
 
     text: str
     head: tuple[int, int]
     tail: tuple[int, int]
 
 
-class Writer:
-    """Writes sentences, one after another, from one generator: the same generator, the same sentences."""
+class Author:
+    """Makes sentences one after another, with all random choices from one generator."""
 
     def __init__(self, grammar: Grammar, generator: np.random.Generator) -> None:
         self._grammar = grammar
-        self._dice = Dice(generator)
+        self._choices = Choices(generator)
         self._filler = [grammar.filler(style, generator) for style in range(len(grammar.styles))]
 
     def statement(
@@ -53,23 +53,23 @@ class Writer:
     def mention(
         self, head: Entity, tail: Entity, known: Relation | None, *, style: int, length: int
     ) -> Sentence:
-        """A sentence about the pair that does not state the relation `known` to the knowledge base, or any.
+        """A sentence that mentions the pair without stating `known`, its relation in the knowledge base (if any).
 
-        What it says depends on the types of the two and not on `known`, but for the few sentences that state
-        another relation than the known one.
+        What it says depends on the types of the two and not on `known`, except for the few sentences that
+        state another relation than the known one.
         """
         return self._written(head, tail, *self._mention(head, tail, known, style), style, length)
 
     def _written(
         self, head: Entity, tail: Entity, frame: Frame, tokens: int, style: int, length: int
     ) -> Sentence:
-        """The frame with names in it, perhaps a clause about somebody else, and filler up to the length."""
-        dice = self._dice
+        """The frame with names in it, perhaps a clause about other entities, and filler up to the length."""
+        choices = self._choices
         first, second = (head, tail) if frame.head_first else (tail, head)
         name1, name2 = self._name(first), self._name(second)
         before, between, after = frame.before, frame.between, frame.after
-        if between.endswith(" ") and dice.chance(0.1):
-            between += f"{self._say('adjective', style).text}{dice.pick(KIND_NOUNS[second.type])} "
+        if between.endswith(" ") and choices.chance(0.1):
+            between += f"{self._say('adjective', style).text}{choices.pick(KIND_NOUNS[second.type])} "
             tokens += 3
         if frame.needs_verb:
             verb = self._say("verb", style)
@@ -77,8 +77,8 @@ class Writer:
             tokens += verb.tokens
         tokens += name1.count(" ") + name2.count(" ") + 3  # two names and a full stop
         room = min(length, MAX_TOKENS - _MARGIN) - tokens
-        if room > 6 and dice.chance(0.35):
-            place = dice.uniform()
+        if room > 6 and choices.chance(0.35):
+            place = choices.uniform()
             if place < 0.35:
                 extra = self._aside_about(first)
                 between = _joined(extra.text, between)
@@ -96,7 +96,7 @@ class Writer:
             before, between, after = self._filled(before, between, after, room, style)
         return _assembled(before, name1, between, name2, after, frame.head_first)
 
-    def chatter(self, style: int, length: int, subject: Entity | None = None) -> str:
+    def unrelated(self, style: int, length: int, subject: Entity | None = None) -> str:
         """A sentence of about `length` tokens that mentions no pair, but perhaps one entity."""
         opening = self._say("subject", style).text if subject is None else self._name(subject)
         text = self._padded(opening + self._say("verb", style).text, length - 6, style)
@@ -107,21 +107,21 @@ class Writer:
 
     def _name(self, entity: Entity) -> str:
         names = entity.names
-        return names[0] if len(names) == 1 or self._dice.chance(0.6) else self._dice.pick(names[1:])
+        return names[0] if len(names) == 1 or self._choices.chance(0.6) else self._choices.pick(names[1:])
 
     def _bystander(self, kind: str) -> str:
-        """A name that the knowledge base does not have."""
-        return self._name(self._dice.pick(self._grammar.bystanders[kind]))
+        """The name of an entity of this type that the knowledge base does not have."""
+        return self._name(self._choices.pick(self._grammar.bystanders[kind]))
 
     def _statement(self, relation: Relation, style: int) -> tuple[Frame, int]:
-        if self._dice.chance(0.08):
+        if self._choices.chance(0.08):
             return self._claim(relation, "affirmed", style)
         statements = self._grammar.statements[style][relation.name]
-        return self._dice.weighted(statements.frames, statements.cdf)
+        return self._choices.weighted(statements.frames, statements.cdf)
 
     def _claim(self, relation: Relation, attitude: str, style: int) -> tuple[Frame, int]:
         claims = self._grammar.claims[style][relation.name]
-        frame, _ = self._dice.weighted(claims.frames, claims.cdf)
+        frame, _ = self._choices.weighted(claims.frames, claims.cdf)
         opening, closing = self._say(attitude, style).text.split("@")
         wrapped = Frame(
             attitude, frame.head_first, opening + frame.before, frame.between, frame.after + closing
@@ -129,27 +129,27 @@ class Writer:
         return wrapped, frame_tokens(wrapped)
 
     def _mention(self, head: Entity, tail: Entity, known: Relation | None, style: int) -> tuple[Frame, int]:
-        kind = self._dice.weighted(_KIND_NAMES, _KIND_CDF)
+        kind = self._choices.weighted(_KIND_NAMES, _KIND_CDF)
         possible = self._grammar.by_types[head.type, tail.type]
         if kind in ("denied", "doubted"):
-            return self._claim(self._dice.pick(possible), kind, style)
+            return self._claim(self._choices.pick(possible), kind, style)
         if kind == "other" and known is not None and len(possible) > 1:
             others = [relation for relation in possible if relation is not known]
-            return self._statement(self._dice.pick(others), style)
+            return self._statement(self._choices.pick(others), style)
         if kind == "third":
             frame = self._third(head, tail, style)
         elif kind == "list":
             frame = self._list(head, tail)
         else:
-            needs_verb = self._dice.chance(0.4)
+            needs_verb = self._choices.chance(0.4)
             pattern = self._say("neutral subject" if needs_verb else "neutral clause", style).text
             before, between, after = pattern.split("@")
-            frame = Frame("neutral", self._dice.chance(0.5), before, between, after, needs_verb)
+            frame = Frame("neutral", self._choices.chance(0.5), before, between, after, needs_verb)
         return frame, frame_tokens(frame)
 
     def _list(self, head: Entity, tail: Entity) -> Frame:
         one, two = self._bystander(head.type), self._bystander(tail.type)
-        parts = self._dice.pick(
+        parts = self._choices.pick(
             (
                 (f"{one}, ", f", {two} and ", ""),
                 ("", f", {one}, {two} and ", ""),
@@ -158,18 +158,18 @@ class Writer:
                 ("", ", ", f" and {one}"),
             )
         )
-        return Frame("list", self._dice.chance(0.5), *parts, needs_verb=True)
+        return Frame("list", self._choices.chance(0.5), *parts, needs_verb=True)
 
     def _third(self, head: Entity, tail: Entity, style: int) -> Frame:
-        """The phrase of a relation, but between one of the pair and a third, or between two others."""
-        dice, grammar = self._dice, self._grammar
-        shape = dice.uniform()
+        """A phrase that states a relation, but of one of the pair and a third entity, or of two others."""
+        choices, grammar = self._choices, self._grammar
+        shape = choices.uniform()
         link = self._say("link", style).text.removesuffix("@")
         if shape < 0.4:
-            told = dice.pick(grammar.by_head[head.type])
-            return Frame("third", True, "", f" {dice.pick(told.verbs)} {self._bystander(told.tail)}{link}")
-        told = dice.pick(grammar.by_tail[tail.type])
-        other, verb = self._bystander(told.head), dice.pick(told.verbs)
+            told = choices.pick(grammar.by_head[head.type])
+            return Frame("third", True, "", f" {choices.pick(told.verbs)} {self._bystander(told.tail)}{link}")
+        told = choices.pick(grammar.by_tail[tail.type])
+        other, verb = self._bystander(told.head), choices.pick(told.verbs)
         if shape < 0.65:
             return Frame("third", False, f"{other} {verb} ", link)
         if shape < 0.9:
@@ -178,10 +178,12 @@ class Writer:
 
     def _aside_about(self, entity: Entity) -> Phrase:
         relations = self._grammar.by_head.get(entity.type)
-        if relations is None or self._dice.chance(0.2):
+        if relations is None or self._choices.chance(0.2):
             return phrase(f"{LIKE}{self._bystander(entity.type)},")
-        told = self._dice.pick(relations)
-        return phrase(f", {pronoun(entity.type)} {self._dice.pick(told.verbs)} {self._bystander(told.tail)},")
+        told = self._choices.pick(relations)
+        return phrase(
+            f", {pronoun(entity.type)} {self._choices.pick(told.verbs)} {self._bystander(told.tail)},"
+        )
 
     def _link_to_another(self, kind: str, style: int) -> Phrase:
         link = self._say("link", style)
@@ -189,15 +191,15 @@ class Writer:
         return Phrase(link.text.replace("@", name), link.tokens + name.count(" "))
 
     def _clause_about_others(self, opening: str, closing: str) -> Phrase:
-        told = self._dice.pick(self._grammar.relations)
-        verb = self._dice.pick(told.verbs)
+        told = self._choices.pick(self._grammar.relations)
+        verb = self._choices.pick(told.verbs)
         return phrase(f"{opening}{self._bystander(told.head)} {verb} {self._bystander(told.tail)}{closing}")
 
     def _filled(self, before: str, between: str, after: str, room: int, style: int) -> tuple[str, str, str]:
-        """Pour filler before, between and behind the mentions until the sentence has its length."""
-        dice = self._dice
-        front = int(room * dice.uniform() * 0.8) if dice.chance(0.5) else 0
-        middle = int((room - front) * dice.uniform() * 0.8) if dice.chance(0.35) else 0
+        """Add filler before, between and after the mentions until the sentence has its length."""
+        choices = self._choices
+        front = int(room * choices.uniform() * 0.8) if choices.chance(0.5) else 0
+        middle = int((room - front) * choices.uniform() * 0.8) if choices.chance(0.35) else 0
         if front >= 10:
             clause = self._say("subject", style).text + self._say("verb", style).text
             before = self._padded(clause, front - 7, style) + AND + before
@@ -222,7 +224,7 @@ class Writer:
 
 
 def _joined(aside: str, rest: str) -> str:
-    """An aside and what follows it, with one comma where both would set one."""
+    """An aside and what follows it, without a second comma between them."""
     return aside.removesuffix(",") + rest if rest[:1] in {",", ";", ":", ")"} else aside + rest
 
 
@@ -235,25 +237,25 @@ def _assembled(before: str, name1: str, between: str, name2: str, after: str, he
     return Sentence(text, one, two) if head_first else Sentence(text, two, one)
 
 
-_CHATTER_LENGTH = 12
+_UNRELATED_LENGTH = 12
 _PARAGRAPH_END = 0.2  # chance after each sentence
 
 
-class Scribe(AbstractContextManager["Scribe"]):
+class DocumentFile(AbstractContextManager["DocumentFile"]):
     """Writes one document in one style, sentence by sentence; a blank line ends a paragraph."""
 
     def __init__(self, path: Path, grammar: Grammar, style: int, generator: np.random.Generator) -> None:
         self._file = path.open("w", encoding="utf-8")
-        self._writer, self._style, self._generator = Writer(grammar, generator), style, generator
+        self._writer, self._style, self._generator = Author(grammar, generator), style, generator
         self._separator = ""
 
     def write(self, sentence: str, subject: Entity) -> None:
-        """Add a sentence, and up to two others that mention no pair; one may go on about `subject`."""
+        """Add a sentence, and up to two others that mention no pair; one of them may mention `subject`."""
         self._put(sentence)
         for chance in self._generator.random(2):
             if chance < 0.6:
                 about = subject if chance < 0.2 else None
-                self._put(self._writer.chatter(self._style, _CHATTER_LENGTH, about))
+                self._put(self._writer.unrelated(self._style, _UNRELATED_LENGTH, about))
 
     def _put(self, sentence: str) -> None:
         self._file.write(self._separator + sentence)

@@ -1,4 +1,4 @@
-"""Writing styles: what the same fact sounds like in a news wire, a clinic's notes, a ledger.
+"""Writing styles: how the same fact is put in a news wire, a clinic's notes, a ledger.
 
 Patterns have slots for invented words: {n} noun, {a} adjective, {v} past verb, {d} adverb; and {y} for a year.
 """
@@ -159,7 +159,7 @@ def tails(style: Style) -> tuple[str, ...]:
 
 
 def subjects(style: Style) -> tuple[str, ...]:
-    """What this style's sentences about nothing in particular begin with."""
+    """The subjects of this style's sentences without a pair."""
     return style.subjects + _SUBJECTS
 
 

@@ -1,1 +1,1 @@
-"""fedrel.federation.engines."""
+"""The engines of a simulation on one machine: one loop, threads, or worker processes."""

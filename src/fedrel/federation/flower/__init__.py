@@ -1,1 +1,1 @@
-"""Flower as an engine: the same questions and answers, carried by its messages on one machine or between many."""
+"""Flower as an engine: it carries the same requests and answers, on one machine or between many."""

@@ -1,20 +1,22 @@
-"""The words around the facts: an invented vocabulary, poured into patterns by the thousand."""
+"""Invented words: pronounceable, each made once, drawn by Zipf's law, and put into patterns to fill sentences."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from fedrel.data.text import tokenise
-from fedrel.data.world.entities import WordMint, draw, zipf_cdf
 
 T = TypeVar("T")
 
+_ONSETS = (*"bdfghjklmnprstvwz", "br", "dr", "fl", "gr", "kl", "pl", "pr", "sk", "sl", "st", "th", "tr")
+_VOWELS = (*"aeiou", *"aeio", "ai", "ou")  # single vowels but u twice as often
+_CODAS = (*"lmnrstv", "nd", "rk", "lm", "st", "sk", "nt", "rn", "ll")
 _SLOT = re.compile(r"\{([navdy])\}")
 _BATCH = 256
 # Of a hundred vocabulary words, how many are nouns, adjectives, verbs and adverbs, and what they end in.
@@ -26,6 +28,66 @@ _CLASSES = {
 }
 
 
+class WordMaker:
+    """Makes words, each only once, and none that is in `reserved` (the real words of the templates)."""
+
+    def __init__(self, generator: np.random.Generator, reserved: Iterable[str]) -> None:
+        self._generator = generator
+        self._taken = set(reserved)
+
+    def words(self, count: int, *, syllables: int, endings: tuple[str, ...] = ("",)) -> list[str]:
+        """`count` new words of `syllables` syllables and an ending, and longer ones when those are used up."""
+        words: list[str] = []
+        while len(words) < count:
+            words += self._new(self._batch(count - len(words), syllables, endings))
+            syllables += 1
+        return words
+
+    def codes(self, count: int, *, letters: int, digits: int = 0, joint: str = "") -> list[str]:
+        """`count` new codes of consonants and digits (`KVT`, `BRK4`), and longer ones when those are used up."""
+        codes: list[str] = []
+        consonants = np.array(list("BCDFGHJKLMNPQRSTVWXZ"))
+        lowest, highest = (10 ** (digits - 1), 10**digits) if digits else (0, 1)
+        while len(codes) < count:
+            missing = count - len(codes)
+            stems = consonants[self._generator.integers(len(consonants), size=(missing, letters))].tolist()
+            numbers = self._generator.integers(lowest, highest, size=missing).tolist()
+            codes += self._new(
+                "".join(stem) + (f"{joint}{number}" if digits else "")
+                for stem, number in zip(stems, numbers, strict=True)
+            )
+            letters += 1
+        return codes
+
+    def _new(self, words: Iterable[str]) -> Iterator[str]:
+        for word in words:
+            key = word.lower()
+            if key not in self._taken:
+                self._taken.add(key)
+                yield word
+
+    def _batch(self, count: int, syllables: int, endings: tuple[str, ...]) -> list[str]:
+        def choose(parts: Iterable[str], *shape: int) -> np.ndarray:
+            options = np.array(list(parts), dtype=object)
+            return options[self._generator.integers(len(options), size=shape)]
+
+        stems = (choose(_ONSETS, count, syllables) + choose(_VOWELS, count, syllables)).sum(axis=1)
+        words: list[str] = (stems + choose(_CODAS, count) + choose(endings, count)).tolist()
+        return words
+
+
+def zipf_cdf(size: int, *, exponent: float = 1.0, offset: float = 1.0) -> np.ndarray:
+    """The cumulative distribution over ranks 0..size-1 of weight 1 / (rank + offset)^exponent."""
+    weights = (np.arange(size) + offset) ** -exponent
+    cdf: np.ndarray = np.cumsum(weights) / weights.sum()
+    return cdf
+
+
+def draw(cdf: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+    """The ranks that these uniform numbers in [0, 1) choose."""
+    return np.minimum(np.searchsorted(cdf, uniforms, side="right"), len(cdf) - 1)
+
+
 class Phrase(NamedTuple):
     """A piece of text and how many tokens it has."""
 
@@ -34,7 +96,7 @@ class Phrase(NamedTuple):
 
 
 def phrase(text: str) -> Phrase:
-    """A piece of text, counted."""
+    """A piece of text with the number of its tokens."""
     return Phrase(text, len(tokenise(text)))
 
 
@@ -46,7 +108,7 @@ class Vocabulary:
     cdf: dict[str, np.ndarray]
 
     def reordered(self, generator: np.random.Generator) -> Vocabulary:
-        """The same words with other favourites: each changes places with words of about its own frequency."""
+        """The same words in another order: each swaps its rank with words of about its own frequency."""
         words = {}
         for kind, ordered in self.words.items():
             octave = np.floor(1.5 * np.log2(np.arange(len(ordered)) + 4))
@@ -54,15 +116,15 @@ class Vocabulary:
         return Vocabulary(words, self.cdf)
 
 
-def make_vocabulary(size: int, mint: WordMint) -> Vocabulary:
+def make_vocabulary(size: int, maker: WordMaker) -> Vocabulary:
     """`size` new words, Zipf-Mandelbrot distributed (the offset leaves the top ranks to function words)."""
     words, cdf = {}, {}
     for kind, (share, endings) in _CLASSES.items():
         count = round(size * share / 100)
         short, medium = min(count, 100), min(count, 5000)
-        coined = mint.words(short, syllables=1, endings=endings)
-        coined += mint.words(medium - short, syllables=2, endings=endings)
-        coined += mint.words(count - medium, syllables=3, endings=endings)
+        coined = maker.words(short, syllables=1, endings=endings)
+        coined += maker.words(medium - short, syllables=2, endings=endings)
+        coined += maker.words(count - medium, syllables=3, endings=endings)
         words[kind] = np.array(coined, dtype=object)
         cdf[kind] = zipf_cdf(count, offset=3.0)
     words["y"] = np.array([str(number) for number in range(10, 1990)], dtype=object)
@@ -91,8 +153,8 @@ def phrases(
             start = end
 
 
-class Dice:
-    """Single random choices, cheap by the million: uniform numbers are drawn in blocks."""
+class Choices:
+    """Single random choices, fast because uniform numbers are drawn in blocks."""
 
     def __init__(self, generator: np.random.Generator) -> None:
         self._numbers = self._blocks(generator)

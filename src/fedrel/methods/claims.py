@@ -1,0 +1,110 @@
+"""Lazy MIL's claims: what a site says about its triples, and which claims win (Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrel.federation.messages import Array, Message, RefusedError
+
+
+@dataclass(frozen=True, slots=True)
+class Claims(Message):
+    """Up: for each triple that a site's text mentions, its best sentence's probability and index."""
+
+    triple: Annotated[npt.NDArray[np.int32], Array("int32", ("claims",), low=0)]
+    """The triple's number in the knowledge base."""
+    value: Annotated[npt.NDArray[np.float32], Array("float32", ("claims",), low=0, high=1)]
+    """p(r|s) of the triple's best sentence."""
+    index: Annotated[npt.NDArray[np.int32], Array("int32", ("claims",), low=0)]
+    """That sentence's index at the site."""
+
+    def keys(self) -> npt.NDArray[Any]:
+        """What tells one triple from another."""
+        return self.triple
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedClaims(Message):
+    """Up: the same with HMAC-SHA256 digests for triples, under a key that the coordinator does not have."""
+
+    digest: Annotated[npt.NDArray[np.uint8], Array("uint8", ("claims", 32))]
+    """The triple's digest."""
+    value: Annotated[npt.NDArray[np.float32], Array("float32", ("claims",), low=0, high=1)]
+    """p(r|s) of the triple's best sentence."""
+    index: Annotated[npt.NDArray[np.int32], Array("int32", ("claims",), low=0)]
+    """That sentence's index at the site."""
+
+    def keys(self) -> npt.NDArray[Any]:
+        """The digests as 32-byte strings."""
+        return np.ascontiguousarray(self.digest).view("V32").reshape(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Winners(Message):
+    """Down: the sentences of a site that won, by their index there."""
+
+    index: Annotated[npt.NDArray[np.int32], Array("int32", ("won",), low=0)]
+    """Indices of the site's own sentences."""
+
+
+@dataclass(frozen=True, slots=True)
+class PooledWinners(Message):
+    """Down, in simulation only: all winners, by site and index there."""
+
+    site: Annotated[npt.NDArray[np.int32], Array("int32", ("won",), low=0)]
+    """The site that holds the sentence."""
+    index: Annotated[npt.NDArray[np.int32], Array("int32", ("won",), low=0)]
+    """The sentence's index at that site."""
+
+
+def check_claims(claims: Claims | KeyedClaims, sentences: int, triples: int) -> None:
+    """Refuse claims that cannot be true of a site with so many sentences and a KB with so many triples."""
+    if len(claims.index) and claims.index.max() >= sentences:
+        raise RefusedError(f"claims sentence {claims.index.max()}, but holds {sentences} sentences")
+    if isinstance(claims, Claims) and len(claims.triple) and claims.triple.max() >= triples:
+        raise RefusedError(f"claims triple {claims.triple.max()}, but the KB has {triples} triples")
+    if len(np.unique(claims.keys())) < len(claims.index):
+        raise RefusedError("claims a triple twice")
+    if len(np.unique(claims.index)) < len(claims.index):
+        raise RefusedError("claims a sentence twice")
+
+
+def winners(claims: Mapping[int, Claims | KeyedClaims]) -> dict[int, Winners]:
+    """Algorithm 1, lines 10 to 13: each triple goes to the highest value, a tie to the lowest site number.
+
+    Sites that won nothing are left out: they are not asked to train.
+    """
+    if not claims:
+        return {}
+    key = np.concatenate([claim.keys() for claim in claims.values()])
+    value = np.concatenate([claim.value for claim in claims.values()])
+    index = np.concatenate([claim.index for claim in claims.values()])
+    site = np.repeat(list(claims), [len(claim.index) for claim in claims.values()])
+    _, triple = np.unique(key, return_inverse=True)
+    order = np.lexsort((site, -value, triple))
+    won = order[np.diff(triple[order], prepend=-1) > 0]  # the first of each triple's claims
+    won = won[np.lexsort((index[won], site[won]))]
+    winning, first = np.unique(site[won], return_index=True)
+    parts = np.split(index[won], first)[1:]
+    return {number: Winners(part) for number, part in zip(winning.tolist(), parts, strict=True)}
+
+
+def pooled(won: Mapping[int, Winners], active: Iterable[int]) -> dict[int, PooledWinners]:
+    """The released code's shared list: every active site trains on all winners."""
+    if not won:
+        return {}
+    sites = np.repeat(list(won), [len(winner.index) for winner in won.values()]).astype(np.int32)
+    index = np.concatenate([winner.index for winner in won.values()])
+    return dict.fromkeys(active, PooledWinners(sites, index))
+
+
+def first_of_highest(values: npt.NDArray[np.float32], bounds: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """For each run values[bounds[b]:bounds[b + 1]], the position of the first of its highest values."""
+    highest = np.repeat(np.maximum.reduceat(values, bounds[:-1]), np.diff(bounds))
+    candidates = np.flatnonzero(values == highest)
+    return candidates[np.searchsorted(candidates, bounds[:-1])]

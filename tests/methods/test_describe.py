@@ -1,0 +1,102 @@
+"""What there is to know of a method: its paper, its options, what leaves a site, and what trains it."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedrel.errors import UserError
+from fedrel.methods.registry import FieldDescription, OptionDescription, describe, methods
+
+
+def test_a_method_is_described():
+    found = describe("lazy-mil")
+    assert found.name == "lazy-mil"
+    assert found.summary == (
+        "The sites choose one sentence for each triple together, then FedAvg on the chosen sentences."
+    )
+    assert found.paper.startswith("Sui, Chen, Liu, Zhao 2021")
+    assert [option.name for option in found.options] == ["weighting", "keyed_triples", "pooled_winners"]
+    assert found.options[0] == OptionDescription(
+        name="weighting",
+        type='"examples" | "uniform"',
+        default='"examples"',
+        about="How much an update counts in the average: by its number of examples, or all the same.",
+    )
+    assert (found.options[1].type, found.options[1].default) == ("bool", "false")
+    assert [message.name for message in found.leaves_site] == ["Claims", "KeyedClaims", "Update"]
+    assert found.leaves_site[0].about.startswith("Up: for each triple that a site's text mentions")
+    assert found.leaves_site[1].fields == (
+        FieldDescription("digest", "uint8, claims by 32", "The triple's digest."),
+        FieldDescription("value", "float32, claims", "p(r|s) of the triple's best sentence."),
+        FieldDescription("index", "int32, claims", "That sentence's index at the site."),
+    )
+    assert (found.simulation_only, found.trained_by) == (None, "kernels")
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("fedavg", ["Update"]),
+        (
+            "feded",
+            ["Predictions", "BytePredictions"],
+        ),  # no update, though FedAvg, which it is built on, sends one
+        ("scaffold", ["ControlledUpdate"]),
+        ("validation-only", []),
+        ("lazy-mil+scaffold", ["Claims", "KeyedClaims", "ControlledUpdate"]),
+    ],
+)
+def test_only_what_a_round_asks_for_leaves_a_site(name, kinds):
+    assert [message.name for message in describe(name).leaves_site] == kinds
+
+
+def test_fields_that_a_message_inherits_are_described_too():
+    (update,) = describe("scaffold").leaves_site
+    assert [field.name for field in update.fields] == ["weights", "examples", "loss", "path"]
+    assert update.fields[0].type == "float32, the model's tensors, of tables only the changed rows"
+    assert update.fields[2].type == "float64"
+    assert all(field.about.endswith(".") for field in update.fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "trained_by"),
+    [
+        ("one", "kernels"),
+        ("feded", "kernels"),
+        ("att", "graph"),
+        ("fedprox", "graph"),
+        ("fedadam", "kernels"),
+    ],
+)
+def test_what_trains_a_site(name, trained_by):
+    assert describe(name).trained_by == trained_by
+
+
+def test_a_composed_method_has_its_parts_options_by_their_names():
+    found = describe("fedprox+moon")
+    assert [option.name for option in found.options] == [
+        *("fedprox.weighting", "fedprox.mu", "moon.weighting", "moon.mu", "moon.tau")
+    ]
+    assert found.paper.count(";") == 1
+    assert found.trained_by == "graph"
+
+
+def test_pooled_data_is_for_simulation_only():
+    assert describe("centralised+one").simulation_only == "it trains on all sites' text in one place"
+
+
+def test_what_does_not_compose_cannot_be_described():
+    with pytest.raises(UserError, match="cannot be composed"):
+        describe("feded+lazy-mil")
+
+
+OURS = [name for name, kind in methods().items() if kind.__module__.startswith("fedrel.")]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_method_can_be_described_in_full(name):
+    found = describe(name)
+    assert found.summary and found.paper
+    assert all(option.about and option.type and option.default for option in found.options)
+    assert all(message.about and message.fields for message in found.leaves_site)
+    assert all(field.about for message in found.leaves_site for field in message.fields)
