@@ -76,7 +76,10 @@ def perform(block: Block, folder: Path) -> str | None:
         return None
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(folder / "src"),  # in a clone, the clone's own package
+        # In a clone, the clone's own package.
+        "PYTHONPATH": os.pathsep.join([str(folder / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(
+            os.pathsep
+        ),
         "COLUMNS": "120",
     }
     done = subprocess.run(
@@ -101,6 +104,23 @@ def test_the_code_of_a_page_runs(page, tmp_path):
             assert printed == block.code, block.place
         elif not block.mark.endswith(" slow"):
             printed = perform(block, tmp_path)
+
+
+def test_the_notebook_runs(tmp_path):
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    notebook = nbformat.read(ROOT / "docs" / "notebook.ipynb", as_version=4)
+    client = nbclient.NotebookClient(
+        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    )
+    client.execute()
+    shown = [
+        output["data"]["text/html"]
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if "text/html" in output.get("data", {})
+    ]
+    assert len(shown) == 3  # the run, its rounds, the comparison
+    assert "lazy-mil, seed 1" in shown[0] and "halfway" in shown[2]
 
 
 SLOW = [block for page in PAGES for block in blocks(page) if block.mark.endswith(" slow")]
