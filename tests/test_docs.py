@@ -211,6 +211,19 @@ def test_every_method_and_its_options_are_documented():
     }
 
 
+def test_every_command_is_documented():
+    from typer.main import get_command
+
+    from fedrel.cli.main import app
+
+    assert set(tables("commands.md")["The commands"]) == set(get_command(app).commands)
+
+
+def test_everything_public_is_documented():
+    listed = set(tables("api.md")["Python API"])
+    assert listed | {"RunResult", "Comparison"} == set(fedrel.__all__)
+
+
 DYNAMIC = {  # where keys are data, the word that stands for them
     **{"by_kind": "KIND", "watched": "ROW", "versions": "NAME"},
     **dict.fromkeys(("dev", "metrics", "dev_metric"), "METRIC"),
