@@ -103,6 +103,17 @@ def test_the_code_of_a_page_runs(page, tmp_path):
             printed = perform(block, tmp_path)
 
 
+EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_an_example_is_short_and_stands_on_its_page(example):
+    code = example.read_text(encoding="utf-8")
+    assert len(code.splitlines()) < 60
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    assert f"```python\n# file: {example.name}\n{code}```\n" in page, "copy the file's new code to the page"
+
+
 SLOW = [block for page in PAGES for block in blocks(page) if block.mark.endswith(" slow")]
 
 

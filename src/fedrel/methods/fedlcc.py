@@ -62,7 +62,7 @@ class FedLCC(FedAvg):
 
     def loss(self, site: Site, batch: Batch, reading: Reading) -> Tensor:
         """L = L_BCE + mu * L_LCC, both the mean over the batch's pairs (Eq. 11 to 13)."""
-        from fedrel.extractors.document.network import PairReading
+        from fedrel.extractors.document.document_transformer import PairReading
         from fedrel.extractors.document.windows import DocumentBatch
 
         loss = super().loss(site, batch, reading)
@@ -94,7 +94,7 @@ def contexts(site: Site) -> tuple[npt.NDArray[np.int64], Tensor]:
     """The site's pairs, and their contexts under the loaded model, [P, d], without dropout or gradient."""
     import torch
 
-    from fedrel.extractors.document.network import DocumentTransformer
+    from fedrel.extractors.document.document_transformer import DocumentTransformer
     from fedrel.extractors.document.windows import DocumentBatch
 
     model = site.extractor
