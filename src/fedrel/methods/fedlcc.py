@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fedrel.extractors.batches import Batch
-    from fedrel.extractors.document.network import PairReading
+    from fedrel.extractors.document.document_transformer import PairReading
     from fedrel.extractors.document.windows import DocumentBatch
     from fedrel.extractors.heads import Reading
     from fedrel.federation.site import Site
@@ -64,12 +64,6 @@ class FedLCC(FedAvg):
 
     def loss(self, site: Site, batch: Batch, reading: Reading) -> Tensor:
         """L = L_BCE + mu * L_LCC, both the mean over the batch's pairs (Eq. 11 to 13)."""
-<<<<<<< HEAD
-        from fedrel.extractors.document.document_transformer import PairReading
-        from fedrel.extractors.document.windows import DocumentBatch
-
-=======
->>>>>>> t-methods
         loss = super().loss(site, batch, reading)
         others: Anchors | None = site.memo.get(STORED)
         if others is None or not len(reading.labels):
@@ -99,12 +93,7 @@ def contexts(site: Site) -> tuple[npt.NDArray[np.int64], Tensor]:
     """The site's pairs, and their contexts under the loaded model, [P, d], without dropout or gradient."""
     import torch
 
-<<<<<<< HEAD
     from fedrel.extractors.document.document_transformer import DocumentTransformer
-    from fedrel.extractors.document.windows import DocumentBatch
-=======
-    from fedrel.extractors.document.network import DocumentTransformer
->>>>>>> t-methods
 
     model = site.extractor
     if not isinstance(model, DocumentTransformer):
