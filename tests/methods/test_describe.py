@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
+import torch
 
 from fedrel.errors import UserError
-from fedrel.methods.registry import FieldDescription, OptionDescription, describe, methods
+from fedrel.extractors.heads import HEADS
+from fedrel.extractors.pcnn.pcnn import PCNN
+from fedrel.methods.composition import reached
+from fedrel.methods.registry import _KERNEL_HEADS, FieldDescription, OptionDescription, describe, methods
 
 
 def test_a_method_is_described():
@@ -100,3 +107,30 @@ def test_every_method_can_be_described_in_full(name):
     assert all(option.about and option.type and option.default for option in found.options)
     assert all(message.about and message.fields for message in found.leaves_site)
     assert all(field.about for message in found.leaves_site for field in message.fields)
+
+
+def test_the_messages_are_those_of_the_documentation():
+    """The table under "What crosses the boundary" in docs/methods.md, with the methods that send each."""
+    page = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
+    table = page.partition("| message | way | fields | bytes | methods |")[2].partition("\n\n")[0]
+    listed: dict[tuple[str, str], set[str]] = {}
+    for row in table.splitlines()[2:]:
+        name, way, _, _, senders = (cell.strip(" |") for cell in row.split(" | "))
+        named = {one for one in re.findall("`([^`]+)`", senders) if one in OURS}
+        listed[name.strip("`"), way] = set(OURS) - named if senders.startswith("all but") else named
+    found: dict[tuple[str, str], set[str]] = {}
+    for name in OURS:
+        kind = methods()[name]
+        functions = [getattr(kind, one) for one in reached(kind)]
+        asked = [function for function in functions if getattr(function, "leaves_site", False)]
+        for message in {*kind.carried(), *(taken for function in asked for taken in function.takes)}:
+            found.setdefault((message.__name__, "down"), set()).add(name)
+        for function in asked:
+            found.setdefault((function.gives.__name__, "up"), set()).add(name)
+    assert listed == found
+
+
+def test_the_heads_that_kernels_train_are_those_of_pcnn(monkeypatch):
+    monkeypatch.setattr(PCNN, "_has_kernels", lambda _: True)
+    model = PCNN(9, 3, generator=torch.Generator())
+    assert tuple(head for head in HEADS if model.can_fit(head)) == _KERNEL_HEADS

@@ -12,7 +12,7 @@ no previous model and leaves the contrast out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fedrel.extractors.batches import Batch
+    from fedrel.extractors.document.document_transformer import PairReading
+    from fedrel.extractors.document.windows import DocumentBatch
     from fedrel.extractors.heads import Reading
     from fedrel.federation.site import Site
 
@@ -62,15 +64,12 @@ class FedLCC(FedAvg):
 
     def loss(self, site: Site, batch: Batch, reading: Reading) -> Tensor:
         """L = L_BCE + mu * L_LCC, both the mean over the batch's pairs (Eq. 11 to 13)."""
-        from fedrel.extractors.document.document_transformer import PairReading
-        from fedrel.extractors.document.windows import DocumentBatch
-
         loss = super().loss(site, batch, reading)
         others: Anchors | None = site.memo.get(STORED)
         if others is None or not len(reading.labels):
             return loss
-        assert isinstance(reading, PairReading) and isinstance(batch, DocumentBatch)
-        return loss + self.mu * others.contrast(batch.pairs, reading.contexts, self.tau)
+        pairs, read = cast("DocumentBatch", batch).pairs, cast("PairReading", reading).contexts
+        return loss + self.mu * others.contrast(pairs, read, self.tau)
 
     @classmethod
     def unsuited(cls) -> str | None:
@@ -95,7 +94,6 @@ def contexts(site: Site) -> tuple[npt.NDArray[np.int64], Tensor]:
     import torch
 
     from fedrel.extractors.document.document_transformer import DocumentTransformer
-    from fedrel.extractors.document.windows import DocumentBatch
 
     model = site.extractor
     if not isinstance(model, DocumentTransformer):
@@ -103,7 +101,6 @@ def contexts(site: Site) -> tuple[npt.NDArray[np.int64], Tensor]:
     pairs, found = [], []
     with torch.no_grad():
         for batch in site.scan(site.bags):
-            assert isinstance(batch, DocumentBatch)
-            pairs.append(batch.pairs)
+            pairs.append(cast("DocumentBatch", batch).pairs)
             found.append(model.pairs(batch, model.documents(batch)).contexts)
     return np.concatenate(pairs), torch.cat(found)
