@@ -106,6 +106,15 @@ def test_the_code_of_a_page_runs(page, tmp_path):
             printed = perform(block, tmp_path)
 
 
+def test_the_python_of_the_readme_runs(tmp_path):
+    (block,) = (one for one in blocks(ROOT / "README.md") if one.mark == "python")
+    assert perform(block, tmp_path).startswith("Ada Quill born_in Troutmere 0.")
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
+
+
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
 
 
