@@ -45,7 +45,7 @@ EXPERIMENT: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Town:
+class SmallFederation:
     """Everything in one folder, with the experiment's file."""
 
     folder: Path
@@ -96,9 +96,9 @@ class Town:
 
 
 @pytest.fixture(scope="session")
-def first_town(tmp_path_factory: pytest.TempPathFactory) -> Town:
-    folder = tmp_path_factory.mktemp("town")
-    town = Town(folder)
+def first_federation(tmp_path_factory: pytest.TempPathFactory) -> SmallFederation:
+    folder = tmp_path_factory.mktemp("federation")
+    federation = SmallFederation(folder)
     world = World(WorldConfig(sentences=1_000, relations=4, noise=0.3, mean_length=14, styles=3))
     world.documents(folder / "text", files=1)
     world.documents(folder / "fresh", split="test", files=1)
@@ -108,26 +108,26 @@ def first_town(tmp_path_factory: pytest.TempPathFactory) -> Town:
         kb = read_kb(folder / "kb.tsv")
         write_jsonl(list(align(texts, kb, na_rate=0.3, seed=1))[::7], folder / f"{name}.jsonl")
     _write_vectors(folder)
-    town.coordinator.path.mkdir()
+    federation.coordinator.path.mkdir()
     table = {"host": "localhost", "port": 9092, "sites": SITES}
-    (town.coordinator.path / "federation.toml").write_text(tomli_w.dumps(table))
+    (federation.coordinator.path / "federation.toml").write_text(tomli_w.dumps(table))
     for number, (name, text) in enumerate(zip(SITES, sorted((folder / "text").glob("*.txt")), strict=True)):
-        path = town.site(name).path
+        path = federation.site(name).path
         (path / "text").mkdir(parents=True)
         shutil.copy(text, path / "text")
         (path / "place.json").write_text(json.dumps({"number": number, "name": name, "sites": SITES}))
-        town.policy(name)
-    town.publish()
+        federation.policy(name)
+    federation.publish()
     for name in SITES:
-        prepare_site(town.site(name))
-    return town
+        prepare_site(federation.site(name))
+    return federation
 
 
 @pytest.fixture
-def town(first_town: Town, tmp_path: Path) -> Town:
+def federation(first_federation: SmallFederation, tmp_path: Path) -> SmallFederation:
     """A copy that a test may change. Prepared sites still read the columns of the first."""
-    shutil.copytree(first_town.folder, tmp_path / "town")
-    return Town(tmp_path / "town")
+    shutil.copytree(first_federation.folder, tmp_path / "federation")
+    return SmallFederation(tmp_path / "federation")
 
 
 def _write_vectors(folder: Path) -> None:

@@ -52,7 +52,7 @@ sys.exit(run_supernode(SiteFolder(Path(sys.argv[1]))))
 
 
 @dataclass
-class Bed:
+class Testbed:
     """The folders, and every process that was started in them."""
 
     folder: Path
