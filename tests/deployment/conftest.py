@@ -75,18 +75,18 @@ class SmallFederation:
         return path
 
     def publish_only(self, **changes: Any) -> None:
-        """Publish, and tell no site."""
+        """Publish, and give the artefacts to no site."""
         publish_experiment(self.coordinator, load_experiment(self.write(**changes)))
 
     def publish(self, **changes: Any) -> None:
-        """Publish, and carry the artefacts to every site."""
+        """Publish, and copy the artefacts to every site."""
         self.publish_only(**changes)
         for name in self.names:
             shutil.rmtree(self.site(name).artefacts, ignore_errors=True)
             shutil.copytree(self.coordinator.artefacts, self.site(name).artefacts)
 
     def policy(self, name: str, **allow: Any) -> None:
-        """A site's policy: what is usual here, and what a test wants otherwise."""
+        """Write a site's policy: the usual one, with a test's changes."""
         tree = {
             "coordinator": "localhost:9092",
             "data": {"files": ["text/*.txt"]},

@@ -1,4 +1,4 @@
-"""What is published, and what is refused before it is: anything that would need the sites' text in one place."""
+"""What is published, and what is refused before: all that would need the sites' text in one place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of what left: each line fits, every changed byte is noticed, a torn line harms nothing."""
+"""The record of what left: each line fits, every changed byte is noticed, an incomplete line breaks nothing."""
 
 from __future__ import annotations
 

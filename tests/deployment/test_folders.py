@@ -1,4 +1,4 @@
-"""`fedrel federation init`: who gets which key, and whether certificates hold what they say."""
+"""`fedrel federation init`: who gets which key, and whether the certificates work."""
 
 from __future__ import annotations
 

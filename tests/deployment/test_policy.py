@@ -1,4 +1,4 @@
-"""The site decides: whatever `site.toml` does not allow is refused, with its reason, and written down."""
+"""A site refuses what its `site.toml` does not allow, with the reason, and records that."""
 
 from __future__ import annotations
 

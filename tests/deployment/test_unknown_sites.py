@@ -1,4 +1,4 @@
-"""Known sites and a known coordinator only: real programs on this machine, each refusal with a non-zero exit."""
+"""Unknown sites and coordinators are rejected: real programs on this machine, each with a non-zero exit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A site that answers rubbish is refused by name, and the round goes on without it."""
+"""A site whose answer is invalid is refused by name, and the round goes on without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The boundary: what is declared passes unchanged, and nothing else passes."""
+"""Messages: what fits its declaration passes unchanged, everything else is refused."""
 
 from __future__ import annotations
 
