@@ -55,6 +55,8 @@ sys.exit(run_supernode(SiteFolder(Path(sys.argv[1]))))
 class Testbed:
     """The folders, and every process that was started in them."""
 
+    __test__ = False  # to pytest, its name looks like that of a test
+
     folder: Path
     secure: bool = True
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
