@@ -38,6 +38,7 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(MAKE) --no-print-directory docs
 
 # NO_MKDOCS_2_WARNING: we pin MkDocs 1.

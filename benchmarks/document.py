@@ -37,12 +37,12 @@ from transformers import AutoConfig, AutoModel
 from fedrel.config.schema import Training
 from fedrel.data.bags import singles
 from fedrel.data.load import load_files
+from fedrel.extractors.document.document_transformer import DocumentTransformer, Read, document_transformer
 from fedrel.extractors.document.marked_pieces import DocumentInputs, tokenise
-from fedrel.extractors.document.network import DocumentTransformer, Read, document_transformer
 from fedrel.extractors.document.windows import DocumentBatch
 from fedrel.extractors.dropout import DrawnDropout
 from fedrel.extractors.optim.optimiser import Optimiser, optimiser
-from fedrel.extractors.transformer.encoders import load_tokeniser
+from fedrel.extractors.transformer.encoder_loading import load_tokeniser
 from fedrel.extractors.transformer.padding import alike
 from fedrel.seeding import numpy_generator, torch_generator
 

@@ -38,9 +38,9 @@ import torch
 from fedrel.config.load import load_config
 from fedrel.config.schema import Config
 from fedrel.extractors.optim import optimiser as optimisers
-from fedrel.extractors.transformer.encoding import LayeredEncoder
-from fedrel.extractors.transformer.network import SentenceTransformer
+from fedrel.extractors.transformer.encoder import LayeredEncoder
 from fedrel.extractors.transformer.padding import Group
+from fedrel.extractors.transformer.sentence_transformer import SentenceTransformer
 from fedrel.federation.messages import Model
 from fedrel.federation.site import Site
 from fedrel.runs.engines import new_runner

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -119,6 +120,27 @@ def test_a_config_is_shown_with_every_key_and_runs_as_it_is_shown(tmp_path, caps
         _, out, _ = fedrel("config", "show", name, capsys=capsys)
         (tmp_path / "shown.toml").write_text(out)
         assert load_config(tmp_path / "shown.toml") == load_config(name), name
+
+
+def test_methods_are_listed_with_their_paper_options_and_what_leaves_a_site(capsys):
+    from fedrel.methods.registry import methods
+
+    code, out, _ = fedrel("methods", capsys=capsys)
+    assert code == 0
+    assert re.findall(r"^([^ :]+): ", out, re.MULTILINE) == list(methods())
+    block = out[out.index("\nfedprox: ") :].split("\n")[1:6]
+    assert block[1].startswith("  paper: Li et al.")
+    assert "mu=" in block[2]
+    assert block[3:] == ["  leaves a site: Update", "  trained by: graph"]
+    code, out, _ = fedrel("methods", "--json", capsys=capsys)
+    listed = {one["name"]: one for one in json.loads(out)}
+    assert (code, list(listed)) == (0, list(methods()))
+    assert [one["name"] for one in listed["feded"]["leaves_site"]] == ["Predictions", "BytePredictions"]
+    code, out, _ = fedrel("methods", "lazy-mil+fedprox", capsys=capsys)
+    assert (code, out.splitlines()[0].startswith("lazy-mil+fedprox: ")) == (0, True)
+    assert "  Claims: " in out and "    value (float32, claims): " in out and "  fedprox.mu = " in out
+    code, _, err = fedrel("methods", "lazi-mil", capsys=capsys)
+    assert (code, "did you mean 'lazy-mil'?" in err) == (2, True)
 
 
 def test_presets_as_json(capsys):

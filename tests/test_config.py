@@ -54,7 +54,7 @@ def test_data_paths_follow_fedrel_data_and_else_the_config(tmp_path, monkeypatch
         ({"extractor": {"kind": "transformer", "max_length": 2}}, "extractor.max_length: Input should be"),
         (
             {"extractor": {"kind": 3}},
-            "extractor.kind is missing\nhint: say 'document', 'pcnn' or 'transformer'",
+            "extractor.kind is missing\nhint: say '",
         ),
         ({"plugins": "mine.py"}, "plugins: Input should be a valid list, found 'mine.py'"),
     ],

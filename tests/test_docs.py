@@ -76,7 +76,10 @@ def perform(block: Block, folder: Path) -> str | None:
         return None
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(folder / "src"),  # in a clone, the clone's own package
+        # In a clone, the clone's own package.
+        "PYTHONPATH": os.pathsep.join([str(folder / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(
+            os.pathsep
+        ),
         "COLUMNS": "120",
     }
     done = subprocess.run(
@@ -101,6 +104,43 @@ def test_the_code_of_a_page_runs(page, tmp_path):
             assert printed == block.code, block.place
         elif not block.mark.endswith(" slow"):
             printed = perform(block, tmp_path)
+
+
+def test_the_python_of_the_readme_runs(tmp_path):
+    (block,) = (one for one in blocks(ROOT / "README.md") if one.mark == "python")
+    assert perform(block, tmp_path).startswith("Ada Quill born_in Troutmere 0.")
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
+
+
+EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_an_example_is_short_and_stands_on_its_page(example):
+    code = example.read_text(encoding="utf-8")
+    assert len(code.splitlines()) < 60
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    assert f"```python\n# file: {example.name}\n{code}```\n" in page, "copy the file's new code to the page"
+
+
+def test_the_notebook_runs(tmp_path):
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    notebook = nbformat.read(ROOT / "docs" / "notebook.ipynb", as_version=4)
+    client = nbclient.NotebookClient(
+        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    )
+    client.execute()
+    shown = [
+        output["data"]["text/html"]
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if "text/html" in output.get("data", {})
+    ]
+    assert len(shown) == 3  # the run, its rounds, the comparison
+    assert "lazy-mil, seed 1" in shown[0] and "halfway" in shown[2]
 
 
 SLOW = [block for page in PAGES for block in blocks(page) if block.mark.endswith(" slow")]
@@ -189,6 +229,19 @@ def test_every_method_and_its_options_are_documented():
     assert listed == {key: default for key, default in options.items() if not key.endswith(".weighting")} | {
         "NAME.weighting": json.dumps("examples")
     }
+
+
+def test_every_command_is_documented():
+    from typer.main import get_command
+
+    from fedrel.cli.main import app
+
+    assert set(tables("commands.md")["The commands"]) == set(get_command(app).commands)
+
+
+def test_everything_public_is_documented():
+    listed = set(tables("api.md")["Python API"])
+    assert listed | {"RunResult", "Comparison"} == set(fedrel.__all__)
 
 
 DYNAMIC = {  # where keys are data, the word that stands for them

@@ -70,7 +70,7 @@ class RunResult:
         return _frame([_flat(one) for one in self.rounds]).set_index("round")
 
     def _repr_html_(self) -> str:
-        from fedrel.studio.notebook import run_view
+        from fedrel.studio.tables import run_view
 
         return run_view(self.folder, self.result)
 
@@ -95,7 +95,7 @@ class Comparison:
         return _frame([_flat_row(row) for row in self.rows])
 
     def _repr_html_(self) -> str:
-        from fedrel.studio.notebook import comparison_view
+        from fedrel.studio.tables import comparison_view
 
         return comparison_view(self.folder, self.rows)
 

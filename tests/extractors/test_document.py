@@ -19,8 +19,8 @@ from fedrel.data.load import load_files
 from fedrel.errors import UserError
 from fedrel.extractors.document import context as localized
 from fedrel.extractors.document import network as module
+from fedrel.extractors.document.document_transformer import DocumentTransformer, document_transformer
 from fedrel.extractors.document.marked_pieces import DocumentInputs, tokenise
-from fedrel.extractors.document.network import DocumentTransformer, document_transformer
 from fedrel.extractors.document.windows import DocumentBatch
 from fedrel.extractors.transformer.pretrained import shared_states
 from tests.documents import documents, write_documents

@@ -16,7 +16,7 @@ from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor_kind
 from fedrel.extractors.transformer import TransformerSection
 from fedrel.extractors.transformer import pieces as pieces_module
-from fedrel.extractors.transformer.encoders import add_markers, load_tokeniser
+from fedrel.extractors.transformer.encoder_loading import add_markers, load_tokeniser
 from fedrel.extractors.transformer.pieces import PieceInputs, Pieces, Sentence, Tokeniser, tokenise, window
 
 TEXT = "GENE raises the risk of DISEASE."

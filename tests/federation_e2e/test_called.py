@@ -257,6 +257,21 @@ def test_a_site_prepared_with_other_artefacts_refuses(called: Called, out: Path,
         called.run(experiment(**QUICK), out)
 
 
+def test_a_site_does_not_run_the_coordinators_functions(called: Called, out: Path):
+    """FedED's `distil` is `at_coordinator`: a site would train on what it is sent."""
+
+    def distil(content: RecordDict, answer: Callable[[RecordDict], RecordDict]) -> RecordDict:
+        content["question"]["phase"] = "distil"
+        return answer(content)
+
+    called.grid.behaviour[1] = in_round(1, distil)
+    called.run(experiment("feded", training__rounds=1, **QUICK), out)
+    (refused,) = rounds(out)[0]["refused"]
+    assert refused["site"] == 1 and "does not fit its declaration" in refused["reason"]
+    note = check(called.bed.site("south").audit).lines[-1].entry.note
+    assert "asks for distil, which is not a function that sites run" in note
+
+
 EVIL = """\
 from pathlib import Path
 

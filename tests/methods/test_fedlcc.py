@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from fedrel.config.schema import Config
 from fedrel.errors import UserError
-from fedrel.extractors.document.network import DocumentTransformer
+from fedrel.extractors.document.document_transformer import DocumentTransformer
 from fedrel.extractors.inputs import shuffled
 from fedrel.extractors.registry import extractor_kind
 from fedrel.methods.fedlcc import FedLCC

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,8 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fedrel.data.partition import Partition
-
-    MethodDescription = Any  # of fedrel.methods.registry
+    from fedrel.methods.registry import MethodDescription
 
 config = typer.Typer(help="About configs.", no_args_is_help=True)
 
@@ -50,22 +51,20 @@ def methods(
     plugins: Plugins = [],  # noqa: B006 - typer reads the default, nobody writes to it
     as_json: AsJson = False,
 ) -> None:
-    """List the methods: the paper, the options, and what leaves a site. With a name, one method in detail."""
-    from rich.console import Console
+    """List the methods: paper, options, what leaves a site, and whether PCNN's kernels or PyTorch's graph train.
 
+    With a name, one method in detail.
+    """
     from fedrel.config.plugins import load_files
-    from fedrel.methods import registry
+    from fedrel.methods.registry import describe
     from fedrel.methods.registry import methods as known
 
-    describe: Any = getattr(registry, "describe")  # noqa: B009
     load_files(plugins)
     described = [describe(one) for one in ([name] if name else known())]
     if as_json:
         print_json([asdict(one) for one in described])
-    elif name:
-        typer.echo(_in_detail(described[0]))
     else:
-        Console().print(_methods_table(described))
+        typer.echo("\n".join(map(_in_detail if name else _in_short, described)))
 
 
 def partition(
@@ -110,24 +109,22 @@ def show_config(
     typer.echo(documented_toml(read_config(config, settings, plugins)), nl=False)
 
 
-def _methods_table(described: Sequence[MethodDescription]) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, show_lines=True)
-    for heading in ("method", "paper", "options", "leaves a site", "trained by"):
-        table.add_column(heading, no_wrap=heading == "method")
-    for one in described:
-        leaves = ", ".join(message.name for message in one.leaves_site)
-        options = ", ".join(f"{option.name}={option.default}" for option in one.options)
-        cells = (one.name, one.paper, options, leaves or "nothing", one.trained_by)
-        table.add_row(*map(Text, cells))
-    table.caption = (
-        "trained by: PCNN's kernels, where installed, or PyTorch's graph; details: fedrel methods NAME"
-    )
-    table.caption_justify = "left"
-    return table
+def _in_short(one: MethodDescription) -> str:
+    """A method in a few lines, as wide as the terminal."""
+    options = ", ".join(f"{option.name}={option.default}" for option in one.options)
+    leaves = ", ".join(message.name for message in one.leaves_site)
+    facts = {
+        "paper": one.paper,
+        "options": options or "none",
+        "leaves a site": leaves or "nothing",
+        "trained by": one.trained_by,
+    }
+    width = shutil.get_terminal_size().columns
+    lines = [textwrap.fill(f"{one.name}: {one.summary}", width, subsequent_indent="  ")]
+    for name, fact in facts.items():
+        text = f"{name}: {fact}"
+        lines.append(textwrap.fill(text, width, initial_indent="  ", subsequent_indent="    "))
+    return "\n".join(lines)
 
 
 def _in_detail(one: MethodDescription) -> str:

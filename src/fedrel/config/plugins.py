@@ -81,7 +81,7 @@ class Registry(Generic[Kind]):
                 problem, hint="name it as package.module:Class, and install the package"
             ) from error
         if not (isinstance(found, type) and issubclass(found, self._base)):
-            problem = f"{reference!r} is not a {self._what}: expected a subclass of {self._base.__name__}"
+            problem = f"{reference!r} is no {self._what}: expected a subclass of {self._base.__name__}"
             raise UserError(problem)
         return found
 

@@ -79,9 +79,8 @@ class _FilesData(Section):
     """The relation map; without one, the format's own, or the training files' relations in alphabetical order."""
 
     unit: ClassVar[str]
-    reader_keys: ClassVar[
-        Mapping[str, str]
-    ]  # the keys below that are options of readers, by the option's name
+    # The keys that are options of readers, by the name of the option.
+    reader_keys: ClassVar[Mapping[str, str]]
 
     @model_validator(mode="after")
     def _pool_or_split(self) -> Self:

@@ -1,1 +1,1 @@
-"""Models that turn sentences into relations, and the bag heads that pool them."""
+"""Networks that classify relations: one folder a kind, and what all of them share."""

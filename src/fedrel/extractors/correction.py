@@ -1,7 +1,7 @@
 """What a method adds to every gradient of a round: a pull to where the site started, and a constant force.
 
-FedProx, FedDyn and SCAFFOLD all do this, and all of it is linear in the weights. So what n steps of gradient
-descent make of a weight that no gradient reaches is known without visiting it: `Course` follows two numbers.
+FedProx, FedDyn and SCAFFOLD do this, and all of it is linear in the weights. So where n steps take a weight that
+has no gradient can be computed from two numbers, those of `Course`, without visiting the weight.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from fedrel.tensors.weights import Tensors, Weights, plus
 class Correction:
     """`pull * (weight - start) + own + common`, added to the gradient of a weight in each step of a round.
 
-    `own` is a force that only the site knows; of word tables it has rows, and is zero elsewhere. `common` is one
-    that the coordinator knows too, so that an update need not list the rows on which nothing else acted.
-    Corrections of composed methods add up.
+    `own` is a force that only the site knows; of word tables it has some rows, and is zero in the others. `common`
+    is one that the coordinator knows too, so that an update need not list the rows on which nothing else acted. The
+    corrections of composed methods are added up.
     """
 
     pull: float = 0.0
@@ -37,7 +37,7 @@ class Correction:
 
 @dataclass(slots=True)
 class Course:
-    """Where steps of SGD take a weight that has no gradient: to `rest * start + drift * force`."""
+    """Where steps of SGD move a weight that has no gradient: to `rest * start + drift * force`."""
 
     rest: float = 1.0
     drift: float = 0.0

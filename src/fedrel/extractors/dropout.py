@@ -1,4 +1,4 @@
-"""Dropout whose randomness is handed in, so that the same seed drops the same numbers everywhere."""
+"""Dropout that draws from a given generator, so that the same seed drops the same numbers everywhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-_CHANCES = 1 << 24  # numbers drawn for units have as many values
+_CHANCES = 1 << 24  # numbers drawn for units have so many values
 
 
 def dropout(x: Tensor, p: float, generator: torch.Generator | None) -> Tensor:
@@ -23,10 +23,10 @@ def dropout(x: Tensor, p: float, generator: torch.Generator | None) -> Tensor:
 
 
 def drop_units(x: Tensor, p: float, generator: torch.Generator | None) -> Tensor:
-    """The dropout before a classifier, [n, d]: as `dropout`, but with masks that kernels can draw as well.
+    """The dropout before a classifier, [n, d]: like `dropout`, but with masks that kernels can draw as well.
 
-    Of the generator it takes one number a step, whatever the shape. A method that trains through kernels and one
-    that trains step by step then drop the same units, so that what differs between them is the method.
+    It takes one number a step from the generator, whatever the shape. So a method that trains by kernels and one
+    that trains step by step drop the same units, and only the methods differ.
     """
     if generator is None or p == 0:
         return x
@@ -35,14 +35,15 @@ def drop_units(x: Tensor, p: float, generator: torch.Generator | None) -> Tensor
 
 
 def step_seeds(generator: torch.Generator, steps: int) -> Tensor:
-    """The next numbers that masks are made of, one for each step; all at once they are the same as one by one."""
+    """The next seeds of masks, one for each step; drawn together they are the same as one by one."""
     return torch.randint(1 << 62, (steps,), generator=generator, device=generator.device)
 
 
 def units_kept(seed: int, rows: int, units: int, rate: float, device: torch.device | str = "cpu") -> Tensor:
-    """Which units of which rows a step keeps, [rows, units]: a hash of what a number is for decides.
+    """Which units of which rows a step keeps, [rows, units], by a hash of the seed, the row and the unit.
 
-    `kernels.chance` has the same in scalars. Products wrap around, as unsigned ones do; shifts are made so.
+    `draw_kept` of PCNN's kernels draws the same. torch has no unsigned integers: products wrap around all the same,
+    and `_shifted` shifts as if there were no sign.
     """
     key = _scramble_long(torch.arange(rows, device=device) + seed)
     low, high = key.to(torch.int32), (key >> 32).to(torch.int32)
@@ -60,14 +61,14 @@ def _scramble_long(x: Tensor) -> Tensor:
 
 
 def _scramble(x: Tensor) -> Tensor:
-    """The finaliser of MurmurHash3: every bit of x has a hand in every bit of the result."""
+    """The finaliser of MurmurHash3: every bit of the result depends on every bit of x."""
     x = (x ^ _shifted(x, 16, 32)) * -0x7A143595
     x = (x ^ _shifted(x, 13, 32)) * -0x3D4D51CB
     return x ^ _shifted(x, 16, 32)
 
 
 def _shifted(x: Tensor, by: int, bits: int) -> Tensor:
-    """x >> by with zeros coming in, as for unsigned numbers."""
+    """x >> by, filled up with zeros, as for unsigned numbers."""
     return (x >> by) & ((1 << (bits - by)) - 1)
 
 
@@ -75,7 +76,7 @@ _LEVELS = 1 << 16
 
 
 class DrawnDropout(TorchFunctionMode):
-    """While entered: every dropout in training draws from what one number of `generator` begins."""
+    """A context in which every `F.dropout` draws from its own generator, seeded by one number of `generator`."""
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()

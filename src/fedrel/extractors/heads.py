@@ -1,9 +1,9 @@
 """Bag heads: how the sentences of a bag become one training signal and one prediction.
 
-A head is a pair of functions of any extractor that has `encode` and a linear `classifier`: what a batch of
-labelled bags gives to learn from, and the probability of every relation for each bag. In the equations x_i is
-the vector of a bag's sentence i, W (rows w_r) and d are the classifier's, and every softmax over i stays in its
-bag. Dropout acts on the vector that enters the classifier, in training only.
+A head is a pair of functions of any extractor with `encode` and a linear `classifier`: the logits and labels to
+train on, and the probability of every relation for each bag. In the equations x_i is the vector of a bag's sentence
+i, W (rows w_r) and d are the classifier's weight and bias, and a softmax over i is within a bag. Dropout acts on
+the vector that enters the classifier, in training only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedrel.extractors.dropout import drop_units
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a head makes of a batch in training: `n` vectors with a label each, and their logits."""
+    """A head's output for a batch in training: `n` vectors with a label each, and their logits."""
 
     vectors: Tensor  # [n, d]
     entering: Tensor  # [n, d], the same after dropout: what the classifier reads
@@ -46,13 +46,13 @@ class SentenceModel(Protocol):
 
 
 class BagHead(ABC):
-    """One way to train on bags whose label some sentences do not express, and to read a bag at test time."""
+    """A way to train on bags in which not every sentence expresses the label, and to classify bags at test time."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def read(self, extractor: SentenceModel, batch: Batch, generator: torch.Generator | None) -> Reading:
-        """What to learn from; a generator draws the dropout, without one there is none."""
+        """What to train on; a generator draws the dropout, without one there is none."""
 
     @abstractmethod
     def probabilities(self, extractor: SentenceModel, batch: Batch) -> Tensor:
@@ -60,7 +60,7 @@ class BagHead(ABC):
 
 
 class _Mean:
-    """What NONE and AVE do at test: the mean of a bag's vectors, classified."""
+    """The test rule of NONE and AVE: the mean of a bag's vectors is classified."""
 
     def probabilities(self, extractor: SentenceModel, batch: Batch) -> Tensor:
         """softmax(W mean_i(x_i) + d)."""
@@ -147,7 +147,7 @@ class Attention(BagHead):
         return _classified(extractor, pooled, batch.labels, attention.detach().squeeze(1), generator)
 
     def probabilities(self, extractor: SentenceModel, batch: Batch) -> Tensor:
-        """Each relation by its own query: p_r = softmax(W b_r + d)[r], b_r = sum_i a_ir x_i.
+        """Each relation with its own query: p_r = softmax(W b_r + d)[r], b_r = sum_i a_ir x_i.
 
         W b_r = sum_i a_ir (W x_i), so no b_r is ever formed.
         """
@@ -159,7 +159,7 @@ class Attention(BagHead):
 
 
 class RelationAwareAttention(BagHead):
-    """ATT_RA (Ye & Ling 2019, within the bag): one bag vector per relation, and the loss uses them all.
+    """ATT_RA (Ye & Ling 2019, within the bag): one vector per bag and relation, all of which the loss uses.
 
     o_r = w_r . b_r + d_r with b_r = sum_i a_ir x_i and a_ir = softmax_i(x_i . w_r). One dropout mask serves
     all vectors of a bag, so that o_r = sum_i a_ir (w_r . masked x_i) + d_r and no b_r is ever formed.
@@ -222,7 +222,7 @@ def _attend(extractor: SentenceModel, batch: Batch) -> tuple[Tensor, Tensor, Ten
 
 def _softmax_in_bags(scores: Tensor, bag: Tensor, bags: int) -> Tensor:
     """The softmax over each bag's sentences, column by column, [S, n]."""
-    with torch.no_grad():  # subtracting any constant leaves a softmax and its gradient as they are
+    with torch.no_grad():  # subtracting a constant changes neither a softmax nor its gradient
         largest = scores.new_full((bags, scores.shape[1]), -torch.inf)
         largest.scatter_reduce_(0, bag[:, None].expand_as(scores), scores, "amax")
     raised = (scores - largest[bag]).exp()

@@ -1,4 +1,4 @@
-"""Which bags go into a batch together."""
+"""A corpus as an extractor reads it, and which bags go into a batch together."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def shuffled(
 ) -> Iterator[Ints]:
     """One epoch: every one of `count` bags in one batch of `size`, at random.
 
-    With `lengths`, for a model that pads: neighbours in length share a batch, ties and the order of the
-    batches are random, so almost nothing is padded.
+    With `lengths`, for a model that pads, bags of similar length share a batch, so that almost nothing is padded;
+    the order of equal ones and of the batches is random.
     """
     order = generator.permutation(count)
     if lengths is not None:
@@ -39,10 +39,10 @@ def shuffled(
 
 
 class Inputs(ABC):
-    """Gathers bags of a corpus's rows into batches."""
+    """A corpus as one kind of extractor reads it: it gathers bags of rows into batches."""
 
     at_once: ClassVar[int] = SCORED_AT_ONCE
-    """How many rows are best read together where nothing is trained."""
+    """How many rows to read at once where nothing is trained."""
 
     @abstractmethod
     def lengths(self, rows: Ints) -> Ints:

@@ -1,1 +1,1 @@
-"""fedrel.inference."""
+"""Trained models at work: relations out of new sentences and documents."""

@@ -1,25 +1,34 @@
-"""A trained document extractor, and the relations it finds in documents, with the tokens it looked at."""
+"""A trained model of documents: it finds relations in them, and says which tokens it looked at."""
 
 from __future__ import annotations
 
+import json
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Literal
 
 from fedrel.data.annotations import Document
 from fedrel.data.documents import DocumentCorpus
 from fedrel.data.readers.docred import DocRED
 from fedrel.data.readers.pubtator import PubTator
+from fedrel.data.relations import NA
 from fedrel.data.store import TEST
 from fedrel.data.text_files import lines
+from fedrel.errors import UserError
 from fedrel.evaluation.document_metrics import THRESHOLD
 from fedrel.extractors.findings import Finding
 from fedrel.extractors.saved import SavedModel
 
+DocumentText = Document | str | Mapping[str, Any]
+"""A document, one or more of them in PubTator's form, or one of DocRED's JSON objects."""
+
 
 class DocumentModel:
-    """A trained extractor, its relations, and which pairs to ask it about."""
+    """A trained extractor for documents, and the rules by which it chooses the pairs to ask about."""
+
+    unit: Literal["documents"] = "documents"
 
     def __init__(self, saved: SavedModel) -> None:
         self.extractor, self.relations = saved.trained.extractor, saved.relations
@@ -32,17 +41,48 @@ class DocumentModel:
             return DocRED().read(path, pair_types=self._pairs["pair_types"])
         return PubTator().read(path, **self._pairs)
 
-    def predict(self, documents: Iterable[Document], *, threshold: float = THRESHOLD) -> list[Finding]:
-        """The relations with a probability of at least `threshold`, surest first.
+    def predict(
+        self, documents: Iterable[DocumentText] | DocumentText, *, threshold: float = THRESHOLD
+    ) -> list[Finding]:
+        """The relations with a probability of at least `threshold`, the most probable first.
 
-        The documents' own relations are not looked at.
+        A document is a `Document`, as `read` yields them, text in PubTator's form (title, abstract and mentions; it
+        may hold several documents), or one of DocRED's JSON objects. Relations that it is annotated with do not
+        count.
         """
         with tempfile.TemporaryDirectory(prefix="fedrel-") as scratch:
-            # Columns on disk: the input may be larger than memory.
-            asked = ((TEST, replace(one, facts=())) for one in documents)
-            corpus = DocumentCorpus.build(asked, Path(scratch) / "input", ["NA"])
+            # As columns on disk: the input may be larger than memory.
+            found = self._documents(documents, Path(scratch))
+            asked = ((TEST, replace(one, facts=())) for one in found)
+            corpus = DocumentCorpus.build(asked, Path(scratch) / "input", [NA])
             if not len(corpus):
                 return []
-            inputs, find = self._saved.trained.read(corpus, Path(scratch)), self._saved.kind.find
-            found = list(find(self.extractor, inputs, corpus.rows(TEST), self.relations, threshold))
-        return sorted(found, key=lambda one: -one.probability)
+            inputs, rows = self._saved.trained.read(corpus, Path(scratch)), corpus.rows(TEST)
+            findings = self._saved.kind.find(self.extractor, inputs, rows, self.relations, threshold)
+            return sorted(findings, key=lambda one: -one.probability)
+
+    def _documents(
+        self, documents: Iterable[DocumentText] | DocumentText, scratch: Path
+    ) -> Iterator[Document]:
+        """The documents in whatever form they are given; a single one may be given as it is."""
+        match documents:
+            case str() | Mapping() | Document():
+                documents = [documents]
+        for number, one in enumerate(documents, 1):
+            match one:
+                case str():
+                    yield from self._parsed(one, number, scratch)
+                case Mapping():
+                    yield from self._parsed(json.dumps([one]), number, scratch)
+                case _:
+                    yield one
+
+    def _parsed(self, text: str, number: int, scratch: Path) -> Iterator[Document]:
+        """The documents in a text; an error names the text by its number."""
+        file = scratch / "text"
+        file.write_text(text, encoding="utf-8")
+        try:
+            yield from self.read(file)
+        except UserError as error:
+            where = f"text {number}"
+            raise UserError(error.problem, file=where, line=error.line, hint=error.hint) from error

@@ -1,22 +1,28 @@
-"""A trained extractor as a folder, and what it says about new text."""
+"""Trained models: `load_model` opens one, and a model of sentences predicts the relations of entity pairs."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
+from fedrel.data.bags import SCORED_AT_ONCE, Bags, slices
+from fedrel.data.relations import NA
 from fedrel.data.sentences import Instance, SentenceCorpus
+from fedrel.data.store import TEST
+from fedrel.extractors.inputs import Inputs
 from fedrel.extractors.saved import SavedModel, open_saved
 from fedrel.inference.document_model import DocumentModel
+from fedrel.inference.marked_text import Sentence, instances
 
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """A sentence that a prediction rests on, and its own probability for the relation."""
+    """A sentence that a prediction is based on, and the probability of the relation by that sentence alone."""
 
     text: str
     head: tuple[int, int]  # characters
@@ -27,7 +33,7 @@ class Support:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A fact that the model reads out of all sentences that mention a pair."""
+    """A relation of an entity pair, predicted from all sentences that mention the pair."""
 
     head: str  # its id
     head_name: str
@@ -35,79 +41,88 @@ class Prediction:
     tail: str
     tail_name: str
     probability: float
-    sentences: tuple[Support, ...]
+    sentences: tuple[Support, ...]  # the most probable first
 
 
 def load_model(folder: str | Path) -> Model | DocumentModel:
-    """Open a model folder, or the folder of the run that trained it.
+    """Open a trained model, given its folder or that of the run that trained it.
 
-    model = fedrel.load_model("runs/demo/lazy-mil/seed-1")
+    What comes back has `relations` and `predict`: a `Model` for sentences or a `DocumentModel` for documents,
+    whichever the run was about.
+
+        model = fedrel.load_model("runs/first")
+        model.predict("<e1>Aspirin</e1> relieves <e2>headache</e2>")
     """
     folder = Path(folder)
-    if (folder / "model").is_dir():
-        folder = folder / "model"
-    saved = open_saved(folder)
+    own = folder / "model"
+    saved = open_saved(own if own.is_dir() else folder)
     return DocumentModel(saved) if saved.kind.unit == "documents" else Model(saved)
 
 
 class Model:
-    """A trained extractor of sentences: what it knows of the relations of entity pairs."""
+    """A trained extractor for sentences."""
+
+    unit: Literal["sentences"] = "sentences"
 
     def __init__(self, saved: SavedModel) -> None:
         self.extractor, self.relations, self.head = saved.trained.extractor, saved.relations, saved.head
         self._read = saved.trained.read
 
-    def predict(self, instances: Iterable[Instance], *, threshold: float = 0.5) -> list[Prediction]:
-        """The relations of each pair with a probability of at least `threshold`, surest first.
+    def predict(
+        self, sentences: Iterable[Sentence] | Sentence, *, threshold: float = 0.5
+    ) -> list[Prediction]:
+        """The relations of each pair with a probability of at least `threshold`, the most probable first.
 
-        All sentences that mention a pair are pooled, wherever they stand in the input. The instances' own
-        relations are not looked at.
+        A sentence is a string with its entities marked (`<e1>Aspirin</e1> relieves <e2>headache</e2>`), a
+        dictionary as a line of OpenNRE's JSON (`text`, `h` and `t`), or an `Instance`, as readers yield them. All
+        sentences that mention a pair are pooled, wherever they are in the input. Relations that they are labelled
+        with do not count.
         """
         import torch
 
-        from fedrel.data.bags import SCORED_AT_ONCE, slices
-        from fedrel.extractors.heads import HEADS, sentence_probabilities
-
         found: list[Prediction] = []
         with tempfile.TemporaryDirectory(prefix="fedrel-") as scratch, torch.inference_mode():
-            # Columns on disk: the input may be larger than memory.
-            corpus = SentenceCorpus.build(
-                ((0, _unlabelled(one)) for one in instances), Path(scratch) / "input", ["NA"]
-            )
+            # As columns on disk: the input may be larger than memory.
+            asked = ((TEST, _without_label(one)) for one in instances(sentences))
+            corpus = SentenceCorpus.build(asked, Path(scratch) / "input", [NA])
             inputs = self._read(corpus, Path(scratch))
-            for part in slices(corpus.bags_by_pair(corpus.rows(0)), SCORED_AT_ONCE):
-                batch = inputs.batch(part)
-                pooled = HEADS[self.head].probabilities(self.extractor, batch).numpy()
-                single = sentence_probabilities(self.extractor, batch).numpy()
-                for bag, relation in np.argwhere(pooled >= threshold):
-                    if self.relations[relation] == "NA":
-                        continue
-                    span = slice(part.bounds[bag], part.bounds[bag + 1])
-                    sentences = [
-                        Support(
-                            text=corpus.text_of(row),
-                            head=tuple(corpus.head_span[row].tolist()),
-                            tail=tuple(corpus.tail_span[row].tolist()),
-                            source=corpus.sources[int(corpus.source[row])],
-                            probability=float(probability),
-                        )
-                        for row, probability in zip(part.rows[span], single[span, relation], strict=True)
-                    ]
-                    first = part.rows[part.bounds[bag]]
-                    head, tail = corpus.pairs[corpus.pair[first]].tolist()
-                    found.append(
-                        Prediction(
-                            head=corpus.entities[head],
-                            head_name=corpus.names[head],
-                            relation=self.relations[relation],
-                            tail=corpus.entities[tail],
-                            tail_name=corpus.names[tail],
-                            probability=float(pooled[bag, relation]),
-                            sentences=tuple(sorted(sentences, key=lambda one: -one.probability)),
-                        )
-                    )
+            for bags in slices(corpus.bags_by_pair(corpus.rows(TEST)), SCORED_AT_ONCE):
+                found += self._predictions(corpus, inputs, bags, threshold)
         return sorted(found, key=lambda one: -one.probability)
 
+    def _predictions(
+        self, corpus: SentenceCorpus, inputs: Inputs, bags: Bags, threshold: float
+    ) -> Iterator[Prediction]:
+        from fedrel.extractors.heads import HEADS, sentence_probabilities
 
-def _unlabelled(instance: Instance) -> Instance:
-    return replace(instance, relation="NA", expresses=None)
+        batch = inputs.batch(bags)
+        pooled = HEADS[self.head].probabilities(self.extractor, batch).numpy()
+        single = sentence_probabilities(self.extractor, batch).numpy()
+        for bag, relation in np.argwhere(pooled >= threshold).tolist():
+            if self.relations[relation] == NA:
+                continue
+            span = slice(bags.bounds[bag], bags.bounds[bag + 1])
+            sentences = [
+                Support(
+                    text=corpus.text_of(row),
+                    head=tuple(corpus.head_span[row].tolist()),
+                    tail=tuple(corpus.tail_span[row].tolist()),
+                    source=corpus.sources[int(corpus.source[row])],
+                    probability=float(probability),
+                )
+                for row, probability in zip(bags.rows[span], single[span, relation], strict=True)
+            ]
+            head, tail = corpus.pairs[corpus.pair[bags.rows[span.start]]].tolist()
+            yield Prediction(
+                head=corpus.entities[head],
+                head_name=corpus.names[head],
+                relation=self.relations[relation],
+                tail=corpus.entities[tail],
+                tail_name=corpus.names[tail],
+                probability=float(pooled[bag, relation]),
+                sentences=tuple(sorted(sentences, key=lambda one: -one.probability)),
+            )
+
+
+def _without_label(instance: Instance) -> Instance:
+    return replace(instance, relation=NA, expresses=None)

@@ -61,7 +61,7 @@ def predict(
     `report` says that a report will be asked for, which only documents have.
     """
     model = load_model(folder)
-    if isinstance(model, DocumentModel):
+    if model.unit == "documents":
         findings = _in_documents(model, files, kb, threshold, count)
         return Predicted([one.as_json() for one in findings], findings)
     if report:

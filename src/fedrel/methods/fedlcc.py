@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fedrel.extractors.batches import Batch
-    from fedrel.extractors.document.network import PairReading
+    from fedrel.extractors.document.document_transformer import PairReading
     from fedrel.extractors.document.windows import DocumentBatch
     from fedrel.extractors.heads import Reading
     from fedrel.federation.site import Site
@@ -93,7 +93,7 @@ def contexts(site: Site) -> tuple[npt.NDArray[np.int64], Tensor]:
     """The site's pairs, and their contexts under the loaded model, [P, d], without dropout or gradient."""
     import torch
 
-    from fedrel.extractors.document.network import DocumentTransformer
+    from fedrel.extractors.document.document_transformer import DocumentTransformer
 
     model = site.extractor
     if not isinstance(model, DocumentTransformer):

@@ -13,11 +13,10 @@ from urllib.parse import quote
 from fedrel.runs.folder import Run
 from fedrel.studio import figures, notes
 from fedrel.studio import formatting as fmt
-from fedrel.studio.class_view import class_comparison
+from fedrel.studio.breakdown import class_comparison, site_strips
 from fedrel.studio.examples import case_tables, cases_to_show
 from fedrel.studio.figures import Plot, Series
 from fedrel.studio.formatting import flatten
-from fedrel.studio.site_view import site_strips
 from fedrel.studio.tables import SELECTION, Column, Summary, summarise
 
 Runs = Mapping[str, Sequence[Run]]

@@ -8,11 +8,10 @@ from fedrel.runs.folder import Run
 from fedrel.runs.records import Round
 from fedrel.studio import figures, notes
 from fedrel.studio import formatting as fmt
-from fedrel.studio.class_view import class_view
+from fedrel.studio.breakdown import class_view, site_plot
 from fedrel.studio.examples import case_tables, cases_to_show, document_views
 from fedrel.studio.figures import Figure, Plot, Series
 from fedrel.studio.formatting import flatten
-from fedrel.studio.site_view import site_plot
 from fedrel.studio.vector_view import vector_view
 
 _HEADLINES = ("auc", "p_mean", "max_f1", "f1", "precision", "recall")

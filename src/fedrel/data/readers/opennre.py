@@ -41,16 +41,7 @@ class OpenNRE(Reader):
         With `labelled=False`, for text to predict on, `relation` may be absent and is then NA.
         """
         for record in records(path):
-            text, tokens = record.sentence()
-            yield Instance(
-                text,
-                record.mention("h", text, tokens),
-                record.mention("t", text, tokens),
-                record.relation(relations, labelled),
-                record.source(source),
-                record.expresses(),
-                tokens,
-            )
+            yield record.instance(relations, source, labelled)
 
 
 class JSONLines(OpenNRE):
@@ -85,6 +76,21 @@ class Record:
     fields: dict[str, Any]
     file: Path
     line: int
+
+    def instance(
+        self, relations: RelationMap | None = None, source: str = "source", labelled: bool = True
+    ) -> Instance:
+        """The sentence with its two entities; `OpenNRE.read` says what the arguments mean."""
+        text, tokens = self.sentence()
+        return Instance(
+            text,
+            self.mention("h", text, tokens),
+            self.mention("t", text, tokens),
+            self.relation(relations, labelled),
+            self.source(source),
+            self.expresses(),
+            tokens,
+        )
 
     def sentence(self) -> tuple[str, tuple[Span, ...] | None]:
         """The text, and its tokens if it came as tokens (then joined by spaces)."""

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import torch
 
     from fedrel.extractors.base import Extractor
+    from fedrel.extractors.document.document_transformer import DocumentTransformer
     from fedrel.extractors.document.marked_pieces import DocumentInputs
-    from fedrel.extractors.document.network import DocumentTransformer
     from fedrel.extractors.findings import Finding
 
 
@@ -46,7 +46,7 @@ class DocumentKind(EncoderKind[DocumentSection, "DocumentInputs"]):
         self, section: DocumentSection, relations: int, generator: torch.Generator
     ) -> DocumentTransformer:
         """The document transformer."""
-        from fedrel.extractors.document.network import document_transformer
+        from fedrel.extractors.document.document_transformer import document_transformer
 
         return document_transformer(
             section.encoder,

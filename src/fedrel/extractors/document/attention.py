@@ -1,7 +1,7 @@
-"""An encoder that also says what the last layer's pieces attend to: what localized context pooling is made of.
+"""Encoders that also return the last layer's attention, which localized context pooling is made of.
 
-Every piece has its last state, since any may be part of a context; attention is handed out only for the pieces that
-are asked for, the mentions' markers.
+All pieces' last states are returned, since any may be part of a context; attention only for the pieces that are
+asked for, the mentions' markers.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from fedrel.errors import UserError
-from fedrel.extractors.transformer.encoding import BERT_FAMILY, Encoder, LayeredEncoder, WholeEncoder
+from fedrel.extractors.transformer.encoder import BERT_FAMILY, Encoder, LayeredEncoder, WholeEncoder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
 class Attending(Encoder):
-    """An encoder that tells its attention."""
+    """An encoder that returns its attention."""
 
     @abstractmethod
     def attend(self, states: Tensor, real: Tensor | None, where: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,7 +57,7 @@ class AttendingWhole(WholeEncoder, Attending):
 
 
 def attending(model: PreTrainedModel, frozen: int = 0) -> Attending:
-    """The way to run a model; at least one layer must not be frozen, since its attention is looked at."""
+    """The class that runs a model of this architecture; its last layer, whose attention is read, is not frozen."""
     kind = model.config.model_type
     if kind in BERT_FAMILY:
         layers = AttendingLayers(model, frozen)
@@ -75,7 +75,7 @@ def attending(model: PreTrainedModel, frozen: int = 0) -> Attending:
 
 
 def _with_attention(layer: Any, states: Tensor, bias: Tensor | None, where: Tensor) -> tuple[Tensor, Tensor]:
-    """A layer of BERT's family, and what some of the pieces attend to, under dropout as the layer uses it."""
+    """A layer of BERT's family, and the attention of some of the pieces, after dropout, as the layer uses it."""
     attention = layer.attention.self
 
     def heads(x: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""What documents' pairs are made of: entities, localized contexts, and the grouped bilinear function.
+"""The parts of a document's pairs: entities, localized contexts, and the grouped bilinear function.
 
-The equations of FedLCC's Section 3.2, each for all entities or pairs at once. In them a document has L pieces with
-states H, and E entities.
+These are the equations of FedLCC's Section 3.2, each for all entities or pairs at once. A document has L pieces
+with states H, and E entities.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-AT_ONCE = 1 << 24  # numbers that are held at once, so that memory has a bound whatever a document's size
-BILINEAR_PAIRS = 128  # whose products of features are formed at once, and stay in the cache
+AT_ONCE = 1 << 24  # numbers in memory at once, whatever a document's size
+BILINEAR_PAIRS = 128  # pairs whose products of features are computed at once, so that they stay in the cache
 
-_LEAST = 1e-20  # two entities that attend to nothing in common share out this, not nothing by nothing
+_LEAST = 1e-20  # the smallest divisor: two entities may attend to nothing in common
 
 
 def entities(mentions: Tensor, entity: Tensor, count: int) -> Tensor:
     """Eq. 2: each entity's log-sum-exp over its mentions' states, [count, d]; `entity` [M] says whose each is."""
     index = entity[:, None].expand_as(mentions)
-    with torch.no_grad():  # taking any number out of the exponent leaves value and gradient as they are
+    with torch.no_grad():  # subtracting any number in the exponent changes neither value nor gradient
         largest = mentions.new_full((count, mentions.shape[1]), -torch.inf)
         largest.scatter_reduce_(0, index, mentions, "amax")
     sums = mentions.new_zeros(largest.shape).index_add(0, entity, (mentions - largest[entity]).exp())
@@ -33,7 +33,7 @@ def entities(mentions: Tensor, entity: Tensor, count: int) -> Tensor:
 def shared_attention(attention: Tensor, head: Tensor, tail: Tensor) -> Tensor:
     """Eq. 3 and 4: a pair's attention to each piece, [P, L], from its entities' in every head, [h, E, L].
 
-    All heads that occur meet all tails that occur, piece by piece, as small matrices.
+    For each piece, a small matrix product gives all heads that occur with all tails that occur.
     """
     heads, row = torch.unique(head, return_inverse=True)
     tails, column = torch.unique(tail, return_inverse=True)
@@ -55,9 +55,9 @@ def contexts(attention: Tensor, states: Tensor, head: Tensor, tail: Tensor) -> T
 
 
 def frugal(function: Callable[..., Any], *given: Any) -> Any:
-    """A function's value; where gradients are wanted, what it holds meanwhile is computed again for them.
+    """A function's value; with gradients on, its intermediate results are not kept but computed again for them.
 
-    It must not depend on randomness that moves on.
+    It must not draw from a generator that others use as well.
     """
     if not torch.is_grad_enabled():
         return function(*given)
@@ -67,13 +67,13 @@ def frugal(function: Callable[..., Any], *given: Any) -> Any:
 class GroupedBilinear(torch.autograd.Function):
     """Eq. 8 to 10 without the bias: sum_i z_s^i W_r^i z_o^i for every pair and relation, [P, R].
 
-    `weight` [R, d * size] has the matrices W_r^i, one after the other. The products of two vectors' features are
-    `size` times as many as the features: they are formed for a few pairs at a time, and again for the gradients.
+    `weight` [R, d * size] has the matrices W_r^i, one after the other. Two vectors have `size` times as many
+    products of features as features: these are computed for a few pairs at a time, and again for the gradients.
     """
 
     @staticmethod
     def forward(ctx: Any, subject: Tensor, object_: Tensor, weight: Tensor, size: int) -> Tensor:
-        """One product of matrices for some pairs, then the next."""
+        """One matrix product for some pairs at a time."""
         ctx.save_for_backward(subject, object_, weight)
         ctx.size = size
         logits = subject.new_empty((len(subject), len(weight)))
@@ -83,7 +83,7 @@ class GroupedBilinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        """The same, the other way round."""
+        """The gradients, for some pairs at a time."""
         (gradient,), (subject, object_, weight) = gradients, ctx.saved_tensors
         to_subject, to_object = torch.empty_like(subject), torch.empty_like(object_)
         to_weight = torch.zeros_like(weight)
@@ -97,13 +97,13 @@ class GroupedBilinear(torch.autograd.Function):
 
 
 def _products(subject: Tensor, object_: Tensor, size: int) -> Tensor:
-    """Every feature of a block of one vector by every feature of the other's, [P, d * size]."""
+    """The products of every feature of a block of one vector with every feature of the other's, [P, d * size]."""
     pairs = len(subject)
     return (subject.view(pairs, -1, size, 1) * object_.view(pairs, -1, 1, size)).view(pairs, -1)
 
 
 def _runs(head: Tensor, tail: Tensor, length: int) -> Iterator[slice]:
-    """Runs of pairs, ordered by head, whose heads meet all tails within `AT_ONCE` numbers."""
+    """Runs of pairs, ordered by head, that need at most `AT_ONCE` numbers for their heads with all tails."""
     tails = max(len(torch.unique(tail)), 1)
     heads = max(AT_ONCE // (length * tails), 1)
     number = torch.unique_consecutive(head, return_inverse=True)[1]  # of each pair's head, counted from 0

@@ -15,13 +15,13 @@ from fedrel.extractors.findings import Finding, FoundEntity, Token
 
 if TYPE_CHECKING:
     from fedrel.data.documents import DocumentView
+    from fedrel.extractors.document.document_transformer import DocumentTransformer, Read
     from fedrel.extractors.document.marked_pieces import DocumentInputs
-    from fedrel.extractors.document.network import DocumentTransformer, Read
 
 
 Ints = npt.NDArray[np.int64]
 
-SHOWN = 10  # tokens that are named as evidence
+EVIDENCE = 10  # tokens that are named
 
 
 def find(
@@ -31,7 +31,7 @@ def find(
     relations: Sequence[str],
     threshold: float,
 ) -> Iterator[Finding]:
-    """What the extractor finds in some documents of a corpus, document by document."""
+    """The relations that the extractor finds in some documents of a corpus, document by document."""
     for part in slices(singles(rows, np.zeros_like(rows), rows), inputs.at_once):
         with torch.inference_mode():
             batch = inputs.batch(part)
@@ -69,13 +69,13 @@ def _entity(view: DocumentView, number: int) -> FoundEntity:
 def _evidence(
     inputs: DocumentInputs, view: DocumentView, read: Read, head: int, tail: int
 ) -> tuple[Token, ...]:
-    """The tokens that the pair's context is made of most (Eq. 4); what falls on markers and frame is no token's."""
+    """The tokens with the largest shares in the pair's context (Eq. 4); markers and frame are no tokens."""
     with torch.inference_mode():
         shares = shared_attention(read.attention, torch.tensor([head]), torch.tensor([tail]))[0].numpy()
     words = inputs.words[inputs.starts[view.row] : inputs.starts[view.row + 1]]
     text, spans = view.text, view.tokens
     by_token = np.bincount(words[words >= 0], shares[words >= 0], len(spans))
-    most = np.argsort(-by_token, kind="stable")[:SHOWN]
+    most = np.argsort(-by_token, kind="stable")[:EVIDENCE]
     return tuple(
         Token(text[start:end], start, end, float(by_token[token]))
         for token, (start, end) in zip(most.tolist(), spans[most].tolist(), strict=True)

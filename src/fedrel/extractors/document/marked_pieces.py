@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1  # of the folder; part of its name in the cache
 MARKER = "*"
-AT_ONCE = 256  # documents: enough for the tokeniser's threads, little enough for memory
+AT_ONCE = 256  # documents: enough for the tokeniser's threads, few enough for memory
 
 _COLUMNS = {"pieces": np.int32, "starts": np.int64, "words": np.int32, "places": np.int32}
 _ABOUT = "about.json"
@@ -98,13 +98,13 @@ class DocumentInputs(Inputs):
         )
 
     def save(self, folder: Path) -> dict[str, Any]:
-        """Only where the columns are: every process of this machine can map them."""
+        """Only the path of the columns, which every process of this machine can map."""
         write_text(folder / _POINTER, json.dumps({"folder": str(self.folder), "limit": self.limit}))
         return {}
 
     @staticmethod
     def open(folder: Path, corpus: DocumentCorpus, limit: int | None = None) -> DocumentInputs:
-        """The pieces that `tokenise` wrote in this folder, or that `save` left word of there."""
+        """The pieces that `tokenise` wrote to this folder, or whose path `save` wrote there."""
         try:
             if limit is None:
                 pointer = json.loads((folder / _POINTER).read_text(encoding="utf-8"))
@@ -114,13 +114,13 @@ class DocumentInputs(Inputs):
             if len(columns["starts"]) != len(corpus) + 1 or columns["starts"][-1] != len(columns["pieces"]):
                 raise ValueError("its columns do not fit the corpus")
         except (OSError, ValueError, KeyError) as error:
-            hint = "remove the folder, and it will be made again"
+            hint = "remove the folder; it will be made again"
             raise UserError(f"not a tokenised corpus: {error}", file=folder, hint=hint) from error
         frame = Frame(tuple(about["prefix"]), tuple(about["suffix"]))
         return DocumentInputs(corpus, folder.absolute(), frame, limit, **columns)
 
     def _window(self, row: int, first: int, end: int) -> npt.NDArray[np.int32]:
-        """Some pieces of a document, framed unless the document's own frame is among them."""
+        """Some pieces of a document with a frame, unless the document's own is among them."""
         start, after = int(self.starts[row]), int(self.starts[row + 1])
         before = self.frame.prefix if first else ()
         behind = self.frame.suffix if start + end < after else ()
@@ -137,8 +137,8 @@ def tokenise(
 ) -> DocumentInputs:
     """The pieces of every document, from the cache if they are there; `folder` keeps them elsewhere.
 
-    `window` is how many pieces are read at once: none means as many as the encoder can. `progress` is told now and
-    then how many documents are done.
+    `window` is how many pieces are read at once, by default as many as the encoder can. `progress` is called now
+    and then with the number of documents done.
     """
     tokeniser = DocumentTokeniser(encoder)
     limit = tokeniser.window(window)
@@ -167,7 +167,7 @@ def tokenise(
 
 
 class Marked(NamedTuple):
-    """A document's pieces with its frame and markers, the token each is of, and its mentions' opening markers."""
+    """A document's pieces with frame and markers, the token of each piece, and its mentions' opening markers."""
 
     pieces: list[int]
     words: list[int]
@@ -175,10 +175,10 @@ class Marked(NamedTuple):
 
 
 class DocumentTokeniser:
-    """An encoder's tokeniser, for texts that are tokens already."""
+    """An encoder's tokeniser, for texts that are cut into tokens already."""
 
     def __init__(self, encoder: str) -> None:
-        from fedrel.extractors.transformer.encoders import (
+        from fedrel.extractors.transformer.encoder_loading import (
             load_tokeniser,
             longest_input,
             tokeniser_fingerprint,
@@ -203,7 +203,7 @@ class DocumentTokeniser:
         self._marker = int(marker[-1])
 
     def window(self, wanted: int | None) -> int:
-        """How many pieces to read at once: as many as the encoder can, or fewer."""
+        """How many pieces to read at once: as many as the encoder can, or the fewer that are wanted."""
         if wanted is not None and wanted > self._longest:
             problem = f"extractor.window is {wanted}, but {self._encoder!r} reads {self._longest} pieces"
             raise UserError(problem, hint=f"set it to {self._longest} or less")
@@ -220,11 +220,11 @@ class DocumentTokeniser:
             yield self._mark(encoding.ids, counts, spans)
 
     def _mark(self, ids: list[int], counts: list[int], spans: Sequence[tuple[int, int]]) -> Marked:
-        """Pieces with a marker on either side of each span; mentions may share a span and its markers."""
+        """The pieces with a marker before and after each span; mentions may share a span and its markers."""
         cuts = list(accumulate(counts, initial=0))  # the first piece of each token
         edges = []
         for first, after in set(spans):
-            # Where several stand between the same two tokens, they nest as brackets do, ends before beginnings.
+            # Several between the same two tokens nest like brackets, ends before beginnings.
             edges += [(first, 1, first - after, (first, after)), (after, 0, after - first, None)]
         edges.sort(key=lambda edge: edge[:3])
         pieces, words = list(self.frame.prefix), [-1] * len(self.frame.prefix)
@@ -245,5 +245,5 @@ class DocumentTokeniser:
 
 
 def _spaced(text: str, tokens: Sequence[Sequence[int]]) -> list[str]:
-    """The tokens, each with the space before it: so it is told from one that goes on the token before."""
+    """The tokens, each with the space before it, if there is one: it tells the beginning of a word."""
     return [" " * (start > 0 and text[start - 1].isspace()) + text[start:end] for start, end in tokens]

@@ -1,8 +1,8 @@
-"""A document longer than an encoder reads at once, in windows that overlap.
+"""Documents longer than an encoder can read at once, in windows that overlap.
 
-Windows are spread evenly and share at least a quarter of their room with the next. Where two fit, they are ATLOP's:
-one from the beginning, one up to the end. Each is framed by the encoder's special pieces, as a whole text would be;
-of these only the ones at the document's own ends are the document's.
+Windows are spread evenly, and each shares at least a quarter of its pieces with the next. If two are enough, they
+are ATLOP's: one from the beginning, one up to the end. Each has the encoder's special pieces around it, its frame,
+as a whole text has; only those at the document's own ends belong to the document.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch import Tensor
 
 from fedrel.extractors.batches import Batch
 
-SHARED = 4  # one part in so many of a window is read by the next one, too, at least
+SHARED = 4  # at least one part in so many of a window is also in the next one
 
 
 class Window(NamedTuple):
-    """The pieces [first, end) of a document, which a window holds from its place `front` on."""
+    """The pieces [first, end) of a document; in the window, they begin at the place `front`."""
 
     first: int
     end: int
@@ -29,7 +29,7 @@ class Window(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """The special pieces that stand before and after every text."""
+    """The special pieces before and after every text."""
 
     prefix: tuple[int, ...]
     suffix: tuple[int, ...]
@@ -54,23 +54,23 @@ def windows(length: int, frame: Frame, limit: int) -> list[Window]:
 class DocumentBatch(Batch):
     """`D` documents in `W` windows, with `M` mentions of `E` entities and `P` pairs.
 
-    What is a sentence in other batches is here a window (`words`, `starts`) or a pair (`head`, `tail`): entities
-    by their numbers in the batch. Bag d is the pairs of document d. `labels` are [P, R - 1] floats, 1 for the
-    relations that a pair has: `NA` says that it has none, and has no column. `rows` are the documents'.
+    Instead of sentences, `words` and `starts` are about windows; `head` and `tail` are about pairs, and have
+    entities' numbers in the batch. Bag d is the pairs of document d. `labels` are [P, R - 1] floats, 1 for the
+    relations that a pair has; `NA`, which means none, has no column. `rows` are the documents' rows.
     """
 
     windows: tuple[tuple[Window, ...], ...]  # of each document
     lengths: tuple[int, ...]  # [D], pieces of each document
     entities: tuple[int, ...]  # [D + 1], document d has the entities entities[d]:entities[d + 1]
     mentions: tuple[int, ...]  # [D + 1], likewise its mentions, by entity
-    entity: torch.Tensor  # [M] int64, whose mention each is
-    place: torch.Tensor  # [M] int64, where its opening marker is in its document
-    pairs: np.ndarray  # [P] int64, the numbers that the corpus has the pairs under
+    entity: torch.Tensor  # [M] int64, the entity of each mention
+    place: torch.Tensor  # [M] int64, the place of its opening marker in its document
+    pairs: np.ndarray  # [P] int64, the pairs' numbers in the corpus
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A window to be read, and the mentions of its document whose opening markers it shows."""
+    """A window to be read, and the mentions of its document whose opening markers are in it."""
 
     number: int  # in the batch
     window: Window
@@ -81,7 +81,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What the encoder makes of a window: the states of its pieces, and what its mentions attend to."""
+    """The encoder's output for a window: the states of its pieces, and the attention of its mentions."""
 
     task: Task
     states: Tensor  # [l, d]
@@ -89,13 +89,13 @@ class Part:
 
     @property
     def own(self) -> slice:
-        """The pieces of the window that are the document's, and not only its frame."""
+        """The pieces of the window that belong to the document, without the frame."""
         window = self.task.window
         return slice(window.front, window.front + window.end - window.first)
 
 
 def tasks(batch: DocumentBatch) -> Iterator[tuple[int, list[Task]]]:
-    """The windows of each document that has pairs; the others need not be read."""
+    """The windows of each document that has pairs; documents without pairs need not be read."""
     starts, bags = batch.starts.tolist(), batch.bags.tolist()
     number = 0
     for document, windows in enumerate(batch.windows):
@@ -114,9 +114,9 @@ def tasks(batch: DocumentBatch) -> Iterator[tuple[int, list[Task]]]:
 def merge(parts: Sequence[Part], share: Tensor, length: int) -> tuple[Tensor, Tensor]:
     """A document's states, [L, d], and its entities' attention, [h, E, L], from its windows.
 
-    `share` [E, M] is each mention's share in its entity. A piece that several windows read has the mean of its
-    states. A mention attends to what it attends to in all its windows together, as shares of the whole, without
-    what falls on frames that are not the document's (as in ATLOP).
+    `share` [E, M] is each mention's share in its entity. The state of a piece that is in several windows is their
+    mean. A mention's attention is the sum over its windows, without frames that do not belong to the document,
+    divided by its total (as in ATLOP).
     """
     if len(parts) == 1:
         (part,) = parts
@@ -137,4 +137,4 @@ def merge(parts: Sequence[Part], share: Tensor, length: int) -> tuple[Tensor, Te
     return states / read, attention
 
 
-_LEAST = 1e-20  # dropout may leave a mention without any attention
+_LEAST = 1e-20  # the smallest divisor: dropout may leave a mention without any attention

@@ -1,9 +1,9 @@
 """AdamW (Loshchilov & Hutter 2019), at the cost of the weights that training has reached.
 
-A row of a word table that no gradient has reached yet has moments of zero, so all that AdamW does to it is
-decay: the same factor for all such rows, which `RowEmbedding` keeps as one number. Moments are kept for the rows
-reached since the optimiser was made, which is once a round and site, and those are moved in every step, as AdamW
-does whether or not a batch has them. The result is that of AdamW on the whole table.
+A row of a word table that has had no gradient yet has moments of zero, so AdamW only decays it: by the same factor
+for all such rows, which `RowEmbedding` keeps as one number. Moments are kept for the rows that have had a gradient
+since the optimiser was made, which happens once a round and site. Those are updated in every step, as AdamW does
+whether or not a batch has them. The result is that of AdamW on the whole table.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ EPSILON = 1e-8
 class AdamW:
     """AdamW with the usual moments for every weight, word tables by rows.
 
-    A correction is added to the gradients. Its pull reaches the rows of a table that a gradient or a force has
-    reached; others only decay, and that is not to be undone.
+    A correction is added to the gradients. Its pull acts on the rows of a table that have had a gradient or a
+    force; all others only decay.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class AdamW:
     @torch.no_grad()
     def step(self) -> None:
         """Go down the gradients of the last backward pass, and clear them."""
-        if self._pull:  # exactly zero at the start: AdamW makes a full step of whatever is not
+        if self._pull:  # must be exactly zero at the start: AdamW makes a full step of any other number
             start = zip(self._dense, self._starts, strict=True)
             self._add(self._pull * (weight - begun) for weight, begun in start)
         if self._forces:
             self._add(self._forces)
         self._inner.step()
-        torch.autograd.graph.increment_version(self._dense)  # a fused step does not tell of it
+        torch.autograd.graph.increment_version(self._dense)  # a fused step does not do that
         for table in self._tables:
             table.step(self.lr, self.weight_decay)
         self.zero_grad()
@@ -86,7 +86,7 @@ class AdamW:
 
 
 class _Table:
-    """The moments of a table's reached rows."""
+    """The moments of the rows of a table that have had a gradient."""
 
     def __init__(self, rows: RowEmbedding, pull: float, own: object) -> None:
         self.rows, self._pull, self._steps = rows, pull, 0
@@ -104,7 +104,7 @@ class _Table:
             self._reach(index)
 
     def step(self, rate: float, decay: float) -> None:
-        """One step of all reached rows, and the decay of all others."""
+        """One step of the rows that have had a gradient, and the decay of all others."""
         self._steps += 1
         rows, some = self.rows.gradient()
         self._reach(rows)
@@ -121,7 +121,7 @@ class _Table:
         self.rows.descend(rate, decay, (self._reached, direction))
 
     def _reach(self, rows: Tensor) -> None:
-        """Make room for rows that are new; their moments are zero."""
+        """Add rows that are new, with moments of zero."""
         new = rows[self._slot[rows] < 0]
         if not len(new):
             return

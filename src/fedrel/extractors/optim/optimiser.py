@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class Optimiser(Protocol):
-    """Goes down gradients."""
+    """Takes steps by gradients."""
 
     lr: float
 
     def step(self) -> None:
-        """Go down the gradients of the last backward pass, and clear them."""
+        """Take a step by the gradients of the last backward pass, and clear them."""
 
     def zero_grad(self) -> None:
         """Drop gradients without using them."""
@@ -45,10 +45,11 @@ def optimiser(
 
 
 class Guide:
-    """What happens before each step: the gradient is clipped, the learning rate rises.
+    """Warm-up and clipping: sets the learning rate of each step, and clips its gradient.
 
-    The largest norm is that of the batch's gradient over all weights, word tables' rows included, before decay and
-    corrections. Over the first `warmup` steps the learning rate grows linearly, up to `rate` in the last of them.
+    The norm that is limited is that of the batch's gradient over all weights, word tables' rows included, before
+    decay and corrections. Over the first `warmup` steps the learning rate grows linearly, up to `rate` in the last
+    of them.
     """
 
     def __init__(self, extractor: Extractor, rate: float, warmup: int, clip: float | None) -> None:
@@ -77,7 +78,7 @@ class _GuidedSGD(SGD):
     guide: Guide
 
     def step(self) -> None:
-        """A step of SGD as guided."""
+        """A step with warm-up and clipping."""
         self.lr = self.guide.rate()
         self.guide.clip()
         super().step()
@@ -87,7 +88,7 @@ class _GuidedAdamW(AdamW):
     guide: Guide
 
     def step(self) -> None:
-        """A step of AdamW as guided."""
+        """A step with warm-up and clipping."""
         self.lr = self.guide.rate()
         self.guide.clip()
         super().step()

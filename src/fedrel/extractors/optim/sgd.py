@@ -1,4 +1,4 @@
-"""Plain stochastic gradient descent, at the cost of what a batch uses."""
+"""Plain stochastic gradient descent, at the cost of the weights that a batch uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedrel.tensors.weights import Rows
 class SGD:
     """`p -= lr * (gradient + weight_decay * p + correction)` for every parameter, word tables by rows.
 
-    It is made where a round starts: a correction pulls to the weights that it finds.
+    It must be made at the start of a round: a correction pulls to the weights that it finds then.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class SGD:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Go down the gradients of the last backward pass, and clear them."""
+        """Take a step by the gradients of the last backward pass, and clear them."""
         self._course.step(self.lr, self.weight_decay, self._pull)
         torch._foreach_mul_(self._dense, 1 - self.lr * (self.weight_decay + self._pull))
         if self._constants:

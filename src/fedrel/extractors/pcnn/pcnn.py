@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 class PCNN(Extractor):
     """Sentences to vectors of `3 * filters` numbers, and those to relations.
 
-    A token's input is its word's vector and one vector for its distance to the start of each entity, told
-    apart up to `max_length` either way. The pieces are: up to and including the earlier entity's start, up to
-    and including the later one's, the rest. A sentence's vector holds all filters' maxima over the first
-    piece, then over the second, then over the third. Sentences may have any length: nothing is cut off.
+    A token's input is its word's vector and one vector for its distance to the start of each entity, clipped to
+    plus or minus `max_length`. The three pieces are: up to and including the start of the earlier entity, up to and
+    including that of the later one, and the rest. A sentence's vector has all filters' maxima over the first piece,
+    then over the second, then over the third. Sentences may have any length: nothing is cut off.
 
-    `vectors` [vocabulary_size, word_dimension] are the words' first vectors; those of a row of zeros, as of
-    every word where no vectors are given, are drawn. Without `train_words` they stay as they are. `bias` is
-    the classifier's: without it, its rows are the class vectors themselves.
+    `vectors` [vocabulary_size, word_dimension] are the words' initial vectors; where a row is zero, or no vectors
+    are given, they are drawn. Without `train_words` they stay as they are. `bias` is the classifier's: without it,
+    the classifier's rows are the class vectors themselves.
 
-    Where numba is installed, kernels of our own compute all this in float32 on the CPU. Elsewhere, and to compare
-    with, `piecewise` does in plain PyTorch.
+    Where numba is installed, our kernels compute all this in float32 on the CPU. Elsewhere, and for comparison,
+    `plain_pooling` computes it in plain PyTorch.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class PCNN(Extractor):
         self.tail_positions = nn.Parameter(_xavier(distances, position_dimension, generator))
         self.filters = nn.Parameter(_xavier(filters, window * width, generator))
         self.filters_bias = nn.Parameter(torch.zeros(filters))
-        # nn.Linear's own initialisation would draw from torch's global generator.
+        # The initialisation of nn.Linear would draw from torch's global generator.
         self.classifier = nn.Linear(3 * filters, relations, bias=bias, device="meta").to_empty(device="cpu")
         with torch.no_grad():
             self.classifier.weight.copy_(_xavier(relations, 3 * filters, generator))
@@ -80,7 +80,7 @@ class PCNN(Extractor):
     def encode(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
         """The vector of each sentence, [S, 3 * filters].
 
-        Without gradients, a word that was met before with the same weights costs a look into a table.
+        Without gradients, words times filters are cached as long as the weights stay the same.
         """
         if not self._has_kernels():
             words, inverse = self.words.distinct(batch.words)
@@ -99,7 +99,7 @@ class PCNN(Extractor):
         return self._table.encode(self, batch, self._state())
 
     def can_fit(self, head: str) -> bool:
-        """Whether `fit` does what training would do: kernels can run, nothing but words is frozen or corrected."""
+        """Whether `fit` can be used: kernels can run, nothing but words is frozen, and nothing is corrected."""
         dense = (self.head_positions, self.tail_positions, self.filters, self.filters_bias)
         trained = all(weight.requires_grad for weight in (*dense, *self.classifier.parameters()))
         return head in ("none", "one") and trained and not self.words.is_corrected and self._has_kernels()
@@ -115,11 +115,11 @@ class PCNN(Extractor):
         seed: int,
         head: str = "none",
     ) -> Fitted:
-        """Train on plain cross-entropy, as `HEADS[head]` and `SGD` do, many times as fast.
+        """Train on plain cross-entropy, as `HEADS[head]` and `SGD` do, but many times as fast.
 
-        `orders` are the orders of the bags, one for each epoch; a step takes `batch_size` of them, an epoch's
-        last one what is left, and its loss is the mean over their sentences, or over those chosen. `seed` is
-        that of the generator that `read` would be given: the same units are dropped.
+        `orders` are the orders of the bags, one for each epoch; a step takes `batch_size` of them, the last one of
+        an epoch what is left. Its loss is the mean over their sentences, or over those chosen. `seed` is that of
+        the generator that `read` would be given: the same units are dropped.
         """
         from fedrel.extractors.pcnn.kernels.fitting import fit
 
@@ -131,7 +131,7 @@ class PCNN(Extractor):
         return self.filters.dtype is torch.float32 and self.filters.is_cpu and compiling.has_numba()
 
     def _state(self) -> object:
-        """What differs whenever any weight of the encoder does; None where there is no telling."""
+        """A value that changes whenever a weight of the encoder does; None if that cannot be told."""
         if self.words.is_corrected:
             return None
         weights = (

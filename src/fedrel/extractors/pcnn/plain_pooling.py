@@ -1,14 +1,14 @@
-"""The inner loop of PCNN: a convolution over packed sentences and the largest value of each piece.
+"""The inner loop of PCNN in plain PyTorch: a convolution over packed sentences, and the maximum of each piece.
 
-All that PCNN computes per token happens here, behind two functions: `lay_out` and `convolve_and_pool`.
+Two functions, `lay_out` and `convolve_and_pool`, compute all that PCNN computes per token.
 
-Sentences stand end to end with a gap of `window // 2` zero rows around each, so one pass convolves all of
-them and none reads its neighbour. Two facts make it cheap:
+Sentences are laid end to end with a gap of `window // 2` zero rows around each, so that one pass convolves all of
+them and none reads its neighbour. Two facts make it fast:
 
-- A word adds the same vector to the convolution wherever it stands. So each distinct word (and distance)
-  is multiplied by the filters once, and the convolution is a sum of `3 * window` rows of that table.
-- The gradient of a maximum is sparse: of a piece's tokens one per filter has any. The gradients of the
-  filters and of the inputs are weighted sums of rows over those (token, filter) pairs only.
+- A word adds the same vector to the convolution wherever it is. So each distinct word (and distance) is multiplied
+by the filters once, and the convolution is a sum of `3 * window` rows of that table. - The gradient of a maximum is
+sparse: of a piece's tokens, one per filter has a gradient. The gradients of the filters and of the inputs are
+weighted sums of rows over those (token, filter) pairs only.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ import torch
 from torch import Tensor
 
 _SUM = 0  # torch.embedding_bag's number for it
-_CHUNK = 2048  # rows convolved at a time when no gradient is needed: their output stays in the cache
+_CHUNK = 2048  # rows convolved at a time when no gradient is needed, so that their output stays in the cache
 
 Tables = Sequence[Tensor]
-"""Vectors of the words, of the distances to the head and of those to the tail: [n, width], each its own."""
+"""The vectors of words, of distances to the head, and of distances to the tail: [n, width] each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where each of `N` packed rows, tokens and gaps, finds its features, and which piece it is in."""
+    """Of each of `N` packed rows, which are tokens and gaps, its features and the piece that it is in."""
 
     features: Tensor  # [3, N] int64: rows of the three tables; 0 in a gap
     gaps: Tensor  # [h * (S + 1)] int64: the rows that are gaps, h = window // 2
@@ -42,8 +42,8 @@ class Layout:
 def lay_out(inverse: Tensor, starts: Tensor, entities: Tensor, *, reach: int, window: int) -> Layout:
     """Pack sentences.
 
-    `inverse` [T] is each token's row in the table of words; `entities` [2, S] are the places of head and
-    tail; `reach` is the largest distance told apart, so that a table of distances has 2 * reach + 1 rows.
+    `inverse` [T] is each token's row in the table of words; `entities` [2, S] are the places of head and tail;
+    larger distances than `reach` count as `reach`, so that a table of distances has 2 * reach + 1 rows.
     """
     device, half, sentences, tokens = starts.device, window // 2, entities.shape[1], len(inverse)
     numbers = torch.arange(sentences + 1, device=device)
@@ -65,8 +65,8 @@ def lay_out(inverse: Tensor, starts: Tensor, entities: Tensor, *, reach: int, wi
 def convolve_and_pool(tables: Tables, weight: Tensor, bias: Tensor, layout: Layout) -> Tensor:
     """ReLU of the largest convolution output in each piece, [S, 3 * filters], piece after piece.
 
-    `weight` is [filters, window * width]: in a filter one offset after another, in an offset the numbers for
-    the word, the head's distance, the tail's. An empty piece gives 0; a gap never wins.
+    `weight` is [filters, window * width]: in a filter one offset after another, in an offset the numbers for the
+    word, for the distance to the head, and for that to the tail. An empty piece gives 0; gaps do not count.
     """
     if torch.is_grad_enabled():
         pooled: Tensor = _ConvolveAndPool.apply(weight, bias, layout, *tables)  # type: ignore[no-untyped-call]
@@ -83,7 +83,7 @@ class _ConvolveAndPool(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, bias: Tensor, layout: Layout, *tables: Tensor) -> Tensor:
-        """Convolve all rows at once and keep the output: the backward pass finds the winners in it."""
+        """Convolve all rows at once and keep the output, in which the backward pass finds the maxima."""
         output = _sum_rows(_project(tables, weight, bias, layout.window), _lookups(tables, layout))
         pooled = output.new_zeros((3 * layout.sentences + 1, len(weight)))
         _raise(pooled, layout.segment, output)
@@ -93,7 +93,7 @@ class _ConvolveAndPool(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Sum over the (row, filter) pairs that won their piece and have a gradient; no other has any."""
+        """Sum over the (row, filter) pairs that have the maximum of their piece and a gradient."""
         layout: Layout = ctx.layout
         weight, output, pooled, *tables = ctx.saved_tensors
         gradient = gradients[0].reshape(-1, len(weight))
@@ -126,14 +126,14 @@ class _Winners:
 
     def __init__(self, output: Tensor, pooled: Tensor, gradient: Tensor, segment: Tensor) -> None:
         rows, self._filters = output.shape
-        # What stands in a gap and what has no gradient (0 / 0) is NaN, which equals nothing.
+        # Gaps, and pairs without a gradient (0 / 0), are NaN, which equals nothing.
         sought = torch.full_like(pooled, torch.nan)
         torch.mul(pooled[:-1], gradient / gradient, out=sought[:-1])
         found = _where_equal(output, sought.index_select(0, segment))
         row = found // self._filters
         filter_ = found - row * self._filters
         piece = segment.index_select(0, row) * self._filters + filter_
-        if len(found) > int(gradient.bool().sum()):  # an exact tie: the earliest row has it
+        if len(found) > int(gradient.bool().sum()):  # an exact tie: the earliest row counts
             first = _firsts(piece)
             row, filter_, piece = row[first], filter_[first], piece[first]
         self._row, self._filter = row, filter_
@@ -163,7 +163,7 @@ def _project(tables: Tables, weight: Tensor, bias: Tensor, window: int) -> Tenso
     factors = torch.split(by_offset, [table.shape[1] for table in tables])
     for table, factor, part in zip(tables, factors, parts, strict=True):
         torch.mm(table, factor, out=part)
-    # A token has one distance to the tail at its own offset: the bias rides on it.
+    # Every token has exactly one distance to the tail at its own offset, so the bias is added there.
     parts[-1].view(-1, window, filters)[:, window // 2] += bias
     return projected.view(-1, filters)
 
@@ -191,7 +191,7 @@ def _weighted_sums(table: Tensor, rows: Tensor, starts: Tensor, weights: Tensor)
 
 
 def _raise(pooled: Tensor, segment: Tensor, output: Tensor) -> None:
-    """Raise each segment's row to the largest of its outputs: what begins at 0 ends as ReLU's."""
+    """Raise each segment's row to the largest of its outputs; since it begins at 0, that is ReLU, too."""
     pooled.scatter_reduce_(0, segment[:, None].expand_as(output), output, "amax")
 
 

@@ -82,7 +82,7 @@ class EncoderKind(ExtractorKind[EncoderSectionT, InputsT]):
 
     def publish(self, section: EncoderSectionT, folder: Path) -> dict[str, Any]:
         """The encoder's name and fingerprint; of a folder only its name, for its path means nothing elsewhere."""
-        from fedrel.extractors.transformer.encoders import fingerprint
+        from fedrel.extractors.transformer.encoder_loading import fingerprint
 
         name = Path(section.encoder).name if Path(section.encoder).is_dir() else section.encoder
         about = {"name": name, "sha256": fingerprint(section.encoder)}
@@ -91,7 +91,7 @@ class EncoderKind(ExtractorKind[EncoderSectionT, InputsT]):
 
     def at_site(self, section: EncoderSectionT, published: Path, encoder: str | None) -> EncoderSectionT:
         """The site's own copy of the encoder, which must have the published fingerprint."""
-        from fedrel.extractors.transformer.encoders import fingerprint
+        from fedrel.extractors.transformer.encoder_loading import fingerprint
 
         about = json.loads((published / _PUBLISHED).read_text(encoding="utf-8"))
         name = encoder or section.encoder
@@ -120,7 +120,7 @@ class TransformerKind(EncoderKind[TransformerSection, "PieceInputs"]):
 
     def network(self, section: TransformerSection, relations: int, generator: torch.Generator) -> Pretrained:
         """The sentence transformer."""
-        from fedrel.extractors.transformer.network import sentence_transformer
+        from fedrel.extractors.transformer.sentence_transformer import sentence_transformer
 
         return sentence_transformer(section, relations, generator)
 

@@ -1,4 +1,4 @@
-"""LoRA (Hu et al. 2022): only low-rank updates of some matrices are trained, and only they travel."""
+"""LoRA (Hu et al. 2022): only low-rank updates of some matrices are trained and sent."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-SCALING = 2  # alpha over rank: how much a low-rank update counts
+SCALING = 2  # alpha over rank: the factor of a low-rank update
 
 
 def add_lora(model: PreTrainedModel, rank: int, first_layer: int, generator: torch.Generator) -> None:
-    """Freeze a model and put W + 2 BA in place of matrices W of its layers from `first_layer` on.
+    """Freeze a model and replace matrices W of its layers, from `first_layer` on, by W + 2 BA.
 
-    Which matrices, peft knows for each architecture (queries and values, as published), and takes all where it
-    does not. B begins at zero, A as peft draws it, but from the given generator.
+    peft knows for each architecture which matrices these are (queries and values, as published), and takes all
+    where it does not. B begins at zero; A is drawn as by peft, but from the given generator.
     """
     try:
         from peft import LoraConfig, inject_adapter_in_model
@@ -42,7 +42,7 @@ def add_lora(model: PreTrainedModel, rank: int, first_layer: int, generator: tor
         layers_to_transform=layers if first_layer else None,
     )
     model.requires_grad_(False)
-    with torch.random.fork_rng(devices=[]):  # peft draws as well
+    with torch.random.fork_rng(devices=[]):  # peft draws from the global generator
         inject_adapter_in_model(config, model)
     for name, parameter in model.named_parameters():
         if "lora_A" in name:

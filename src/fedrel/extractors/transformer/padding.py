@@ -1,4 +1,4 @@
-"""Sentences of like length, read side by side: which ones, and where their pieces are."""
+"""Sentences as word pieces in a batch, and groups of them with similar lengths, which are padded to one length."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor
 
 from fedrel.extractors.batches import Batch
 
-PASS_PIECES = 2048  # read in one pass: enough for full speed, little enough to stay in the cache
+PASS_PIECES = 2048  # in one pass: enough for full speed, few enough to stay in the cache
 PASS_PADDING = 48  # padding pieces that cost less than one more pass, in training
 
 
 @dataclass(frozen=True, slots=True)
 class PieceBatch(Batch):
-    """Sentences as a transformer's word pieces, of which an entity may have several."""
+    """Sentences as word pieces; an entity may have several."""
 
     head_end: torch.Tensor  # [S] int64, the piece after the head's last
     tail_end: torch.Tensor  # [S] int64, likewise the tail's
@@ -36,7 +36,7 @@ class Group:
 
 
 def groups(batch: PieceBatch) -> Iterator[Group]:
-    """All sentences of a batch in groups of like length, shortest first."""
+    """All sentences of a batch in groups of similar length, the shortest first."""
     lengths = batch.starts.diff().tolist()
     for sentences in alike(lengths):
         which = torch.tensor(sentences, device=batch.words.device)
@@ -53,7 +53,7 @@ def groups(batch: PieceBatch) -> Iterator[Group]:
 
 
 def alike(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Every place once, in groups whose padding costs less than one more pass would."""
+    """The places of these lengths, each once, in groups whose padding costs less than one more pass would."""
     group: list[int] = []
     padding = longest = 0
     for place in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -69,7 +69,7 @@ def alike(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _runs(start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
-    """The numbers from each start to its end, side by side, filled up with the start; and which are real."""
+    """The numbers from each start to its end as rows, filled up with the start; and which are not padding."""
     size = (end - start)[:, None]
     column = torch.arange(int(size.max()), device=start.device)
     real = column < size

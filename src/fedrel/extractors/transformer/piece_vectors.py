@@ -1,7 +1,7 @@
 """The vectors of an encoder's word pieces and markers: trained by rows, or left as they are.
 
 A batch uses a few hundred of a vocabulary's thirty thousand rows. As with PCNN's words, only those are read,
-trained and sent (`RowEmbedding`): a third of a small encoder's weights otherwise.
+trained and sent (`RowEmbedding`). The whole table is a third of a small encoder's weights.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ class TrainedWords(RowEmbedding):
     """All rows are trained."""
 
     def __init__(self, table: Tensor) -> None:
-        super().__init__(F.pad(table, (0, 0, 1, 0)))  # the gap is a row of its own: every piece has a vector
+        super().__init__(
+            F.pad(table, (0, 0, 1, 0))
+        )  # the gap is a row of its own, since piece 0 has a vector
 
     def distinct(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """The rows that `ids` use, each once, [u, e]; and for each id its place among them."""
@@ -65,8 +67,8 @@ class FrozenWords(nn.Module):
 def with_markers(table: Tensor, fresh: Sequence[int], generator: torch.Generator) -> Tensor:
     """A vocabulary's vectors, with new ones for markers that it did not have.
 
-    They are drawn with each dimension's mean and spread over the vocabulary, so that they look like pieces'
-    vectors to the layers above even where they are never trained.
+    These are drawn with each dimension's mean and standard deviation over the vocabulary, so that the layers above
+    can work with them even where they are never trained.
     """
     table = F.pad(table, (0, 0, 0, max([0, *(row + 1 - len(table) for row in fresh)])))
     if fresh:

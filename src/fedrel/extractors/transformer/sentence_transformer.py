@@ -17,13 +17,18 @@ from torch import Tensor, nn
 
 from fedrel.extractors.batches import Batch
 from fedrel.extractors.dropout import DrawnDropout
-from fedrel.extractors.transformer.encoders import add_markers, load_encoder, load_tokeniser, marker_ids
-from fedrel.extractors.transformer.encoding import encoder
+from fedrel.extractors.transformer.encoder import encoder
+from fedrel.extractors.transformer.encoder_loading import (
+    add_markers,
+    load_encoder,
+    load_tokeniser,
+    marker_ids,
+)
 from fedrel.extractors.transformer.lora import add_lora
 from fedrel.extractors.transformer.padding import Group, PieceBatch, groups
+from fedrel.extractors.transformer.piece_vectors import FrozenWords, TrainedWords, with_markers
 from fedrel.extractors.transformer.pretrained import Pretrained
 from fedrel.extractors.transformer.sections import TransformerSection
-from fedrel.extractors.transformer.word_vectors import FrozenWords, TrainedWords, with_markers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
 def sentence_transformer(
     section: TransformerSection, relations: int, generator: torch.Generator
 ) -> SentenceTransformer:
-    """A new extractor over the encoder that a config names; what the encoder does not bring is drawn."""
+    """A new extractor over the encoder that a section names; weights that the encoder does not have are drawn."""
     tokeniser = load_tokeniser(section.encoder)
     fresh = add_markers(tokeniser) if section.marks else []
     return SentenceTransformer(load_encoder(section.encoder), tokeniser, fresh, section, relations, generator)
@@ -41,9 +46,9 @@ def sentence_transformer(
 class SentenceTransformer(Pretrained):
     """Sentences to vectors of two or three times the encoder's width, and those to relations.
 
-    Trained are: everything; with `frozen_layers`, the layers above them; with `lora_rank`, low-rank updates of
-    the layers above, and the markers where no layer is frozen. `fresh` are the markers that the encoder had no
-    vectors for.
+    All of it is trained; with `frozen_layers`, only the layers above them; with `lora_rank`, only low-rank updates
+    of the layers above, and the markers if no layer is frozen. `fresh` are the ids of markers that the encoder has
+    no vectors for.
     """
 
     def __init__(
@@ -74,7 +79,7 @@ class SentenceTransformer(Pretrained):
         if section.lora_rank:
             add_lora(model, section.lora_rank, section.frozen_layers, generator)
         parts = 3 if section.pooling == "cls_sum" else 2
-        # nn.Linear's own initialisation would draw from torch's global generator.
+        # The initialisation of nn.Linear would draw from torch's global generator.
         linear = nn.Linear(parts * self.encoder.width, relations, bias=section.biased, device="meta")
         self.classifier = linear.to_empty(device="cpu")
         with torch.no_grad():
@@ -85,14 +90,13 @@ class SentenceTransformer(Pretrained):
 
     def encode(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
         """The vector of each sentence, [S, 2 d] or [S, 3 d]; with a generator, under the encoder's dropout."""
-        assert isinstance(batch, PieceBatch)
         if self.training != (generator is not None):
             self.train(generator is not None)
         enter = self._enter(batch)
         vectors: list[Tensor] = []
         order: list[int] = []
         with nullcontext() if generator is None else DrawnDropout(generator):
-            for group in groups(batch):
+            for group in groups(cast(PieceBatch, batch)):
                 vectors.append(self._pool(enter(group.sentences, group.pieces), group))
                 order += group.sentences
         together = torch.cat(vectors) if len(vectors) > 1 else vectors[0]
@@ -101,7 +105,7 @@ class SentenceTransformer(Pretrained):
         return together[torch.from_numpy(np.argsort(order)).to(together.device)]
 
     def _pool(self, states: Tensor, group: Group) -> Tensor:
-        """From what enters the trained layers to one vector a sentence."""
+        """From the input of the trained layers to one vector a sentence."""
         first = [torch.zeros_like(group.head[:, :1])] if self.pooling == "cls_sum" else []
         asked = [*first, group.head, group.tail]
         read = self.encoder.read(states, group.real, torch.cat(asked, 1))
