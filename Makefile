@@ -3,12 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: help demo test test-all check docs bench clean
+.PHONY: help demo test test-all mutation check docs bench clean
 
 help:
 	@echo "make demo      train six methods on the built-in world, compare them, find new facts"
 	@echo "make test      the fast tests"
 	@echo "make test-all  all tests, slow ones too"
+	@echo "make mutation  do the tests of methods and messages notice 300 small changes of the code?"
 	@echo "make check     format, lint, types, layers and the documentation's site"
 	@echo "make docs      the documentation as a site, in site/"
 	@echo "make bench     the benchmarks; each prints JSON on its last line"
@@ -28,6 +29,10 @@ test: $(READY)
 
 test-all: $(READY)
 	$(BIN)/pytest -n auto --dist loadgroup
+
+mutation: $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[mutation]'
+	nice $(BIN)/python -m tests.mutation
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -91,7 +91,7 @@ def reached(kind: type[Method], start: str = "round") -> set[str]:
 
 def _ordered(parts: Sequence[type[Method]]) -> list[type[Method]]:
     """The order in which every part has its effect: by name, but what calls `super()` before what does not."""
-    after: dict[type[Method], set[type[Method]]] = {part: set() for part in parts}
+    before: dict[type[Method], dict[type[Method], None]] = {part: {} for part in parts}  # sets with an order
     for one, other in combinations(parts, 2):
         here, there = _changed(one, other), _changed(other, one)
         for name in sorted(here.keys() & there.keys(), key=lambda name: (name != "round", name)):
@@ -104,9 +104,9 @@ def _ordered(parts: Sequence[type[Method]]) -> list[type[Method]]:
                 raise _refusal((one, other), problem)
             if not all(passes_on):
                 first, last = (one, other) if passes_on[0] else (other, one)
-                after[last].add(first)
+                before[last][first] = None
     try:
-        return list(TopologicalSorter(after).static_order())
+        return list(TopologicalSorter(before).static_order())
     except CycleError:
         raise _refusal(parts, "in every order, one of them would ignore another") from None
 
