@@ -191,6 +191,13 @@ def test_damaged_files_are_errors_that_name_the_file(town):
         fedrel("federation", "status", town.coordinator.path)
 
 
+def test_the_status_as_json(town):
+    code, output = fedrel("federation", "status", town.coordinator.path, "--json")
+    found = json.loads(output)
+    assert (code, found["run"], found["round"]) == (0, None, 0)
+    assert [site["name"] for site in found["sites"]] == town.coordinator.federation.sites
+
+
 def test_a_run_needs_a_coordinator_that_listens(town):
     table = town.coordinator.federation.model_dump() | {"port": 1}
     (town.coordinator.path / "federation.toml").write_text(tomli_w.dumps(table))
