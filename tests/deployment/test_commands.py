@@ -193,6 +193,13 @@ def test_damaged_files_are_errors_that_name_the_file(federation):
         fedrel("federation", "status", federation.coordinator.path)
 
 
+def test_the_status_as_json(federation):
+    code, output = fedrel("federation", "status", federation.coordinator.path, "--json")
+    found = json.loads(output)
+    assert (code, found["run"], found["round"]) == (0, None, 0)
+    assert [site["name"] for site in found["sites"]] == federation.coordinator.federation.sites
+
+
 def test_a_run_needs_a_coordinator_that_listens(federation):
     table = federation.coordinator.federation.model_dump() | {"port": 1}
     (federation.coordinator.path / "federation.toml").write_text(tomli_w.dumps(table))
