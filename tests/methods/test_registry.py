@@ -199,7 +199,7 @@ def test_an_installed_package_that_cannot_be_loaded_is_named(tmp_path, monkeypat
     [
         ("no_such_module:Class", "cannot import the method 'no_such_module:Class': No module named"),
         ("fedrel.methods.moon:Moon", "cannot import the method 'fedrel.methods.moon:Moon'"),
-        ("fedrel.methods.contrast:Anchors", "is not a method: expected a subclass of Method"),
+        ("fedrel.methods.contrast:Anchors", "is no method: expected a subclass of Method"),
     ],
 )
 def test_a_class_that_is_not_there_or_no_method_is_refused(name, problem):
