@@ -103,8 +103,7 @@ def test_shells_can_complete_the_commands():
 
 
 def test_a_config_is_shown_with_every_key_and_runs_as_it_is_shown(tmp_path, capsys):
-    from fedrel.config.load import load_config
-    from fedrel.config.presets import presets
+    from fedrel.config.load import load_config, presets
 
     code, out, _ = fedrel("config", "show", "demo", "--set", "training.rounds=2", capsys=capsys)
     assert code == 0
@@ -320,15 +319,14 @@ def test_an_unknown_preset_suggests_one(tmp_path, capsys):
 
 
 def test_every_preset_is_a_valid_config(capsys):
-    from fedrel.config.load import load_config
-    from fedrel.config.presets import folder, presets
+    from fedrel.config.load import load_config, presets, presets_folder
     from fedrel.methods.registry import method
 
     code, out, _ = fedrel("presets", capsys=capsys)
     assert code == 0
     for name in presets():
         assert name in out
-        config = load_config(folder() / f"{name}.toml")
+        config = load_config(presets_folder() / f"{name}.toml")
         method(config.method, config.methods)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedrel.config.load import load_config
-from fedrel.config.presets import config_path, presets
+from fedrel.config.load import config_path, load_config, presets
 from fedrel.config.schema import Config, DocumentData
 from fedrel.extractors.document import DocumentSection
 

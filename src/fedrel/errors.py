@@ -1,4 +1,4 @@
-"""Errors that tell a user what to change."""
+"""`UserError`: a mistake that the user can mend, with what to do about it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class UserError(Exception):
-    """A mistake of the user: the file and line, what was expected, and a hint what to do. Exit code 2.
+    """A mistake of the user: the file and line, what was expected, and a hint. A command ends with exit code 2.
 
     >>> str(UserError("expected 6 columns, found 3", file=Path("train.txt"), line=7))
     'train.txt:7: expected 6 columns, found 3'
@@ -37,7 +37,7 @@ class UserError(Exception):
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A suggestion to end an error with: `did you mean 'rounds'?`, or the known names if none is near."""
+    """A hint for a name that does not exist: `did you mean 'rounds'?`, or all known names if none is similar."""
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: everything a run keeps is written beside its place and renamed into it."""
+"""Files are written whole or not at all: to a temporary file beside the target, which is then renamed."""
 
 from __future__ import annotations
 
@@ -31,8 +31,11 @@ def _unwritable(path: Path, error: OSError) -> UserError:
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Work in a folder, made if need be, in which no other process works; one that comes second is turned away."""
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a folder, made if need be, for this process; fail if another process holds the lock.
+
+    A folder that is empty in the end is removed.
+    """
     import fcntl
 
     try:
@@ -41,9 +44,8 @@ def alone_in(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise _unwritable(folder, error) from error
     try:
-        fcntl.flock(
-            handle, fcntl.LOCK_EX | fcntl.LOCK_NB
-        )  # the system lets go of it however the process ends
+        # However the process ends, the system releases the lock.
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(handle)
         hint = f"wait until it is done, stop it, or {ELSEWHERE}"
@@ -53,12 +55,12 @@ def alone_in(folder: Path) -> Iterator[None]:
     finally:
         os.close(handle)
         with suppress(OSError):
-            folder.rmdir()  # if nothing was left in it
+            folder.rmdir()  # fails if anything is in it
 
 
 @contextmanager
-def turn_in(folder: Path) -> Iterator[None]:
-    """Work in a folder when nobody else does: whoever comes second waits."""
+def locked_in_turn(folder: Path) -> Iterator[None]:
+    """Lock a folder for this process; wait as long as another one holds the lock."""
     import fcntl
 
     handle = os.open(folder, os.O_RDONLY)
@@ -69,15 +71,15 @@ def turn_in(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def wait_until_left(folder: Path, seconds: float, say: Callable[[str], None]) -> None:
-    """Return when no process works in a folder any more, or after so long; say so if there is one."""
-    until, told = time.monotonic() + seconds, False
+def wait_until_unlocked(folder: Path, seconds: float, say: Callable[[str], None]) -> None:
+    """Return when no process holds a folder's lock, or after so many seconds; say that it waits, if it does."""
+    until, said = time.monotonic() + seconds, False
     while folder.exists() and time.monotonic() < until:
-        with suppress(UserError), alone_in(folder):
+        with suppress(UserError), locked(folder):
             return
-        if not told:
+        if not said:
             say(f"waiting for the process to end that works in {folder}")
-            told = True
+            said = True
         time.sleep(0.2)
 
 
@@ -105,7 +107,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """The same for a folder; an existing `path` is kept (whoever came first has written the same content)."""
+    """The same for a folder; an existing `path` is kept: another process has written the same content."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         part = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
@@ -150,7 +152,7 @@ def write_tensors(path: Path, tensors: Mapping[str, npt.NDArray[Any]], about: Ma
 
 
 def cache_folder() -> Path:
-    """Where corpora are kept: `FEDREL_CACHE`, else the user's own, else one for this process only."""
+    """Where corpora are kept: `FEDREL_CACHE`, else the user's cache, else a folder for this process only."""
     chosen = os.environ.get("FEDREL_CACHE")
     folder = Path(chosen) if chosen else _user_cache() / "fedrel"
     try:

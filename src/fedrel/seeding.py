@@ -1,6 +1,6 @@
-"""Randomness derived from what it is for: (seed, round, site, purpose), never from a global state.
+"""Random numbers derived from (seed, round, site, purpose), never from a global generator.
 
-Whatever the order of work or the process that does it, the same purpose draws the same numbers.
+So the same purpose gets the same numbers in every process, whatever the order of work.
 """
 
 from __future__ import annotations

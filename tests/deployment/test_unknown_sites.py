@@ -35,7 +35,7 @@ from fedrel.deployment.site_preparation import prepare_site
 from fedrel.deployment.submit import _FILES
 from fedrel.deployment.superlink import register_sites, superlink_program, write_connection
 from fedrel.deployment.supernode import check_coordinator, supernode_program
-from fedrel.files import alone_in
+from fedrel.files import locked
 from tests.federation_e2e.bed import rounds, wait_for
 
 INTERRUPTIBLE = """\
@@ -206,7 +206,7 @@ def test_ctrl_c_stops_the_run_and_it_goes_on_from_there(real):
         process.send_signal(signal.SIGINT)
         assert process.wait(START_TIMEOUT) == 130, log.read_text()
         assert "stopping the run" in log.read_text() and "with --resume" in log.read_text()
-        with alone_in(out):  # nobody works there any more
+        with locked(out):  # nobody works there any more
             done = len(rounds(out))
         more = ("--resume", "--set", f"training.rounds={done + 1}")
         code, output = fedrel("federation", "run", real.write(), *asked, *more)

@@ -18,7 +18,7 @@ from fedrel.data.documents import DocumentCorpus
 from fedrel.data.load import load_files
 from fedrel.errors import UserError
 from fedrel.extractors.document import context as localized
-from fedrel.extractors.document import network as module
+from fedrel.extractors.document import document_transformer as module
 from fedrel.extractors.document.document_transformer import DocumentTransformer, document_transformer
 from fedrel.extractors.document.marked_pieces import DocumentInputs, tokenise
 from fedrel.extractors.document.windows import DocumentBatch

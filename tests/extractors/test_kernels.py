@@ -186,7 +186,7 @@ def test_one_table_scores_all_batches(several: list[Batch], window: int) -> None
 
 
 def test_the_table_follows_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedrel.extractors.pcnn.kernels import scoring
+    from fedrel.extractors.pcnn.kernels import sentence_vectors
 
     pcnn, batch = model(), random_batch(1, [1] * 8)
     first = pcnn.state()
@@ -218,9 +218,11 @@ def test_the_table_follows_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
             )
 
     projected = []
-    encode = scoring._encode
+    encode = sentence_vectors._find_maxima
     monkeypatch.setattr(
-        scoring, "_encode", lambda *given: (projected.append(given[1][: -scoring.ROWS]), encode(*given))
+        sentence_vectors,
+        "_find_maxima",
+        lambda *given: (projected.append(given[1][: -sentence_vectors.ROWS]), encode(*given)),
     )
     with torch.no_grad():
         for _ in range(3):  # a site that only scores leaves the table to the next one
@@ -231,9 +233,9 @@ def test_the_table_follows_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_small_table_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedrel.extractors.pcnn.kernels import scoring
+    from fedrel.extractors.pcnn.kernels import sentence_vectors
 
-    monkeypatch.setattr(scoring, "_LARGEST", 1)
+    monkeypatch.setattr(sentence_vectors, "_LARGEST", 1)
     fast, plain = model(), model(torch.float64)
     with torch.no_grad():
         for number in range(6):

@@ -24,7 +24,7 @@ from fedrel.federation.engines.threads import ThreadEngine
 from fedrel.federation.messages import Arrays
 from fedrel.federation.runner import Runner
 from fedrel.federation.site_memory import Entry
-from fedrel.files import alone_in, wait_until_left
+from fedrel.files import locked, wait_until_unlocked
 from fedrel.runs.engines import SimulatedSites, new_runner, parallel_engine
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import run
@@ -176,7 +176,7 @@ def test_more_rounds_of_a_finished_run_equal_one_long_run(tmp_path):
 
 def test_a_folder_in_which_another_process_works_is_refused(tmp_path):
     config, out = tiny(training__rounds=1), tmp_path / "run"
-    with alone_in(out), pytest.raises(UserError, match="another process works in this folder"):
+    with locked(out), pytest.raises(UserError, match="another process works in this folder"):
         run(config, out)
     assert not out.exists()  # nothing was left in it
     run(config, out)
@@ -184,11 +184,11 @@ def test_a_folder_in_which_another_process_works_is_refused(tmp_path):
 
 def test_a_folder_in_which_another_process_works_can_be_waited_for(out):
     said: list[str] = []
-    with alone_in(out):
-        wait_until_left(out, 0.3, said.append)  # in vain
+    with locked(out):
+        wait_until_unlocked(out, 0.3, said.append)  # in vain
     assert said == [f"waiting for the process to end that works in {out}"]
     out.mkdir()
-    wait_until_left(out, 3600, said.append)
+    wait_until_unlocked(out, 3600, said.append)
     assert len(said) == 1
 
 

@@ -11,8 +11,8 @@ from safetensors.numpy import load_file
 
 from fedrel.config.schema import Config
 from fedrel.errors import UserError
+from fedrel.extractors.batches import shuffled
 from fedrel.extractors.document.document_transformer import DocumentTransformer
-from fedrel.extractors.inputs import shuffled
 from fedrel.extractors.registry import extractor_kind
 from fedrel.methods.fedlcc import FedLCC
 from fedrel.methods.registry import method

@@ -14,7 +14,7 @@ from fedrel.config.schema import Config
 from fedrel.data.partition.mirror import mirrored_by_label
 from fedrel.runs.compare import compare
 from fedrel.runs.prepare import prepare
-from fedrel.runs.train import described, run
+from fedrel.runs.train import configured_partition, run
 from tests.conftest import tiny
 from tests.test_docs import paths, tables
 
@@ -88,7 +88,10 @@ def test_sites_make_up_the_whole(compared: Path) -> None:
 
 def test_a_pooled_method_is_compared_at_the_sites_of_the_others() -> None:
     federated, pooled = config(), config(method="centralised")
-    one, other = described(federated, prepare(federated)), described(pooled, prepare(pooled))
+    one, other = (
+        configured_partition(federated, prepare(federated)),
+        configured_partition(pooled, prepare(pooled)),
+    )
     assert one is not None
     assert other is not None
     assert one.order.tolist() == other.order.tolist()

@@ -1,1 +1,1 @@
-"""fedrel.cli."""
+"""The commands."""

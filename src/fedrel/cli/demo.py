@@ -1,4 +1,4 @@
-"""`fedrel demo`: six denoising methods on the built-in world, and new facts out of text nobody has trained on."""
+"""`fedrel demo`: six denoising methods on the built-in world, and new facts from text that was not trained on."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SHOWN = 3
 
 
 def demo(out: Path, settings: Sequence[str], *, quiet: bool = False) -> None:
-    """Compare the methods, then let Lazy MIL's model read fresh documents."""
+    """Compare the methods, then extract facts from new documents with Lazy MIL's model."""
     config = load_config("demo", settings)
     with watching(quiet=quiet) as watch:
         found = compare(config, METHODS, out, watch=watch)
     console.print(comparison_table(found.rows))
     console.print(f"report: {out / 'report.html'}\n", soft_wrap=True)
     facts = new_facts(config, out)
-    console.print(f"{len(facts)} facts in fresh text that the training KB does not have; the surest:")
+    console.print(f"{len(facts)} facts in fresh text that the training KB does not have; the most probable:")
     for fact in facts[:SHOWN]:
         best = fact.sentences[0]
         sentences = "1 sentence" if len(fact.sentences) == 1 else f"{len(fact.sentences)} sentences"
@@ -43,7 +43,7 @@ def demo(out: Path, settings: Sequence[str], *, quiet: bool = False) -> None:
 
 
 def new_facts(config: Config, out: Path) -> list[Prediction]:
-    """What the model reads in the test part's documents and the training knowledge base does not know."""
+    """What the model finds in the test part's documents and the training knowledge base does not have."""
     assert config.data.corpus == "world"
     world = World(world_config(config.data))
     texts = out / "fresh-text"

@@ -36,7 +36,7 @@ def add_to(app: typer.Typer) -> None:
 
 def presets(as_json: AsJson = False) -> None:
     """List the experiments that come with fedrel."""
-    from fedrel.config.presets import presets as known
+    from fedrel.config.load import presets as known
 
     if as_json:
         print_json([{"name": name, "about": about} for name, about in known().items()])

@@ -1,1 +1,1 @@
-"""A config: one schema, one loader, and the presets."""
+"""A config: one schema, one check, one loader, and classes that come from outside."""

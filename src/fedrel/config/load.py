@@ -1,4 +1,4 @@
-"""`load_config`: an experiment from a TOML file, a preset's name or a dictionary."""
+"""Where configs come from: `load_config` reads a TOML file, a preset by its name, or a dictionary."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from typing import Any
 
 from fedrel.config.check import Section, Settings, Tree, apply_settings, check, read_toml
 from fedrel.config.plugins import load_files
-from fedrel.config.presets import config_path
 from fedrel.config.schema import Config
+from fedrel.errors import UserError, nearest
+
+_INSTALLED = Path(__file__).parents[1] / "presets"
+_IN_SOURCE_TREE = Path(__file__).parents[3] / "presets"
 
 Source = str | Path | Mapping[str, Any] | Config
 """What a config can be read from."""
@@ -39,6 +42,31 @@ def load_config(source: Source, settings: Settings = (), plugins: Sequence[str |
 def data_folder(folder: Path) -> Path:
     """Where paths of data files start from: FEDREL_DATA if that is set, else the config's own folder."""
     return Path(os.environ.get("FEDREL_DATA") or folder).absolute()
+
+
+def presets_folder() -> Path:
+    """Where the presets are: in the wheel beside the code, in a source tree at its top."""
+    return _INSTALLED if _INSTALLED.is_dir() else _IN_SOURCE_TREE
+
+
+def presets() -> dict[str, str]:
+    """Every preset's name and what its first comment says of it."""
+    found = {}
+    for path in sorted(presets_folder().rglob("*.toml")):
+        first = path.read_text(encoding="utf-8").splitlines()[0]
+        found[path.relative_to(presets_folder()).with_suffix("").as_posix()] = first.lstrip("# ")
+    return found
+
+
+def config_path(name: str) -> Path:
+    """The file of a config that is given as a path, or as a preset's name."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    preset = presets_folder() / f"{name.removeprefix('presets/').removesuffix('.toml')}.toml"
+    if preset.is_file():
+        return preset
+    raise UserError(f"no config file and no preset is called {name!r}", hint=nearest(name, presets()))
 
 
 class _Plugins(Section):

@@ -274,7 +274,7 @@ class Evaluation(Section):
 
 
 class EngineSection(Section):
-    """How questions travel. Changes no result as long as every site answers."""
+    """How requests travel to the sites. It changes no result as long as every site answers."""
 
     kind: Literal["local", "workers", "flower-simulation", "flower"] = "workers"
     """`local`: one process; `workers`: several; `flower-simulation`: Flower's virtual nodes on this machine;
@@ -282,7 +282,7 @@ class EngineSection(Section):
     workers: int | None = Field(None, ge=1)
     """Processes; none means one for each core."""
     deadline: float = Field(3600.0, gt=0)
-    """Of `flower`: seconds that sites have for a question. Who is later is left out of the round."""
+    """Of `flower`: seconds that sites have to answer a request. A site that is later is left out of the round."""
     min_sites: int | None = Field(None, ge=1)
     """The fewest answers that make a round; none means one. Of `flower`, also how many sites must be there before
     the first round; none means all."""
@@ -368,7 +368,7 @@ class Config(Section):
         """The config with other values of some keys: `["training.rounds=3"]` or `{"training.rounds": 3}`."""
         tree = self.model_dump(mode="json", exclude_none=True)
         apply_settings(tree, settings)
-        return check(Config, tree, "--set")
+        return check(Config, tree, "config")
 
     def to_toml(self) -> str:
         """The config as a TOML file that reads back as itself."""

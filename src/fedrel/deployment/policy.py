@@ -22,7 +22,7 @@ from fedrel.deployment.folders import SiteFolder
 from fedrel.errors import UserError, nearest
 from fedrel.federation.flower.host import Refusal, RefusalCode
 from fedrel.federation.messages import Message
-from fedrel.files import turn_in
+from fedrel.files import locked_in_turn
 from fedrel.methods.registry import methods
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class SiteGate:
         if "examples" in arrays and (made_from := int(arrays["examples"])) < self._allow.examples:
             note = f"made from {made_from} examples, fewer than allow.examples"
             return self.refuse(request, Refusal(RefusalCode.EXAMPLES, self._allow.examples), note)
-        with turn_in(self._folder.path):  # the same request may have come more than once at a time
+        with locked_in_turn(self._folder.path):  # the same request may have come more than once at a time
             if self._is_repeated(request):
                 refusal = Refusal(RefusalCode.REPEATS, self._allow.repeats)
                 return self.refuse(request, refusal, "asked several times at once")

@@ -25,7 +25,7 @@ from fedrel.deployment.publishing import check_published
 from fedrel.deployment.superlink import write_connection
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor_kind
-from fedrel.files import wait_until_left, write_text
+from fedrel.files import wait_until_unlocked, write_text
 
 WAIT = 60.0  # seconds for a process of Flower's to notice that its run was stopped
 STARTED = re.compile(r"started run (\d+)")  # as `flwr run` prints it
@@ -90,12 +90,12 @@ def run_experiment(
     write_text(file, json.dumps(request, indent=1))
     write_connection(folder)
     # A coordinator that was killed may have left a process behind, which takes a moment to end.
-    wait_until_left(out, WAIT, say)
+    wait_until_unlocked(out, WAIT, say)
     try:
         with interruptible():
             submit(file, home=folder.flower.absolute(), connection=CONNECTION, say=say)
     except KeyboardInterrupt:
-        wait_until_left(out, WAIT, say)
+        wait_until_unlocked(out, WAIT, say)
         raise
     except UserError:
         if listens(port):

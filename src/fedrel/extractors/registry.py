@@ -23,7 +23,7 @@ from fedrel.config.plugins import Registry
 from fedrel.config.schema import ExtractorSection
 from fedrel.data.store import Corpus, Progress
 from fedrel.errors import UserError
-from fedrel.extractors.inputs import Inputs, Ints
+from fedrel.extractors.batches import Inputs, Ints
 
 if TYPE_CHECKING:
     from fedrel.extractors.base import Extractor

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 
 from fedrel.config.schema import ExtractorSection
 from fedrel.errors import UserError
-from fedrel.extractors.inputs import Inputs
+from fedrel.extractors.batches import Inputs
 from fedrel.extractors.registry import ExtractorKind, Trained, extractor_kind
 from fedrel.files import write_tensors, write_text
 

@@ -23,7 +23,7 @@ from fedrel.data.sentences import SentenceCorpus
 from fedrel.data.store import Corpus, Progress
 from fedrel.data.vectors import Vectors, Vocabulary, packaged_glove, read_vectors, vocabulary_from_corpus
 from fedrel.errors import UserError
-from fedrel.extractors.inputs import Inputs, Ints, tensor
+from fedrel.extractors.batches import Batch, Inputs, Ints, tensor
 from fedrel.extractors.registry import ExtractorKind, Trained
 from fedrel.files import write_text
 from fedrel.seeding import torch_generator
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import torch
 
     from fedrel.extractors.base import Extractor
-    from fedrel.extractors.batches import Batch
     from fedrel.tensors.weights import Weights
 
 
@@ -93,8 +92,6 @@ class WordInputs(Inputs):
 
     def batch(self, bags: Bags, device: str = "cpu") -> Batch:
         """The sentences of these bags."""
-        from fedrel.extractors.batches import Batch
-
         corpus, rows = self.corpus, bags.rows
         words, starts = self._end_to_end(rows)
         return Batch(

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.data.bags import Bags, singles, slices
+from fedrel.extractors.batches import shuffled
 from fedrel.extractors.correction import Correction
-from fedrel.extractors.inputs import shuffled
 from fedrel.federation.messages import Message, ModelTensors, RefusedError, Update
 from fedrel.federation.site_memory import Journal
 from fedrel.privacy.keyed import digests

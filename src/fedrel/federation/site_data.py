@@ -16,7 +16,7 @@ from fedrel.data.partition import Partition
 from fedrel.data.sentences import SentenceCorpus
 from fedrel.data.store import Corpus
 from fedrel.errors import UserError
-from fedrel.extractors.inputs import Inputs
+from fedrel.extractors.batches import Inputs
 from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.messages import RefusedError
 

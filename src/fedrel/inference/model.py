@@ -14,7 +14,7 @@ from fedrel.data.bags import SCORED_AT_ONCE, Bags, slices
 from fedrel.data.relations import NA
 from fedrel.data.sentences import Instance, SentenceCorpus
 from fedrel.data.store import TEST
-from fedrel.extractors.inputs import Inputs
+from fedrel.extractors.batches import Inputs
 from fedrel.extractors.saved import SavedModel, open_saved
 from fedrel.inference.document_model import DocumentModel
 from fedrel.inference.marked_text import Sentence, instances

@@ -1,4 +1,4 @@
-"""`fedrel predict`: relations out of new text, as JSON lines with their probability and what they rest on."""
+"""`fedrel predict`: relations in new text, as JSON lines with the sentences or tokens that they are based on."""
 
 from __future__ import annotations
 

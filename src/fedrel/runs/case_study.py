@@ -1,4 +1,7 @@
-"""The denoising case study: a few triples followed through training, sentence by sentence (the paper's Table 6)."""
+"""Examples for the report: a few triples followed through training, and documents with what was found in them.
+
+The first is the denoising case study of Lazy MIL (Sui et al. 2021, Table 6).
+"""
 
 from __future__ import annotations
 
@@ -20,27 +23,28 @@ if TYPE_CHECKING:
 
 
 Ints = npt.NDArray[np.int64]
-TELLING = (3, 8)  # sentences a triple should have: enough to choose from, few enough to read
+SENTENCES = (3, 8)  # how many a triple should have: enough to choose from, few enough to read
+SEARCHED = 64  # documents that are searched for some in which anything is found
 
 
 def watched_rows(corpus: SentenceCorpus, train: Ints, truth_known: bool, triples: int) -> Ints:
-    """The rows of the most telling triples: related pairs with several sentences, of various relations.
+    """The sentences of the triples to follow: related pairs with several sentences, each of another relation.
 
-    Where the truth is known, triples of which some sentences express the relation and some do not.
+    Where the truth is known, only triples of which some sentences express the relation and some do not.
     """
     if not triples:
         return np.zeros(0, dtype=np.int64)
     facts = train[np.asarray(corpus.relation[train]) != 0]
     triple, inverse, counts = np.unique(corpus.triple[facts], return_inverse=True, return_counts=True)
-    telling = (counts >= TELLING[0]) & (counts <= TELLING[1])
+    suitable = (counts >= SENTENCES[0]) & (counts <= SENTENCES[1])
     if truth_known:
         expressing = np.bincount(inverse, weights=corpus.expresses[facts] == 1, minlength=len(triple))
-        telling &= (expressing > 0) & (expressing < counts)
+        suitable &= (expressing > 0) & (expressing < counts)
     chosen: list[int] = []
     seen: set[int] = set()
-    for at in np.argsort(-counts * telling, kind="stable"):
+    for at in np.argsort(-counts * suitable, kind="stable"):
         relation = int(corpus.triples[triple[at], 1])
-        if len(chosen) < triples and telling[at] and relation not in seen:
+        if len(chosen) < triples and suitable[at] and relation not in seen:
             chosen.append(int(triple[at]))
             seen.add(relation)
     return np.sort(facts[np.isin(corpus.triple[facts], chosen)])
@@ -49,7 +53,7 @@ def watched_rows(corpus: SentenceCorpus, train: Ints, truth_known: bool, triples
 def case_study(
     corpus: SentenceCorpus, partition: Partition, watched: Ints, rounds: Iterable[Round]
 ) -> list[Case]:
-    """For each watched triple its sentences, where they are, and how much was trained on each when it could be.
+    """For each watched triple its sentences, their sites, and how much each was trained on in its site's rounds.
 
     `rounds` say which sites were active, and how much each watched row was trained on.
     """
@@ -90,9 +94,6 @@ def _case(corpus: SentenceCorpus, sentences: list[Sentence]) -> Case:
     )
 
 
-LOOKED_THROUGH = 64  # documents, for some in which anything is found
-
-
 def evidence(corpus: DocumentCorpus, findings: Iterable[Finding], documents: int) -> list[ReadDocument]:
     """The first `documents` documents in which anything is found, as `evidence.json` has them."""
     shown = []
@@ -108,7 +109,7 @@ def evidence(corpus: DocumentCorpus, findings: Iterable[Finding], documents: int
 
 
 def pair_options(section: DocumentData, corpus: DocumentCorpus) -> dict[str, Any]:
-    """How pairs are to be chosen in new documents: as they were in those the model was trained on."""
+    """How a trained model chooses the pairs of new documents: as they were chosen in its training documents."""
     types = section.pair_types
     if section.format == "eog":  # whose files list their pairs one by one
         first = np.repeat(corpus.entity_starts[:-1], np.diff(corpus.pair_starts))

@@ -1,4 +1,4 @@
-"""Everything a run needs to go on, in one file written atomically after every round.
+"""Checkpoints: all that a run needs to resume, written to one file after every round.
 
 Randomness is derived from (seed, round, site, purpose), so there is no generator state to keep: the weights,
 what the method remembers, the best weights so far and a few numbers are all.
@@ -38,7 +38,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoint folder of a run."""
+    """The checkpoint folder of a run; `config` is what a checkpoint must agree with to be resumed."""
 
     def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
         self._folder, self._config = folder, json.dumps(config, sort_keys=True)
@@ -57,7 +57,7 @@ class Checkpoints:
                 file.unlink()
 
     def latest(self) -> Checkpoint | None:
-        """The last round that was written whole, or None; of another experiment: an error."""
+        """The last checkpoint, or None if there is none; fails if it is of another experiment."""
         files = sorted(self._folder.glob("round-*.safetensors"))
         if not files:
             return None

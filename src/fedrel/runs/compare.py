@@ -98,7 +98,7 @@ def run_folder(out: Path, method: str, seed: int) -> Path:
 
 
 def finished(config: Config, folder: Path, watcher: Watcher, report: Report | None = None) -> Result:
-    """The result of a run: read if the same run is finished there, else trained, from a checkpoint if any."""
+    """The result of a run: read if this run is finished in the folder, else trained, from its checkpoint if any."""
     done = folder / "result.json"
     if done.exists():
         checkpoint = Checkpoints(folder / "checkpoint", config.shapes_result()).latest()

@@ -1,4 +1,4 @@
-"""Where a run was made: versions, platform, commit, and the fingerprint of its data."""
+"""`environment.json`: the versions, platform and commit that a run was made with, and its data's fingerprint."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+
+from fedrel.errors import UserError
+from fedrel.files import ELSEWHERE
+from fedrel.runs.folder import read_json
+from fedrel.runs.records import Environment
 
 PACKAGES = (
     "fedrel",
@@ -22,14 +26,22 @@ PACKAGES = (
 )
 
 
-def environment(data_fingerprint: str) -> dict[str, Any]:
-    """What someone needs to know who wants the same numbers."""
-    return {
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
-        "platform": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "commit": _commit(),
-        "data_fingerprint": data_fingerprint,
-    }
+def environment(data_fingerprint: str) -> Environment:
+    """The environment of this process."""
+    return Environment(
+        versions={"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        platform=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        commit=_commit(),
+        data_fingerprint=data_fingerprint,
+    )
+
+
+def check_same_data(folder: Path, data_fingerprint: str) -> None:
+    """Fail if a run's data have changed since it began."""
+    begun: Environment = read_json(Environment, folder / "environment.json")
+    if begun.data_fingerprint != data_fingerprint:
+        problem = "the data are not those that this run began with"
+        raise UserError(problem, file=folder, hint=f"restore the data files, or {ELSEWHERE}")
 
 
 def _version(package: str) -> str:

@@ -55,7 +55,7 @@ class MetricsFile:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Everything that the pages show of one run."""
+    """A finished run, as its folder has it."""
 
     folder: Path
     result: Result
@@ -101,7 +101,7 @@ class Run:
 
 
 def read_run(folder: Path) -> Run:
-    """Read a run folder; a file that is broken is the user's to know about, with its line."""
+    """Read the folder of a finished run."""
     result = folder / "result.json"
     if not result.exists():
         raise UserError("no such file", file=result, hint="the run has not finished: add --resume to go on")
@@ -146,9 +146,11 @@ def _optional(kind: Any, path: Path, otherwise: T) -> T:
 
 
 def read_json(kind: Any, path: Path, text: str | None = None, line: int | None = None) -> Any:
-    """Read a JSON file as a record, or `text`, which is its line `line`."""
+    """Read a JSON file as a record, or `text`, which is its line `line`; what is broken is named."""
     try:
         value = json.loads(path.read_text(encoding="utf-8") if text is None else text)
+    except OSError as error:
+        raise UserError(f"cannot read: {error.strerror}", file=path) from error
     except json.JSONDecodeError as error:
         raise UserError(f"broken JSON: {error.msg}", file=path, line=line or error.lineno) from error
     try:

@@ -8,6 +8,15 @@ from typing import Any
 from fedrel.evaluation.outcome import AtSites, Record
 
 
+class Environment(Record):
+    """`environment.json`: what someone needs to know who wants the same numbers."""
+
+    versions: dict[str, str]
+    platform: str
+    commit: str | None = None
+    data_fingerprint: str
+
+
 class Traffic(Record):
     """Bytes from the sites to the coordinator (`up`) and back (`down`)."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections import Counter
@@ -26,12 +25,12 @@ from fedrel.evaluation.tasks import task
 from fedrel.extractors.registry import extractor_kind
 from fedrel.extractors.saved import save_model
 from fedrel.federation.coordinator import Federation, RoundNotes
-from fedrel.files import ELSEWHERE, alone_in, write_text
+from fedrel.files import ELSEWHERE, locked, write_text
 from fedrel.methods.registry import method
-from fedrel.runs.case_study import LOOKED_THROUGH, case_study, evidence, pair_options
+from fedrel.runs.case_study import SEARCHED, case_study, evidence, pair_options
 from fedrel.runs.checkpoint import Checkpoint, Checkpoints
 from fedrel.runs.engines import SimulatedSites, Sites
-from fedrel.runs.environment import environment
+from fedrel.runs.environment import check_same_data, environment
 from fedrel.runs.folder import MetricsFile, write_json
 from fedrel.runs.prepare import Ints, Preparation
 from fedrel.runs.records import Case, LabelCounts, Result, Round, Traffic, to_target
@@ -47,7 +46,7 @@ SHOWN = 10  # sites that are named when a round fails
 
 @dataclass(frozen=True)
 class Watcher:
-    """What a run tells whoever watches; each call is optional to listen to."""
+    """The functions that a run calls as it goes on; by default they do nothing."""
 
     prepared: Callable[[Preparation], None] = lambda _: None
     reading: Callable[[int], None] = lambda _: None
@@ -64,12 +63,12 @@ def run(
     report: Callable[[Path], object] | None = None,
     sites: Sites | None = None,
 ) -> Result:
-    """Train as the config says and leave everything in `out`; returns what `result.json` holds.
+    """Train as the config says and write the run folder `out`; returns what `result.json` holds.
 
     `report` is called with the folder when all else is written in it. `sites` says where the data and the engine
     come from; by default all sites are simulated on this machine.
     """
-    with alone_in(out):
+    with locked(out):
         watcher = watcher or Watcher()
         result = _run(config, out, resume, watcher, sites or SimulatedSites())
         if report is not None:
@@ -92,10 +91,10 @@ def _run(config: Config, out: Path, resume: bool, watcher: Watcher, sites: Sites
         raise UserError(problem, file=out, hint=f"ask for at least as many rounds, or {ELSEWHERE}")
     ready = sites.prepare(config, watcher.reading)
     if checkpoint is not None:
-        same_data(out, ready.dataset.corpus.fingerprint)
+        check_same_data(out, ready.dataset.corpus.fingerprint)
     watcher.prepared(ready)
     write_text(out / "config.toml", config.to_toml())
-    write_text(out / "environment.json", json.dumps(environment(ready.dataset.corpus.fingerprint), indent=2))
+    write_json(out / "environment.json", environment(ready.dataset.corpus.fingerprint))
     metrics = MetricsFile(out / "metrics.jsonl")
     rounds = metrics.keep(checkpoint.round if checkpoint else 0)
     if checkpoint is None:
@@ -112,14 +111,6 @@ def _run(config: Config, out: Path, resume: bool, watcher: Watcher, sites: Sites
     result = session.result(rounds, outcome)
     finish(out, config, ready, best, outcome, rounds, result)
     return result
-
-
-def same_data(out: Path, fingerprint: str) -> None:
-    """Refuse to go on with a run whose data have changed since."""
-    before = json.loads((out / "environment.json").read_text(encoding="utf-8"))["data_fingerprint"]
-    if before != fingerprint:
-        problem = "the data are not those that this run began with"
-        raise UserError(problem, file=out, hint=f"restore the data files, or {ELSEWHERE}")
 
 
 class Session:
@@ -156,41 +147,39 @@ class Session:
         self._at = checkpoint
 
     def finished(self) -> bool:
-        """All rounds done, or no better model for longer than the patience allows."""
+        """Whether all rounds are done, or dev has not improved for `evaluation.patience` evaluations."""
         patience = self._config.evaluation.patience
         return self._at.round >= self._config.training.rounds or (
             patience is not None and self._at.rounds_since_best >= patience
         )
 
     def checkpoint(self) -> Checkpoint:
-        """Where the run stands."""
+        """The state of the run after the last round."""
         return self._at
 
     def next_round(self) -> Round:
         """One round and, if it is due, its evaluation on dev."""
         started = time.monotonic()
-        number = self._at.round + 1
+        last, evaluation = self._at, self._config.evaluation
+        number = last.round + 1
         self._train(number)
         dev = None
-        if number % self._config.evaluation.every == 0 or number == self._config.training.rounds:
+        best_round, best_metric, since = last.best_round, last.best_metric, last.rounds_since_best
+        if number % evaluation.every == 0 or number == self._config.training.rounds:
             dev = self.evaluate(self._fed.weights, self._ready.dataset.dev).metrics()
-        best_round, best_metric, since = self._at.best_round, self._at.best_metric, self._at.rounds_since_best
-        if dev is not None:
-            better = dev[self._config.evaluation.measure] > best_metric
-            best_round, best_metric, since = (
-                (number, dev[self._config.evaluation.measure], 0)
-                if better
-                else (best_round, best_metric, since + 1)
-            )
+            if dev[evaluation.measure] > best_metric:
+                best_round, best_metric, since = number, dev[evaluation.measure], 0
+            else:
+                since += 1
         seconds = time.monotonic() - started
         self._at = Checkpoint(
-            number,
-            self._fed.weights,
-            self._fed.state,
-            best_round,
-            best_metric,
-            since,
-            self._at.seconds + seconds,
+            round=number,
+            weights=self._fed.weights,
+            state=self._fed.state,
+            best_round=best_round,
+            best_metric=best_metric,
+            rounds_since_best=since,
+            seconds=last.seconds + seconds,
         )
         return round_record(number, self._fed.notes, dev, seconds, self._config.training.epochs)
 
@@ -231,14 +220,14 @@ class Session:
         more = [f"and {len(said) - SHOWN} more"] if len(said) > SHOWN else []
         raise UserError(
             f"round {number}: {problem} ({'; '.join(said[:SHOWN] + more) or 'no site answered'})",
-            hint=f"the checkpoint of round {number - 1} is kept: mend the sites and go on with --resume",
+            hint=f"the checkpoint of round {number - 1} is kept: repair the sites and go on with --resume",
         )
 
 
 def round_record(
     number: int, notes: RoundNotes, dev: dict[str, float] | None, seconds: float, epochs: int
 ) -> Round:
-    """A round as metrics.jsonl keeps it."""
+    """A round as `metrics.jsonl` has it; `notes` are what the coordinator and, in simulation, the sites noted."""
     weight = sum(entry.weight for entry in notes.journals.values())
     expressing = sum(entry.expressing for entry in notes.journals.values())
     watched: Counter[int] = Counter()  # of floats
@@ -264,7 +253,7 @@ def round_record(
 
 def by_site(config: Config, ready: Preparation, outcome: Outcome) -> AtSites | None:
     """How good the model is at each site, on a share of the test set that is labelled as its own data are."""
-    parts = described(config, ready)
+    parts = configured_partition(config, ready)
     if parts is None or parts.sites == 1 or not len(parts.order):
         return None
     rows = ready.dataset.test
@@ -273,10 +262,10 @@ def by_site(config: Config, ready: Preparation, outcome: Outcome) -> AtSites | N
     return outcome.at_sites(shares, config.evaluation.measure)
 
 
-def described(config: Config, ready: Preparation) -> Partition | None:
-    """Who holds what as the config says, even if the method pools it: so it is compared at the same sites.
+def configured_partition(config: Config, ready: Preparation) -> Partition | None:
+    """The partition of the config, also for a method that pools all data: it is compared at the same sites.
 
-    None where pooled data cannot be divided so: then nobody needs them to be.
+    None if pooled data cannot be divided as the config says.
     """
     if not method(config.method, config.methods).pools_data:
         return ready.site_data.partition
@@ -296,14 +285,14 @@ def finish(
     rounds: Sequence[Round],
     result: Result,
 ) -> None:
-    """Write what a finished run leaves behind, `result.json` last."""
+    """Write all that follows from a finished training, `result.json` last."""
     text, pairs = ready.dataset.corpus, None
     model = new_extractor(config, ready)
     model.load(best)
     if config.data.corpus == "documents":
         documents = text.require(DocumentCorpus)
         pairs = pair_options(config.data, documents)
-        rows, relations = ready.dataset.test[:LOOKED_THROUGH], list(text.relations)
+        rows, relations = ready.dataset.test[:SEARCHED], list(text.relations)
         find = extractor_kind(config.extractor.kind).find
         found = find(model, ready.site_data.inputs, rows, relations, THRESHOLD)
         write_json(out / "evidence.json", evidence(documents, found, config.case_study))
@@ -319,7 +308,7 @@ def finish(
     )
     for name, record in outcome.files().items():
         write_json(out / name, record)
-    if len(ready.site_data.partition.order):  # real sites do not tell
+    if len(ready.site_data.partition.order):  # of real sites, the coordinator does not know it
         write_json(out / "label_counts.json", label_counts(ready), indent=None)
     watched = ready.site_data.watched
     cases: list[Case] = []
@@ -330,7 +319,7 @@ def finish(
 
 
 def new_extractor(config: Config, ready: Preparation) -> Extractor:
-    """An extractor with the weights that a run begins with."""
+    """A new extractor, with the weights that a run begins with."""
     kind, relations = extractor_kind(config.extractor.kind), len(ready.dataset.corpus.relations)
     return kind.build(config.extractor, ready.site_data.inputs, relations, config.seed)
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fedrel.data.documents import DocumentCorpus
 from fedrel.data.store import Corpus, Progress
-from fedrel.extractors.inputs import Ints
+from fedrel.extractors.batches import Ints
 from fedrel.extractors.transformer import EncoderKind, EncoderSection
 
 if TYPE_CHECKING:

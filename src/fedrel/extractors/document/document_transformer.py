@@ -28,8 +28,7 @@ from fedrel.extractors.dropout import DrawnDropout
 from fedrel.extractors.heads import Reading
 from fedrel.extractors.transformer.encoder_loading import load_encoder, load_tokeniser
 from fedrel.extractors.transformer.padding import alike
-from fedrel.extractors.transformer.piece_vectors import FrozenWords, TrainedWords
-from fedrel.extractors.transformer.pretrained import Enter, Pretrained
+from fedrel.extractors.transformer.pretrained import Enter, FrozenWords, Pretrained, TrainedWords
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast

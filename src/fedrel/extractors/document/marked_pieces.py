@@ -17,8 +17,8 @@ import numpy.typing as npt
 from fedrel.data.bags import Bags, ragged
 from fedrel.data.documents import DocumentCorpus
 from fedrel.errors import UserError
+from fedrel.extractors.batches import Inputs, Ints, tensor
 from fedrel.extractors.document.windows import Frame, windows
-from fedrel.extractors.inputs import Inputs, Ints, tensor
 from fedrel.files import atomic_folder, cache_folder, write_text
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from fedrel.extractors.row_tables import word_table
 from fedrel.tensors import compiling
 
 if TYPE_CHECKING:
-    from fedrel.extractors.pcnn.kernels.scoring import Table
+    from fedrel.extractors.pcnn.kernels.sentence_vectors import ScoringTable
 
 
 class PCNN(Extractor):
@@ -75,7 +75,7 @@ class PCNN(Extractor):
             self.classifier.weight.copy_(_xavier(relations, 3 * filters, generator))
             if bias:
                 self.classifier.bias.zero_()
-        self._table: Table | None = None
+        self._table: ScoringTable | None = None
 
     def encode(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
         """The vector of each sentence, [S, 3 * filters].
@@ -89,13 +89,13 @@ class PCNN(Extractor):
             tables = (words, self.head_positions, self.tail_positions)
             return convolve_and_pool(tables, self.filters, self.filters_bias, layout)
         if torch.is_grad_enabled():
-            from fedrel.extractors.pcnn.kernels.encoding_graph import encode
+            from fedrel.extractors.pcnn.kernels.sentence_vectors import encode
 
             return encode(self, batch)
         if self._table is None:
-            from fedrel.extractors.pcnn.kernels.scoring import Table
+            from fedrel.extractors.pcnn.kernels.sentence_vectors import ScoringTable
 
-            self._table = Table()
+            self._table = ScoringTable()
         return self._table.encode(self, batch, self._state())
 
     def can_fit(self, head: str) -> bool:

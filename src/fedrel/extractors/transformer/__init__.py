@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from fedrel.data.sentences import SentenceCorpus
 from fedrel.data.store import Corpus, Progress
 from fedrel.errors import UserError
-from fedrel.extractors.inputs import Ints
+from fedrel.extractors.batches import Ints
 from fedrel.extractors.registry import ExtractorKind, InputsT, Trained
 from fedrel.extractors.transformer.sections import EncoderSection, TransformerSection
 from fedrel.files import write_text

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from fedrel.data.bags import Bags, ragged
 from fedrel.errors import UserError
-from fedrel.extractors.inputs import Inputs, Ints, tensor
+from fedrel.extractors.batches import Inputs, Ints, tensor
 from fedrel.extractors.transformer.encoder_loading import (
     add_markers,
     load_tokeniser,

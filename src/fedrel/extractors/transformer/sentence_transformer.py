@@ -17,17 +17,15 @@ from torch import Tensor, nn
 
 from fedrel.extractors.batches import Batch
 from fedrel.extractors.dropout import DrawnDropout
-from fedrel.extractors.transformer.encoder import encoder
+from fedrel.extractors.transformer.encoder import add_lora, encoder
 from fedrel.extractors.transformer.encoder_loading import (
     add_markers,
     load_encoder,
     load_tokeniser,
     marker_ids,
 )
-from fedrel.extractors.transformer.lora import add_lora
 from fedrel.extractors.transformer.padding import Group, PieceBatch, groups
-from fedrel.extractors.transformer.piece_vectors import FrozenWords, TrainedWords, with_markers
-from fedrel.extractors.transformer.pretrained import Pretrained
+from fedrel.extractors.transformer.pretrained import FrozenWords, Pretrained, TrainedWords, with_markers
 from fedrel.extractors.transformer.sections import TransformerSection
 
 if TYPE_CHECKING:

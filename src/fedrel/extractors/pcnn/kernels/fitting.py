@@ -12,8 +12,8 @@ import torch
 from fedrel.extractors.base import Fitted
 from fedrel.extractors.batches import Batch
 from fedrel.extractors.dropout import step_seeds
-from fedrel.extractors.pcnn.kernels.backward import sentence_for, winners_for
 from fedrel.extractors.pcnn.kernels.classify import Classifier, classifier_workspace_for
+from fedrel.extractors.pcnn.kernels.convolution import sentence_for, winners_for
 from fedrel.extractors.pcnn.kernels.memory import (
     Network,
     Shape,

@@ -11,13 +11,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.extractors.pcnn.kernels.backward import (
-    Sentence,
-    Winners,
-    add_filter_gradient,
-    follow,
-    lay_out_inputs,
-)
 from fedrel.extractors.pcnn.kernels.classify import (
     Classifier,
     ClassifierWorkspace,
@@ -27,7 +20,16 @@ from fedrel.extractors.pcnn.kernels.classify import (
     enter,
     go_back,
 )
-from fedrel.extractors.pcnn.kernels.convolution import convolve_and_pool, pack, stretch
+from fedrel.extractors.pcnn.kernels.convolution import (
+    Sentence,
+    Winners,
+    add_filter_gradient,
+    convolve_and_pool,
+    follow,
+    lay_out_inputs,
+    pack,
+    stretch,
+)
 from fedrel.extractors.pcnn.kernels.memory import Lines, Panels, Places, Shape, Text
 from fedrel.extractors.pcnn.kernels.simd import Floats, Ints
 from fedrel.tensors.compiling import inner, kernel
