@@ -61,6 +61,13 @@ def test_links_of_the_repository_become_links_of_the_site(hooks, page, uri, link
     assert made == f"[x]({expected})"
 
 
+def test_code_blocks_have_their_language_and_the_name_of_their_file(hooks):
+    page = SimpleNamespace(file=SimpleNamespace(abs_src_path=str(ROOT / "docs/x.md"), src_uri="x.md"))
+    text = "```text output\n1\n```\n\n```toml\n# file: a.toml\n\nx = 1\n```\n"
+    made = '```text\n1\n```\n\n```toml title="a.toml"\nx = 1\n```\n'
+    assert hooks.on_page_markdown(text, page, None, None) == made
+
+
 def test_every_public_module_is_in_the_reference(hooks):
     listed = {module for modules in hooks._packages().values() for module in modules}
     assert {"fedrel", "fedrel.errors", "fedrel.methods.fedavg", "fedrel.data.readers"} <= listed

@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "fedrel"
 MOVED = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 LINK = re.compile(r"(?<=\]\()(?!https?:|#|mailto:)([^)#\s]+)")
+MARKED = re.compile(r"^```(\w+) (?:output|slow)$", re.MULTILINE)  # words for the tests
+NAMED = re.compile(r"^```(\w+)\n# file: (\S+)\n+", re.MULTILINE)
 FETCHED = {  # the elements whose addresses a browser fetches without being asked
     **dict.fromkeys(("script", "img", "iframe", "source", "video", "audio", "embed"), "src"),
     **{"link": "href", "object": "data"},
@@ -49,7 +51,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn links that are right in the repository into links that are right on the site."""
+    """Turn links and code blocks that are right in the repository into ones that are right on the site."""
     if page.file.abs_src_path is None:
         return markdown
     start = Path(page.file.abs_src_path).parent
@@ -60,7 +62,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         uri = _uri(target)
         return link[1] if uri is None else os.path.relpath(uri, here)
 
-    markdown = LINK.sub(on_site, markdown)
+    markdown = LINK.sub(on_site, NAMED.sub(r'```\1 title="\2"\n', MARKED.sub(r"```\1", markdown)))
     if page.file.src_uri == "decisions/README.md":
         markdown += "\n" + "".join(f"- [{_title(one)}]({one.name})\n" for one in _decisions())
     return markdown

@@ -45,7 +45,7 @@ EXPERIMENT: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Town:
+class SmallFederation:
     """Everything in one folder, with the experiment's file."""
 
     folder: Path
@@ -75,18 +75,18 @@ class Town:
         return path
 
     def publish_only(self, **changes: Any) -> None:
-        """Publish, and tell no site."""
+        """Publish, and give the artefacts to no site."""
         publish_experiment(self.coordinator, load_experiment(self.write(**changes)))
 
     def publish(self, **changes: Any) -> None:
-        """Publish, and carry the artefacts to every site."""
+        """Publish, and copy the artefacts to every site."""
         self.publish_only(**changes)
         for name in self.names:
             shutil.rmtree(self.site(name).artefacts, ignore_errors=True)
             shutil.copytree(self.coordinator.artefacts, self.site(name).artefacts)
 
     def policy(self, name: str, **allow: Any) -> None:
-        """A site's policy: what is usual here, and what a test wants otherwise."""
+        """Write a site's policy: the usual one, with a test's changes."""
         tree = {
             "coordinator": "localhost:9092",
             "data": {"files": ["text/*.txt"]},
@@ -96,9 +96,9 @@ class Town:
 
 
 @pytest.fixture(scope="session")
-def first_town(tmp_path_factory: pytest.TempPathFactory) -> Town:
-    folder = tmp_path_factory.mktemp("town")
-    town = Town(folder)
+def first_federation(tmp_path_factory: pytest.TempPathFactory) -> SmallFederation:
+    folder = tmp_path_factory.mktemp("federation")
+    federation = SmallFederation(folder)
     world = World(WorldConfig(sentences=1_000, relations=4, noise=0.3, mean_length=14, styles=3))
     world.documents(folder / "text", files=1)
     world.documents(folder / "fresh", split="test", files=1)
@@ -108,26 +108,26 @@ def first_town(tmp_path_factory: pytest.TempPathFactory) -> Town:
         kb = read_kb(folder / "kb.tsv")
         write_jsonl(list(align(texts, kb, na_rate=0.3, seed=1))[::7], folder / f"{name}.jsonl")
     _write_vectors(folder)
-    town.coordinator.path.mkdir()
+    federation.coordinator.path.mkdir()
     table = {"host": "localhost", "port": 9092, "sites": SITES}
-    (town.coordinator.path / "federation.toml").write_text(tomli_w.dumps(table))
+    (federation.coordinator.path / "federation.toml").write_text(tomli_w.dumps(table))
     for number, (name, text) in enumerate(zip(SITES, sorted((folder / "text").glob("*.txt")), strict=True)):
-        path = town.site(name).path
+        path = federation.site(name).path
         (path / "text").mkdir(parents=True)
         shutil.copy(text, path / "text")
         (path / "place.json").write_text(json.dumps({"number": number, "name": name, "sites": SITES}))
-        town.policy(name)
-    town.publish()
+        federation.policy(name)
+    federation.publish()
     for name in SITES:
-        prepare_site(town.site(name))
-    return town
+        prepare_site(federation.site(name))
+    return federation
 
 
 @pytest.fixture
-def town(first_town: Town, tmp_path: Path) -> Town:
+def federation(first_federation: SmallFederation, tmp_path: Path) -> SmallFederation:
     """A copy that a test may change. Prepared sites still read the columns of the first."""
-    shutil.copytree(first_town.folder, tmp_path / "town")
-    return Town(tmp_path / "town")
+    shutil.copytree(first_federation.folder, tmp_path / "federation")
+    return SmallFederation(tmp_path / "federation")
 
 
 def _write_vectors(folder: Path) -> None:

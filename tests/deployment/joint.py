@@ -1,4 +1,4 @@
-"""The yardstick: one corpus of all sites' files, numbered by the same artefacts, as no real federation has it."""
+"""One corpus of all sites' files, numbered by the same artefacts, to compare with: no real federation has it."""
 
 from __future__ import annotations
 

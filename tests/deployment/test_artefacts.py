@@ -1,4 +1,4 @@
-"""What is published, and what is refused before it is: anything that would need the sites' text in one place."""
+"""What is published, and what is refused before: all that would need the sites' text in one place."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from fedrel.extractors.pcnn import PCNNSection
 from tests.deployment.conftest import SITES
 
 
-def test_a_manifest_lists_every_file_with_its_sha256(first_town):
-    published = Artefacts(first_town.coordinator.artefacts)
+def test_a_manifest_lists_every_file_with_its_sha256(first_federation):
+    published = Artefacts(first_federation.coordinator.artefacts)
     published.check()
     assert list(published.files) == ["config", "relations", "vocabulary", "knowledge_base", "validation"]
     listed = {file: digest for files in published.files.values() for file, digest in files.items()}
@@ -32,38 +32,38 @@ def test_a_manifest_lists_every_file_with_its_sha256(first_town):
     assert published.fingerprints["vocabulary"] == hashlib.sha256(both).hexdigest()
 
 
-def test_what_is_published_reads_back(first_town):
-    published = Artefacts(first_town.coordinator.artefacts)
-    experiment = load_experiment(first_town.write())
+def test_published_artefacts_are_read_back(first_federation):
+    published = Artefacts(first_federation.coordinator.artefacts)
+    experiment = load_experiment(first_federation.write())
     assert agreed_part(published.config) == agreed_part(experiment.config)
     assert published.reading == experiment.shared.reading
     assert published.relations[0] == "NA" and len(published.relations) == 4
-    lines = (first_town.folder / "vectors.txt").read_text().splitlines()
+    lines = (first_federation.folder / "vectors.txt").read_text().splitlines()
     words = json.loads((published.folder / "words.json").read_text())
     assert words == [line.split()[0] for line in lines]
     vectors = np.load(published.folder / "vectors.npy")
     assert vectors[5].tolist() == np.float32(lines[5].split()[1:]).tolist()
-    texts = [json.loads(line)["text"] for line in (first_town.folder / "dev.jsonl").open()]
+    texts = [json.loads(line)["text"] for line in (first_federation.folder / "dev.jsonl").open()]
     assert [instance.text for instance in published.validation()] == texts
 
 
-def test_no_path_and_no_text_of_a_site_is_published(first_town):
-    published = Artefacts(first_town.coordinator.artefacts).folder
-    assert str(first_town.folder) not in (published / "config.json").read_text()
-    own = {json.loads(line)["text"] for line in (first_town.folder / "dev.jsonl").open()}
+def test_no_path_and_no_text_of_a_site_is_published(first_federation):
+    published = Artefacts(first_federation.coordinator.artefacts).folder
+    assert str(first_federation.folder) not in (published / "config.json").read_text()
+    own = {json.loads(line)["text"] for line in (first_federation.folder / "dev.jsonl").open()}
     content = b"".join(path.read_bytes() for path in published.iterdir()).decode(errors="replace")
     for name in SITES:
-        for path in (first_town.site(name).path / "text").iterdir():
+        for path in (first_federation.site(name).path / "text").iterdir():
             for sentence in path.read_text().split(". "):
                 assert len(sentence) < 30 or sentence not in content or any(sentence in one for one in own)
 
 
-def test_private_choices_are_the_default_between_sites(first_town):
-    config = load_experiment(first_town.write()).config
+def test_defaults_between_sites_reveal_less(first_federation):
+    config = load_experiment(first_federation.write()).config
     assert config.methods["lazy-mil"]["keyed_triples"] is True
     assert isinstance(config.extractor, PCNNSection) and not config.extractor.train_words
     said = load_experiment(
-        first_town.write(**{"methods__lazy-mil__keyed_triples": False, "shared__na_rate": 0})
+        first_federation.write(**{"methods__lazy-mil__keyed_triples": False, "shared__na_rate": 0})
     )
     assert said.config.methods["lazy-mil"]["keyed_triples"] is False
 
@@ -87,19 +87,19 @@ def test_private_choices_are_the_default_between_sites(first_town):
         ({"training__epoch": 1}, "did you mean 'epochs'"),
     ],
 )
-def test_refused_before_anything_is_published(town, changes, message):
+def test_refused_before_anything_is_published(federation, changes, message):
     with pytest.raises(UserError, match=message):
-        load_experiment(town.write(**changes))
+        load_experiment(federation.write(**changes))
 
 
-def test_vectors_of_another_size_are_refused(town):
+def test_vectors_of_another_size_are_refused(federation):
     with pytest.raises(UserError, match=r"8 dimensions.*word_dimension is 9"):
-        town.publish(extractor__word_dimension=9)
+        federation.publish(extractor__word_dimension=9)
 
 
 @pytest.mark.parametrize("name", ["config", "relations", "vocabulary", "knowledge_base", "validation"])
-def test_a_changed_file_is_refused_by_its_name(town, name):
-    published = Artefacts(town.coordinator.artefacts)
+def test_a_changed_file_is_refused_by_its_name(federation, name):
+    published = Artefacts(federation.coordinator.artefacts)
     file = next(iter(published.files[name]))
     content = (published.folder / file).read_bytes()
     (published.folder / file).write_bytes(content[:-1] + b" ")
@@ -110,16 +110,16 @@ def test_a_changed_file_is_refused_by_its_name(town, name):
         published.check()
 
 
-def test_a_manifest_that_contradicts_itself_is_refused(town):
-    published = Artefacts(town.coordinator.artefacts)
+def test_a_manifest_that_contradicts_itself_is_refused(federation):
+    published = Artefacts(federation.coordinator.artefacts)
     path = published.folder / "manifest.json"
     path.write_text(path.read_text().replace(published.fingerprints["config"], "0" * 64, 1))
     with pytest.raises(UserError, match=r"config"):
         Artefacts(published.folder).check()
 
 
-def test_a_file_that_was_not_published_is_refused_and_not_read(town):
-    published = Artefacts(town.coordinator.artefacts)
+def test_a_file_that_was_not_published_is_refused_and_not_read(federation):
+    published = Artefacts(federation.coordinator.artefacts)
     path = published.folder / "manifest.json"
     manifest = json.loads(path.read_text())
     del manifest["artefacts"]["validation"], manifest["artefacts"]["knowledge_base"]
@@ -170,23 +170,23 @@ def test_differences_are_named():
         ({"methods__lazy-mil__weighting": "uniform"}, "methods.lazy-mil.weighting"),
     ],
 )
-def test_a_run_must_be_of_what_was_published(town, changes, key):
-    check_published(town.coordinator, load_experiment(town.write(training__rounds=99)))
+def test_a_run_must_match_what_was_published(federation, changes, key):
+    check_published(federation.coordinator, load_experiment(federation.write(training__rounds=99)))
     with pytest.raises(UserError, match=f"{key} is not as it was published"):
-        check_published(town.coordinator, load_experiment(town.write(**changes)))
+        check_published(federation.coordinator, load_experiment(federation.write(**changes)))
 
 
-def test_what_the_coordinator_asks_with_has_no_path(first_town):
-    config = config_for_sites(load_experiment(first_town.write()), SITES)
-    assert str(first_town.folder) not in config.model_dump_json()
+def test_the_config_that_the_coordinator_sends_has_no_path(first_federation):
+    config = config_for_sites(load_experiment(first_federation.write()), SITES)
+    assert str(first_federation.folder) not in config.model_dump_json()
     assert (config.partition.sites, config.engine.kind, config.training.rounds) == (3, "flower", 2)
 
 
-def test_the_coordinator_holds_its_own_text_only(first_town):
-    coordinator = open_coordinator(first_town.coordinator.preparation, "pcnn")
-    published = Artefacts(first_town.coordinator.artefacts)
+def test_the_coordinator_holds_its_own_text_only(first_federation):
+    coordinator = open_coordinator(first_federation.coordinator.preparation, "pcnn")
+    published = Artefacts(first_federation.coordinator.artefacts)
     corpus = coordinator.ready.dataset.corpus
-    lines = {name: (first_town.folder / f"{name}.jsonl").open().readlines() for name in ("dev", "test")}
+    lines = {name: (first_federation.folder / f"{name}.jsonl").open().readlines() for name in ("dev", "test")}
     rows = {"dev": coordinator.ready.dataset.dev, "test": coordinator.ready.dataset.test}
     for name in ("dev", "test"):
         texts = [json.loads(line)["text"] for line in lines[name]]
@@ -202,10 +202,10 @@ def test_the_coordinator_holds_its_own_text_only(first_town):
     "change",
     [{"method": "evil:Method"}, {"methods": {"evil:Method": {}}}, {"extractor": {"kind": "evil:Kind"}}],
 )
-def test_a_published_config_cannot_make_a_site_import_code(change, town, tmp_path, monkeypatch):
+def test_a_published_config_cannot_make_a_site_import_code(change, federation, tmp_path, monkeypatch):
     (tmp_path / "evil.py").write_text("raise SystemExit('was imported')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    folder = town.site("north").artefacts
+    folder = federation.site("north").artefacts
     published = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(published | {"config": published["config"] | change}))
     with pytest.raises(UserError, match=r"'evil:\w+' names a class to import(?s:.*)hint: install"):
@@ -219,6 +219,6 @@ def test_a_published_config_cannot_make_a_site_import_code(change, town, tmp_pat
         ({"method": "one+mine:Method"}, "'mine:Method' names a class to import"),
     ],
 )
-def test_an_experiment_between_sites_names_only_what_is_installed(change, problem, town):
+def test_an_experiment_between_sites_names_only_what_is_installed(change, problem, federation):
     with pytest.raises(UserError, match=problem):
-        load_experiment(town.write(**change))
+        load_experiment(federation.write(**change))

@@ -1,4 +1,4 @@
-"""The record of what left: each line fits, every changed byte is noticed, a torn line harms nothing."""
+"""The record of what left: each line fits, every changed byte is noticed, an incomplete line breaks nothing."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_lines_are_json_chained_by_sha256(tmp_path):
     assert [line.number for line in audit.lines] == [1, 2, 3]
 
 
-def test_nothing_recorded_is_a_record_too(tmp_path):
+def test_an_empty_record_is_valid(tmp_path):
     audit = check(tmp_path / "audit.jsonl")
     assert (audit.lines, audit.broken, audit.chain) == ((), None, BEGINNING)
 
@@ -84,7 +84,7 @@ def test_any_changed_byte_is_noticed(whole, place, value):
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.floats(0, 1, exclude_max=True))
-def test_an_end_cut_off_is_noticed(whole, place):
+def test_missing_last_lines_are_noticed(whole, place):
     before = whole.read_bytes()
     try:
         whole.write_bytes(before[: int(place * len(before))])
@@ -123,7 +123,7 @@ def test_a_changed_first_line_is_noticed_without_the_head_too(lines, tmp_path):
         check_unbroken(path)
 
 
-def test_a_first_line_that_was_torn_is_no_break(tmp_path):
+def test_an_incomplete_first_line_does_not_break_the_record(tmp_path):
     path = record(tmp_path / "audit.jsonl", 1)
     path.with_suffix(".head").unlink()
     path.write_bytes(path.read_bytes()[:-20])

@@ -25,22 +25,24 @@ def fedrel(*arguments: object) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def test_publish_and_prepare(town):
-    code, output = fedrel("coordinator", "publish", town.write(seed=9), "--folder", town.coordinator.path)
+def test_publish_and_prepare(federation):
+    code, output = fedrel(
+        "coordinator", "publish", federation.write(seed=9), "--folder", federation.coordinator.path
+    )
     assert code == 0
-    manifest = json.loads((town.coordinator.artefacts / "manifest.json").read_text())
+    manifest = json.loads((federation.coordinator.artefacts / "manifest.json").read_text())
     for name, about in manifest["artefacts"].items():
         assert name in output
         assert all(digest in output for digest in about["files"].values())
     with pytest.raises(UserError, match=r"was published"):
-        fedrel("federation", "run", town.write(), "--folder", town.coordinator.path)
+        fedrel("federation", "run", federation.write(), "--folder", federation.coordinator.path)
 
 
-def test_a_site_lists_and_checks_what_was_published(town):
-    folder = town.site("south").path
+def test_a_site_lists_and_checks_what_was_published(federation):
+    folder = federation.site("south").path
     code, output = fedrel("site", "artefacts", folder)
     assert code == 0 and "knowledge_base.tsv" in output
-    town.publish(seed=9)
+    federation.publish(seed=9)
     with pytest.raises(UserError, match=r"prepared with another config(?s:.*)site prepare"):
         fedrel("site", "artefacts", folder)
     code, output = fedrel("site", "prepare", folder)
@@ -48,12 +50,12 @@ def test_a_site_lists_and_checks_what_was_published(town):
     assert fedrel("site", "artefacts", folder)[0] == 0
 
 
-def test_a_site_that_would_refuse_everything_does_not_start(town):
-    site = town.site("south")
-    town.policy("south", methods=[])
+def test_a_site_that_would_refuse_everything_does_not_start(federation):
+    site = federation.site("south")
+    federation.policy("south", methods=[])
     with pytest.raises(UserError, match=r"allow.methods does not name 'lazy-mil'"):
         check_ready(site)
-    town.policy("south")
+    federation.policy("south")
     with pytest.raises(UserError, match=r"site.key: no such file"):
         check_ready(site)
     for name in ("site.key", "runtime.key", "triple.key"):
@@ -69,7 +71,7 @@ def test_a_site_that_would_refuse_everything_does_not_start(town):
     (site.path / "triple.key").chmod(0o640)
     with pytest.raises(UserError, match=r"can be read by others(?s:.*)chmod 600"):
         check_ready(site)
-    town.publish(seed=9)
+    federation.publish(seed=9)
     with pytest.raises(UserError, match=r"prepared with another config"):
         check_ready(site)
 
@@ -150,7 +152,7 @@ def test_an_incomplete_line_is_reported_and_does_not_break_the_record(tmp_path):
     assert code == 0 and "line 2 is incomplete" in output
 
 
-def test_a_missing_or_wrong_folder_is_an_error(town, tmp_path_factory):
+def test_a_missing_or_wrong_folder_is_an_error(federation, tmp_path_factory):
     folder = tmp_path_factory.mktemp("empty")
     with pytest.raises(UserError, match=r"no such folder"):
         fedrel("site", "audit", folder / "nowhere")
@@ -158,8 +160,8 @@ def test_a_missing_or_wrong_folder_is_an_error(town, tmp_path_factory):
         fedrel("site", "prepare", folder)
     for command in (
         ("federation", "status", folder),
-        ("federation", "run", town.write(), "--folder", folder),
-        ("coordinator", "publish", town.write(), "--folder", folder),
+        ("federation", "run", federation.write(), "--folder", folder),
+        ("coordinator", "publish", federation.write(), "--folder", folder),
         ("coordinator", "start", folder),
     ):
         with pytest.raises(UserError, match=r"not a coordinator's folder(?s:.*)federation init"):
@@ -167,51 +169,58 @@ def test_a_missing_or_wrong_folder_is_an_error(town, tmp_path_factory):
     assert not any(folder.iterdir())
 
 
-def test_damaged_files_are_errors_that_name_the_file(town):
-    site = town.site("south").path
+def test_damaged_files_are_errors_that_name_the_file(federation):
+    site = federation.site("south").path
     (site / "place.json").write_text("{}")
     with pytest.raises(UserError, match=r"place.json: lacks 'name'(?s:.*)federation init"):
         fedrel("site", "start", site)
-    site = town.site("west").path
+    site = federation.site("west").path
     (site / "config.json").write_text('{"seed": "x"}')
     with pytest.raises(UserError, match=r"config.json: is not a config(?s:.*)site prepare"):
         fedrel("site", "start", site)
-    town.policy("north", may_leave=["Update"], rounds=0)
+    federation.policy("north", may_leave=["Update"], rounds=0)
     with pytest.raises(UserError, match=r"does not name 'Holdings'.*allow.rounds is 0"):
-        fedrel("site", "start", town.site("north").path)
-    town.policy("north")
-    policy = town.site("north").path / "site.toml"
+        fedrel("site", "start", federation.site("north").path)
+    federation.policy("north")
+    policy = federation.site("north").path / "site.toml"
     policy.write_text(policy.read_text().replace("text/*.txt", "**.txt"))
     with pytest.raises(UserError, match=r"site.toml: data.files: '\*\*.txt' is not a pattern"):
-        fedrel("site", "prepare", town.site("north").path)
-    run = town.coordinator.runs / "one"
+        fedrel("site", "prepare", federation.site("north").path)
+    run = federation.coordinator.runs / "one"
     run.mkdir(parents=True)
     (run / "federation.json").write_text("{")
     with pytest.raises(UserError, match=r"federation.json: cannot be read"):
-        fedrel("federation", "status", town.coordinator.path)
+        fedrel("federation", "status", federation.coordinator.path)
 
 
-def test_a_run_needs_a_coordinator_that_listens(town):
-    table = town.coordinator.federation.model_dump() | {"port": 1}
-    (town.coordinator.path / "federation.toml").write_text(tomli_w.dumps(table))
+def test_the_status_as_json(federation):
+    code, output = fedrel("federation", "status", federation.coordinator.path, "--json")
+    found = json.loads(output)
+    assert (code, found["run"], found["round"]) == (0, None, 0)
+    assert [site["name"] for site in found["sites"]] == federation.coordinator.federation.sites
+
+
+def test_a_run_needs_a_coordinator_that_listens(federation):
+    table = federation.coordinator.federation.model_dump() | {"port": 1}
+    (federation.coordinator.path / "federation.toml").write_text(tomli_w.dumps(table))
     with pytest.raises(
         UserError, match=r"no coordinator listens on port 1(?s:.*)`fedrel coordinator start` first"
     ):
-        fedrel("federation", "run", town.write(), "--folder", town.coordinator.path)
-    assert not town.coordinator.runs.exists()
+        fedrel("federation", "run", federation.write(), "--folder", federation.coordinator.path)
+    assert not federation.coordinator.runs.exists()
 
 
 @pytest.mark.parametrize("content", [None, b"not a certificate"])
-def test_an_authority_that_cannot_be_read_is_named(content, town):
-    for folder in (town.coordinator.path, town.site("south").path):
+def test_an_authority_that_cannot_be_read_is_named(content, federation):
+    for folder in (federation.coordinator.path, federation.site("south").path):
         if content is not None:
             (folder / "ca.crt").write_bytes(content)
         with pytest.raises(UserError, match=r"ca.crt: is not a certificate(?s:.*)federation init"):
             trusted(folder / "ca.crt")
     with pytest.raises(UserError, match=r"ca.crt: is not a certificate"):
-        fedrel("coordinator", "start", town.coordinator.path)
+        fedrel("coordinator", "start", federation.coordinator.path)
     with pytest.raises(UserError, match=r"ca.crt: is not a certificate"):
-        check_coordinator(town.site("south"))
+        check_coordinator(federation.site("south"))
 
 
 def test_a_taken_port_and_a_readable_key_stop_the_coordinator(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""`fedrel federation init`: who gets which key, and whether certificates hold what they say."""
+"""`fedrel federation init`: who gets which key, and whether the certificates work."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_the_servers_certificate_holds_for_its_names(made, host):
     assert 600 < until.days < 800
 
 
-def test_another_authority_is_not_believed(made, tmp_path):
+def test_a_certificate_of_another_authority_is_rejected(made, tmp_path):
     init_federation(tmp_path / "other", ["x"], "hub.example.org")
     server = certificate(made / "coordinator" / "server.crt")
     with pytest.raises(verification.VerificationError):
@@ -114,7 +114,7 @@ def test_a_site_can_run_its_own_processes_under_tls_but_not_pose_as_the_coordina
         verify(own, authority, "hub.example.org")
 
 
-def test_folders_say_who_and_where(made):
+def test_folders_know_their_sites_and_addresses(made):
     table = CoordinatorFolder(made / "coordinator").federation
     assert (table.host, table.port, table.sites) == ("hub.example.org", 4433, NAMES)
     ports = set()
@@ -155,13 +155,13 @@ def test_every_folder_says_what_to_run(made, folder, command):
         (["a"], "https://hub", "neither a host's name nor an address"),
     ],
 )
-def test_names_that_cannot_be(tmp_path, sites, host, message):
+def test_invalid_names_are_errors(tmp_path, sites, host, message):
     with pytest.raises(UserError, match=message):
         init_federation(tmp_path / "federation", sites, host)
     assert not (tmp_path / "federation").exists()
 
 
-def test_keys_are_never_written_over(made):
+def test_keys_are_never_overwritten(made):
     before = (made / "coordinator" / "server.key").read_bytes()
     with pytest.raises(UserError, match="not an empty folder"):
         init_federation(made, NAMES, "hub.example.org")

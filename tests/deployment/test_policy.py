@@ -1,4 +1,4 @@
-"""The site decides: whatever `site.toml` does not allow is refused, with its reason, and written down."""
+"""A site refuses what its `site.toml` does not allow, with the reason, and records that."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ UPDATE = {
 }
 
 
-def request(town: Any, **changes: Any) -> Request:
-    config = config_for_sites(load_experiment(town.write()), SITES)
+def request(federation: Any, **changes: Any) -> Request:
+    config = config_for_sites(load_experiment(federation.write()), SITES)
     found = Request(
         run="run",
         config=config.model_dump(mode="json"),
-        artefacts=town.site("north").prepared_with,
+        artefacts=federation.site("north").prepared_with,
         site=0,
         round=1,
         phase="train",
@@ -51,18 +51,18 @@ def request(town: Any, **changes: Any) -> Request:
     return dataclasses.replace(found, **changes)
 
 
-def notes(town: Any) -> list[str]:
-    return [line.entry.note for line in check(town.site("north").audit).lines]
+def notes(federation: Any) -> list[str]:
+    return [line.entry.note for line in check(federation.site("north").audit).lines]
 
 
-def test_what_is_allowed_passes_and_is_recorded(town):
-    gate = SiteGate(town.site("north"))
-    census = request(town, round=0, phase=HOLDINGS, gives="Holdings")
-    assert gate.allow(census) is None
-    assert gate.record(census, {"sentences": np.asarray(70, np.int64)}) is None
-    assert gate.allow(request(town)) is None
-    assert gate.record(request(town), UPDATE) is None
-    entries = [line.entry for line in check(town.site("north").audit).lines]
+def test_what_is_allowed_passes_and_is_recorded(federation):
+    gate = SiteGate(federation.site("north"))
+    first = request(federation, round=0, phase=HOLDINGS, gives="Holdings")
+    assert gate.allow(first) is None
+    assert gate.record(first, {"sentences": np.asarray(70, np.int64)}) is None
+    assert gate.allow(request(federation)) is None
+    assert gate.record(request(federation), UPDATE) is None
+    entries = [line.entry for line in check(federation.site("north").audit).lines]
     assert [(e.round, e.phase, e.message, e.bytes) for e in entries] == [
         (0, "census", "Holdings", 8),
         (1, "train", "Update", 40),
@@ -104,11 +104,11 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], Refusal, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refused_before_anything_is_computed(town, case):
+def test_refused_before_anything_is_computed(federation, case):
     allow, changes, reason, note = REFUSED[case]
-    town.policy("north", **allow)
-    assert SiteGate(town.site("north")).allow(request(town, **changes)) == reason
-    (entry,) = [line.entry for line in check(town.site("north").audit).lines]
+    federation.policy("north", **allow)
+    assert SiteGate(federation.site("north")).allow(request(federation, **changes)) == reason
+    (entry,) = [line.entry for line in check(federation.site("north").audit).lines]
     assert entry.message == "Refusal"
     assert [field.name for field in entry.fields] == ["number", "why"]
     assert note in entry.note and str(reason) in entry.note
@@ -126,57 +126,57 @@ def test_refused_before_anything_is_computed(town, case):
         ("something new", RefusalCode.ARTEFACTS),
     ],
 )
-def test_a_difference_is_told_by_its_name(town, name, why):
-    artefacts = {**town.site("north").prepared_with, name: "0" * 64}
-    assert SiteGate(town.site("north")).allow(request(town, artefacts=artefacts)) == Refusal(why)
-    assert notes(town)[0].count(f"({name}: prepared with") == 1
+def test_a_different_artefact_is_named(federation, name, why):
+    artefacts = {**federation.site("north").prepared_with, name: "0" * 64}
+    assert SiteGate(federation.site("north")).allow(request(federation, artefacts=artefacts)) == Refusal(why)
+    assert notes(federation)[0].count(f"({name}: prepared with") == 1
 
 
-def test_too_few_examples_do_not_leave(town):
-    town.policy("north", examples=20)
-    gate = SiteGate(town.site("north"))
-    assert gate.allow(request(town)) is None
+def test_too_few_examples_do_not_leave(federation):
+    federation.policy("north", examples=20)
+    gate = SiteGate(federation.site("north"))
+    assert gate.allow(request(federation)) is None
     few = {**UPDATE, "examples": np.asarray(19, np.int64)}
-    assert gate.record(request(town), few) == Refusal(RefusalCode.EXAMPLES, 20)
-    assert "19 examples" in notes(town)[0]  # which the coordinator is not told
-    assert gate.record(request(town), {**few, "examples": np.asarray(20, np.int64)}) is None
+    assert gate.record(request(federation), few) == Refusal(RefusalCode.EXAMPLES, 20)
+    assert "19 examples" in notes(federation)[0]  # which the coordinator is not told
+    assert gate.record(request(federation), {**few, "examples": np.asarray(20, np.int64)}) is None
 
 
-def test_a_tensor_that_must_stay_does_not_leave(town):
-    town.policy("north", must_stay=["Update.weights/words.weight"])
-    gate = SiteGate(town.site("north"))
-    assert gate.allow(request(town)) is None  # a frozen word table is not in the update
-    assert gate.record(request(town), UPDATE) is None
+def test_a_tensor_that_must_stay_does_not_leave(federation):
+    federation.policy("north", must_stay=["Update.weights/words.weight"])
+    gate = SiteGate(federation.site("north"))
+    assert gate.allow(request(federation)) is None  # a frozen word table is not in the update
+    assert gate.record(request(federation), UPDATE) is None
     rows = {**UPDATE, "weights/words.weight/index": np.zeros(1, np.int32)}
-    assert gate.record(request(town), rows) == Refusal(RefusalCode.FIELD)
-    assert "Update.weights/words.weight/index" in notes(town)[1]
+    assert gate.record(request(federation), rows) == Refusal(RefusalCode.FIELD)
+    assert "Update.weights/words.weight/index" in notes(federation)[1]
 
 
-def test_only_named_tensors_leave_where_tensors_are_named(town):
+def test_only_named_tensors_leave_where_tensors_are_named(federation):
     may_leave = ["Update.weights/filters", "Update.examples", "Update.loss"]
-    town.policy("north", may_leave=may_leave)
-    gate = SiteGate(town.site("north"))
-    assert gate.allow(request(town)) is None
-    assert gate.record(request(town), UPDATE) is None
+    federation.policy("north", may_leave=may_leave)
+    gate = SiteGate(federation.site("north"))
+    assert gate.allow(request(federation)) is None
+    assert gate.record(request(federation), UPDATE) is None
     other = {**UPDATE, "weights/filters_bias": np.zeros(2, np.float32)}
-    assert gate.record(request(town), other) == Refusal(RefusalCode.FIELD)
+    assert gate.record(request(federation), other) == Refusal(RefusalCode.FIELD)
 
 
-def test_the_same_question_is_not_answered_for_ever(town):
-    town.policy("north", repeats=2)
-    gate = SiteGate(town.site("north"))
+def test_the_same_request_is_answered_only_so_often(federation):
+    federation.policy("north", repeats=2)
+    gate = SiteGate(federation.site("north"))
     for _ in range(2):
-        assert gate.allow(request(town)) is None
-        assert gate.record(request(town), UPDATE) is None
-    renamed = request(town, run="another run")
+        assert gate.allow(request(federation)) is None
+        assert gate.record(request(federation), UPDATE) is None
+    renamed = request(federation, run="another run")
     assert gate.allow(renamed) == Refusal(RefusalCode.REPEATS, 2)
-    assert gate.allow(request(town, round=2)) is None
+    assert gate.allow(request(federation, round=2)) is None
 
 
-def test_a_change_of_policy_counts_at_once(town):
-    assert SiteGate(town.site("north")).allow(request(town)) is None
-    town.policy("north", rounds=0)
-    assert SiteGate(town.site("north")).allow(request(town)) == Refusal(RefusalCode.ROUNDS, 0)
+def test_a_change_of_policy_takes_effect_at_once(federation):
+    assert SiteGate(federation.site("north")).allow(request(federation)) is None
+    federation.policy("north", rounds=0)
+    assert SiteGate(federation.site("north")).allow(request(federation)) == Refusal(RefusalCode.ROUNDS, 0)
 
 
 @pytest.mark.parametrize("name", methods())
@@ -194,21 +194,21 @@ def test_what_must_stay_stays_in_every_kind_of_the_message():
     assert allow.lets("ControlledUpdate", "weights/filters")
 
 
-def test_questions_that_come_at_the_same_time_are_counted_too(town):
-    town.policy("north", repeats=2)
-    gates = [SiteGate(town.site("north")) for _ in range(4)]
-    assert [gate.allow(request(town)) for gate in gates] == [None] * 4
-    left = [gate.record(request(town), UPDATE) for gate in gates]
+def test_simultaneous_requests_are_counted_too(federation):
+    federation.policy("north", repeats=2)
+    gates = [SiteGate(federation.site("north")) for _ in range(4)]
+    assert [gate.allow(request(federation)) for gate in gates] == [None] * 4
+    left = [gate.record(request(federation), UPDATE) for gate in gates]
     assert left == [None, None, *[Refusal(RefusalCode.REPEATS, 2)] * 2]
 
 
-def test_with_a_broken_record_nothing_is_answered(town):
-    gate = SiteGate(town.site("north"))
-    assert gate.record(request(town), UPDATE) is None
-    audit = town.site("north").audit
+def test_with_a_broken_record_nothing_is_answered(federation):
+    gate = SiteGate(federation.site("north"))
+    assert gate.record(request(federation), UPDATE) is None
+    audit = federation.site("north").audit
     audit.write_bytes(audit.read_bytes().replace(b'"round":1', b'"round":2'))
     with pytest.raises(UserError, match="nothing leaves"):
-        gate.allow(request(town, round=0, phase=HOLDINGS, gives="Holdings"))
+        gate.allow(request(federation, round=0, phase=HOLDINGS, gives="Holdings"))
 
 
 def test_a_composed_method_is_private_only_if_every_part_is(monkeypatch):
@@ -217,20 +217,20 @@ def test_a_composed_method_is_private_only_if_every_part_is(monkeypatch):
     assert not gives_privacy("fedprox+lazy-mil") and not gives_privacy("lazy-mil+fedprox")
 
 
-def test_an_empty_policy_allows_nothing(town):
+def test_an_empty_policy_allows_nothing(federation):
     tree = {"coordinator": "localhost:9092"}
-    (town.site("north").path / "site.toml").write_text(tomli_w.dumps(tree))
-    gate = SiteGate(town.site("north"))
-    assert gate.allow(request(town)) == Refusal(RefusalCode.METHOD)
-    census = request(town, round=0, phase=HOLDINGS, gives="Holdings")
-    assert gate.allow(census) == Refusal(RefusalCode.METHOD)
+    (federation.site("north").path / "site.toml").write_text(tomli_w.dumps(tree))
+    gate = SiteGate(federation.site("north"))
+    assert gate.allow(request(federation)) == Refusal(RefusalCode.METHOD)
+    first = request(federation, round=0, phase=HOLDINGS, gives="Holdings")
+    assert gate.allow(first) == Refusal(RefusalCode.METHOD)
 
 
-def test_what_cannot_be_read_is_recorded_too(town):
-    town.site("north").seal.unlink()
-    reason = SiteGate(town.site("north")).refuse(None, Refusal(RefusalCode.UNFIT), "no config in it")
+def test_what_cannot_be_read_is_recorded_too(federation):
+    federation.site("north").seal.unlink()
+    reason = SiteGate(federation.site("north")).refuse(None, Refusal(RefusalCode.UNFIT), "no config in it")
     assert reason == Refusal(RefusalCode.UNFIT)
-    assert "no config in it" in notes(town)[0]
+    assert "no config in it" in notes(federation)[0]
 
 
 @pytest.mark.parametrize(

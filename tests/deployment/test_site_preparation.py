@@ -22,15 +22,15 @@ from tests.deployment.joint import joint
 
 
 @pytest.fixture(scope="module")
-def whole(first_town, tmp_path_factory):
-    sites = {name: sorted((first_town.site(name).path / "text").glob("*.txt")) for name in SITES}
-    published = Artefacts(first_town.coordinator.artefacts)
+def whole(first_federation, tmp_path_factory):
+    sites = {name: sorted((first_federation.site(name).path / "text").glob("*.txt")) for name in SITES}
+    published = Artefacts(first_federation.coordinator.artefacts)
     return joint(published, published.config, sites, tmp_path_factory.mktemp("joint"))
 
 
 @pytest.mark.parametrize("name", SITES)
-def test_a_site_finds_the_batches_of_the_joint_corpus(first_town, whole, name):
-    folder = first_town.site(name)
+def test_a_site_finds_the_batches_of_the_joint_corpus(first_federation, whole, name):
+    folder = first_federation.site(name)
     mine = SiteData.load(folder.site_data, "pcnn")
     number = folder.number
     assert mine.partition.names == tuple(SITES)
@@ -63,9 +63,9 @@ def test_a_site_finds_the_batches_of_the_joint_corpus(first_town, whole, name):
 
 
 @pytest.mark.parametrize("phase", ["claim_keyed", "train"])
-def test_a_site_gives_the_answers_of_the_joint_corpus(first_town, whole, phase):
+def test_a_site_gives_the_answers_of_the_joint_corpus(first_federation, whole, phase):
     """To the bit: weights, claims, digests."""
-    folder = first_town.site("south")
+    folder = first_federation.site("south")
     config = folder.published.with_settings(["method=fedavg"]) if phase == "train" else folder.published
     weights = extractor_kind("pcnn").build(config.extractor, whole.inputs, 4, seed=1).state()
     answers = []
@@ -78,63 +78,63 @@ def test_a_site_gives_the_answers_of_the_joint_corpus(first_town, whole, phase):
     assert answers[0] == answers[1]
 
 
-def test_columns_hold_the_sites_own_text_and_what_was_published(first_town):
-    corpus = SiteData.load(first_town.site("north").site_data, "pcnn").corpus
+def test_columns_hold_the_sites_own_text_and_what_was_published(first_federation):
+    corpus = SiteData.load(first_federation.site("north").site_data, "pcnn").corpus
     texts = {corpus.text_of(row) for row in range(len(corpus))}
-    public = {json.loads(line)["text"] for line in (first_town.folder / "dev.jsonl").open()}
-    own = (first_town.site("north").path / "text").iterdir().__next__().read_text()
+    public = {json.loads(line)["text"] for line in (first_federation.folder / "dev.jsonl").open()}
+    own = (first_federation.site("north").path / "text").iterdir().__next__().read_text()
     assert all(text in own for text in texts - public)
 
 
-def test_a_prepared_folder_may_be_moved(town, tmp_path):
-    before = town.site("north")
+def test_a_prepared_folder_may_be_moved(federation, tmp_path):
+    before = federation.site("north")
     text = SiteData.load(before.site_data, "pcnn").corpus.text_of(3)
     moved = before.path.rename(tmp_path / "moved") / before.site_data.relative_to(before.path)
     assert SiteData.load(moved, "pcnn").corpus.text_of(3) == text
 
 
-def test_facts_without_a_number_are_left_out_where_facts_go_by_number(town):
-    folder = town.site("north")
+def test_facts_without_a_number_are_left_out_where_numbers_are_sent(federation):
+    folder = federation.site("north")
     everything = folder.sentences
-    town.publish(**{"methods__lazy-mil__keyed_triples": False, "shared__na_rate": 0})
-    done = prepare_site(town.site("north"))
+    federation.publish(**{"methods__lazy-mil__keyed_triples": False, "shared__na_rate": 0})
+    done = prepare_site(federation.site("north"))
     assert 0 < done.held < everything and done.left_out == 0
     jsonl = folder.path / "text" / "own.jsonl"
-    line = json.loads((town.folder / "dev.jsonl").open().readline())
+    line = json.loads((federation.folder / "dev.jsonl").open().readline())
     strange = line | {"h": line["h"] | {"id": "not-in-the-kb"}, "relation": "NA"}
     jsonl.write_text(f"{json.dumps(line)}\n{json.dumps(strange)}\n")
     text = (folder.path / "site.toml").read_text()
     data = 'files = ["text/own.jsonl"]\nformat = "jsonl"'
     listed = text.replace('files = [\n    "text/*.txt",\n]', data)
     (folder.path / "site.toml").write_text(listed)
-    done = prepare_site(town.site("north"))
+    done = prepare_site(federation.site("north"))
     assert (done.held, done.left_out) == (1, 1)
 
 
-def test_a_site_says_early_what_its_policy_would_refuse(town):
-    town.policy("west", methods=["fedavg"], epochs=1, differential_privacy=True)
-    assert prepare_site(town.site("west")).objections == [
+def test_preparing_lists_what_the_policy_would_refuse(federation):
+    federation.policy("west", methods=["fedavg"], epochs=1, differential_privacy=True)
+    assert prepare_site(federation.site("west")).objections == [
         "allow.methods does not name 'lazy-mil'",
         "allow.differential_privacy is demanded, and 'lazy-mil' gives none",
         "allow.epochs is 1, the experiment asks for 2",
     ]
 
 
-def test_a_site_refuses_artefacts_that_are_not_whole(town):
-    (town.site("west").artefacts / "relations.json").write_text('{"NA": 0}')
+def test_a_site_refuses_artefacts_that_are_not_whole(federation):
+    (federation.site("west").artefacts / "relations.json").write_text('{"NA": 0}')
     with pytest.raises(UserError, match=r"relations: relations.json is not the file that was published"):
-        prepare_site(town.site("west"))
+        prepare_site(federation.site("west"))
 
 
-def test_a_site_that_was_interrupted_is_not_prepared(town, monkeypatch):
+def test_a_site_that_was_interrupted_is_not_prepared(federation, monkeypatch):
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(site_preparation, "prepare_site_data", stop)
     with pytest.raises(KeyboardInterrupt):
-        prepare_site(town.site("west"))
+        prepare_site(federation.site("west"))
     with pytest.raises(UserError, match=r"not prepared(?s:.*)fedrel site prepare"):
-        _ = town.site("west").prepared_with
+        _ = federation.site("west").prepared_with
 
 
 @pytest.mark.parametrize(
@@ -146,10 +146,10 @@ def test_a_site_that_was_interrupted_is_not_prepared(town, monkeypatch):
         ({"files": ["text/*.txt"], "format": "jsnl"}, "no reader is called 'jsnl'"),
     ],
 )
-def test_what_a_site_names_must_be_there(town, data, message):
+def test_files_that_site_toml_names_must_exist(federation, data, message):
     import tomli_w
 
     tree = {"coordinator": "localhost:9092", "data": data}
-    (town.site("west").path / "site.toml").write_text(tomli_w.dumps(tree))
+    (federation.site("west").path / "site.toml").write_text(tomli_w.dumps(tree))
     with pytest.raises(UserError, match=message):
-        prepare_site(town.site("west"))
+        prepare_site(federation.site("west"))

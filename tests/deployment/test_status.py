@@ -1,4 +1,4 @@
-"""Who is registered, who is there, and what the status shows, with Flower's answers made up."""
+"""Who is registered and connected, and what the status shows, with made-up answers of Flower."""
 
 from __future__ import annotations
 

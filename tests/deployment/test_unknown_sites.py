@@ -1,4 +1,4 @@
-"""Known sites and a known coordinator only: real programs on this machine, each refusal with a non-zero exit."""
+"""Unknown sites and coordinators are rejected: real programs on this machine, each with a non-zero exit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deployment.conftest import ALLOW, Town
+from tests.deployment.conftest import ALLOW, SmallFederation
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'fedrel[flower]'")
 
@@ -36,7 +36,7 @@ from fedrel.deployment.submit import _FILES
 from fedrel.deployment.superlink import register_sites, superlink_program, write_connection
 from fedrel.deployment.supernode import check_coordinator, supernode_program
 from fedrel.files import locked
-from tests.federation_e2e.bed import rounds, wait_for
+from tests.federation_e2e.testbed import rounds, wait_for
 
 INTERRUPTIBLE = """\
 import signal
@@ -49,7 +49,9 @@ pytestmark = pytest.mark.xdist_group("flower")
 
 
 @pytest.fixture(scope="module")
-def real(first_town: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+def real(
+    first_federation: SmallFederation, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SmallFederation]:
     """A federation of one site with its keys, and the coordinator's superlink running."""
     folder = tmp_path_factory.mktemp("real")
     with socket.socket() as probe:
@@ -57,27 +59,27 @@ def real(first_town: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         port = probe.getsockname()[1]
     init_federation(folder, ["north"], "127.0.0.1", port)
     for name in ("kb.tsv", "dev.jsonl", "test.jsonl", "vectors.txt"):
-        shutil.copy(first_town.folder / name, folder)
-    town = Town(folder, ("north",))
-    site = town.site("north").path
-    shutil.copytree(first_town.site("north").path / "text", site / "text")
-    set_policy(town)
-    town.publish()
-    prepare_site(town.site("north"))
-    program = superlink_program(town.coordinator, "127.0.0.1")
+        shutil.copy(first_federation.folder / name, folder)
+    federation = SmallFederation(folder, ("north",))
+    site = federation.site("north").path
+    shutil.copytree(first_federation.site("north").path / "text", site / "text")
+    set_policy(federation)
+    federation.publish()
+    prepare_site(federation.site("north"))
+    program = superlink_program(federation.coordinator, "127.0.0.1")
     with running(program) as process:
         wait_until_listening(process, port, "the superlink")
-        register_sites(town.coordinator)
-        yield town
+        register_sites(federation.coordinator)
+        yield federation
 
 
-def set_policy(town: Town, **allow: object) -> None:
+def set_policy(federation: SmallFederation, **allow: object) -> None:
     tree = {
-        "coordinator": f"127.0.0.1:{town.coordinator.federation.port}",
+        "coordinator": f"127.0.0.1:{federation.coordinator.federation.port}",
         "data": {"files": ["text/*.txt"]},
         "allow": {**ALLOW, **allow},
     }
-    (town.site("north").path / "site.toml").write_text(tomli_w.dumps(tree))
+    (federation.site("north").path / "site.toml").write_text(tomli_w.dumps(tree))
 
 
 def fedrel(*arguments: object, timeout: float = 900) -> tuple[int, str]:
@@ -161,8 +163,8 @@ app = ServerApp()
 def main(grid, context):
     while not (nodes := list(grid.get_node_ids())):
         time.sleep(0.5)
-    letters = [Message(RecordDict({"q": ConfigRecord({"a": 1})}), node, "query", ttl=60) for node in nodes]
-    sent, until = list(grid.push_messages(letters)), time.monotonic() + 30
+    messages = [Message(RecordDict({"q": ConfigRecord({"a": 1})}), node, "query", ttl=60) for node in nodes]
+    sent, until = list(grid.push_messages(messages)), time.monotonic() + 30
     replies = []
     while not replies and time.monotonic() < until:
         replies = list(grid.pull_messages(sent))

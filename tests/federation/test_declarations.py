@@ -11,12 +11,14 @@ from fedrel.tensors.weights import Rows
 
 SHAPES = {"table": (4, 2), "bias": (3,)}
 
+
 def refusal(declared: Array, array, sizes=None) -> str | None:
     try:
         declared.check("x", np.asarray(array), {} if sizes is None else sizes)
     except RefusedError as error:
         return str(error)
     return None
+
 
 @pytest.mark.parametrize(
     ("declared", "array", "reason"),
@@ -48,6 +50,7 @@ def refusal(declared: Array, array, sizes=None) -> str | None:
 def test_an_array_fits_its_declaration_or_is_refused_with_the_reason(declared, array, reason):
     assert refusal(declared, array) == reason
 
+
 def test_a_dimension_with_a_name_has_one_size_in_a_message():
     sizes: dict[str, int] = {}
     assert refusal(Array("int64", ("n",)), [1, 2], sizes) is None
@@ -55,10 +58,12 @@ def test_a_dimension_with_a_name_has_one_size_in_a_message():
     assert refusal(Array("int64", (3, "n")), [[1, 2]] * 3, sizes) is None
     assert refusal(Array("int64", ("n",)), [1], sizes) == "x has shape (1,), expected 2 along n"
 
+
 def packed(**changes):
     rows = Rows(np.array([0, 3], np.int32), np.array([[1, 2], [3, 4]], np.float32), 0.5)
     flat = ModelTensors(rows=True).pack({"table": rows, "bias": np.array([7, 8, 9], np.float32)})
     return {name: array for name, array in (flat | changes).items() if array is not None}
+
 
 def test_tensors_are_packed_by_name_and_rows_in_three_parts():
     flat = packed()
@@ -74,6 +79,7 @@ def test_tensors_are_packed_by_name_and_rows_in_three_parts():
     assert (tensors["table"].index.tolist(), tensors["table"].rest) == ([0, 3], 0.5)
     assert isinstance(tensors["table"].rest, float)
 
+
 @pytest.mark.parametrize("rest", [0.0, 1.0])
 @pytest.mark.parametrize("value", [-LARGEST, LARGEST])
 def test_the_largest_numbers_that_are_taken(rest, value):
@@ -81,6 +87,7 @@ def test_the_largest_numbers_that_are_taken(rest, value):
     tensors = ModelTensors(rows=True).unpack(packed(**changes, bias=np.full(3, value, np.float32)), SHAPES)
     assert tensors["table"].rest == rest
     assert tensors["table"].values.min() == tensors["bias"].max() == value
+
 
 @pytest.mark.parametrize(
     ("name", "array", "reason"),
@@ -94,7 +101,11 @@ def test_the_largest_numbers_that_are_taken(rest, value):
         ("table/values", None, "table/values is missing"),
         ("table/values", np.zeros((2, 3), np.float32), "table/values has shape (2, 3), expected 2 along 2"),
         ("table/values", np.full((2, 2), 1.1e6, np.float32), "table/values holds 1100000.0, above 1000000.0"),
-        ("table/values", np.full((2, 2), -1.1e6, np.float32), "table/values holds -1100000.0, below -1000000.0"),
+        (
+            "table/values",
+            np.full((2, 2), -1.1e6, np.float32),
+            "table/values holds -1100000.0, below -1000000.0",
+        ),
         ("table/rest", None, "table/rest is missing"),
         ("table/rest", np.array(-0.1), "table/rest holds -0.1, below 0"),
         ("table/rest", np.array(1.1), "table/rest holds 1.1, above 1"),
@@ -109,6 +120,7 @@ def test_tensors_that_do_not_fit_the_model_are_refused(name, array, reason):
         ModelTensors(rows=True).unpack(packed(**{name: array}), SHAPES)
     assert str(refused.value) == reason
 
+
 def test_rows_are_taken_only_where_they_are_declared_and_none_are_rows_too():
     assert ModelTensors() == ModelTensors(rows=False)
     with pytest.raises(RefusedError, match="table is missing"):
@@ -116,9 +128,11 @@ def test_rows_are_taken_only_where_they_are_declared_and_none_are_rows_too():
     nothing = {"table/index": np.zeros(0, np.int32), "table/values": np.zeros((0, 2), np.float32)}
     assert len(ModelTensors(rows=True).unpack(packed(**nothing), SHAPES)["table"].index) == 0
 
+
 def update(**changes):
     flat = Update(ModelTensors(rows=True).unpack(packed(), SHAPES), 5, 0.25).pack()
     return {name: array for name, array in (flat | changes).items() if array is not None}
+
 
 def test_a_message_is_packed_and_unpacked():
     flat = update()
@@ -130,6 +144,7 @@ def test_a_message_is_packed_and_unpacked():
     assert again.weights["bias"].tolist() == [7, 8, 9]
     claims = Claims.unpack(Claims(np.array([4]), np.array([0.5]), np.array([2])).pack(), {})
     assert (claims.triple.tolist(), claims.value.dtype) == ([4], np.float32)
+
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
@@ -147,6 +162,7 @@ def test_a_message_with_too_little_or_too_much_is_refused(changes, reason):
     with pytest.raises(RefusedError) as refused:
         Update.unpack(update(**changes), SHAPES)
     assert str(refused.value) == reason
+
 
 def test_a_site_may_hold_nothing():
     assert Holdings.unpack(Holdings(0).pack(), {}).sentences == 0

@@ -110,7 +110,7 @@ def test_workers_are_threads_where_kernels_train(method, kind, tmp_path):
         assert isinstance(engine, kind)
 
 
-def test_a_threads_mistake_ends_the_question(tmp_path, monkeypatch):
+def test_an_error_on_a_thread_ends_the_request(tmp_path, monkeypatch):
     """What goes wrong on a thread is raised where the question was put; no other site is begun."""
     config, begun = tiny(), []
 

@@ -1,4 +1,4 @@
-"""A site that answers rubbish is refused by name, and the round goes on without it."""
+"""A site whose answer is invalid is refused by name, and the round goes on without it."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_with_no_answer_left_the_round_is_repeated_and_then_the_run_stops():
         rounds.next_round()
 
 
-def test_a_site_refuses_what_it_was_not_to_be_sent():
+def test_a_site_refuses_a_message_that_a_phase_does_not_take():
     config = tiny(method="lazy-mil")
     ready = prepare(config)
     engine = local_engine(config, ready)

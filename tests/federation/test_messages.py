@@ -1,4 +1,4 @@
-"""The boundary: what is declared passes unchanged, and nothing else passes."""
+"""Messages: what fits its declaration passes unchanged, everything else is refused."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def claims(**changes: object) -> dict[str, np.ndarray]:
     st.data(),
 )
 @settings(deadline=None)
-def test_an_update_survives_the_journey(bias, index, rest, examples, data):
+def test_an_update_is_the_same_after_packing_and_unpacking(bias, index, rest, examples, data):
     values = data.draw(hnp.arrays(np.float32, (len(index), 2), elements=FLOATS))
     sent = Update(
         {"words.weight": Rows(np.array(index, np.int32), values, rest), "bias": bias}, examples, -1.5
@@ -102,7 +102,7 @@ def test_false_claims_are_refused(arrays, reason):
         Claims.unpack(arrays, SHAPES)
 
 
-def test_the_model_comes_down_dense():
+def test_the_model_is_sent_dense():
     rows = Rows(np.array([1], np.int32), np.ones((1, 2), np.float32), 1.0)
     with pytest.raises(RefusedError, match=r"words\.weight is missing"):
         Model.unpack(Model({"words.weight": rows, "bias": np.zeros(3, np.float32)}).pack(), SHAPES)

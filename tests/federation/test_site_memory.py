@@ -1,4 +1,4 @@
-"""Sites' memories: the one before a round is found again, none pile up, another model's are refused."""
+"""Site states: the one from before a round is found, at most two files stay, another model's is refused."""
 
 from __future__ import annotations
 

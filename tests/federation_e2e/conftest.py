@@ -13,8 +13,8 @@ from fedrel.deployment.server_app import RemoteSites
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import run
 from tests.conftest import tiny
-from tests.federation_e2e.bed import NAMES, Bed
 from tests.federation_e2e.dividing import prepared_for
+from tests.federation_e2e.testbed import NAMES, Testbed
 
 Local = Callable[[Config], Path]
 
@@ -51,7 +51,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Local:
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A federation's folders, to be copied."""
     config = experiment()
-    made = Bed(tmp_path_factory.mktemp("folders") / "federation")
+    made = Testbed(tmp_path_factory.mktemp("folders") / "federation")
     made.make(config, prepare(config))
     return made.folder
 
@@ -62,7 +62,7 @@ class Called:
     def __init__(self, folder: Path) -> None:
         from tests.federation_e2e.grid import CalledGrid
 
-        self.bed = Bed(folder)
+        self.bed = Testbed(folder)
         self.grid = CalledGrid([self.bed.site(name).path for name in NAMES])
 
     def run(self, config: Config, out: Path, *, resume: bool = False) -> Path:
@@ -79,9 +79,9 @@ def called(folders: Path, tmp_path: Path) -> Called:
 
 
 @pytest.fixture
-def federation(folders: Path, tmp_path: Path) -> Iterator[Bed]:
+def federation(folders: Path, tmp_path: Path) -> Iterator[Testbed]:
     """A federation of real processes; whatever is started ends with the test."""
-    with Bed(copied(folders, tmp_path / "federation")) as bed:
+    with Testbed(copied(folders, tmp_path / "federation")) as bed:
         bed.move_ports()
         yield bed
 

@@ -1,4 +1,4 @@
-"""A simulation's data dealt out to real folders: to each site its own sentences, to the coordinator its own.
+"""A simulation's data divided among real folders: each site gets its own sentences, the coordinator its own.
 
 All keep the numbers of the whole corpus for relations, words and facts, and the order of its sentences: what the
 sites would agree on by publishing it. So a run between the folders must lead to the weights of the simulation.

@@ -1,4 +1,4 @@
-"""A grid without a network: nodes are called in this process, and misbehave as a test tells them to."""
+"""A grid without a network: nodes are called in this process, and fail as a test tells them to."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CalledGrid:
         return [self._replies.pop(one) for one in message_ids if one in self._replies]
 
     def _push(self, message: Message) -> str:
-        number, node = f"letter-{time.monotonic_ns()}", message.metadata.dst_node_id
+        number, node = f"message-{time.monotonic_ns()}", message.metadata.dst_node_id
         self.carried.append(message.content)
         reply = self.behaviour.get(node - 100, _as_it_should)(message.content, self._answers(node - 100))
         if reply is not None:
@@ -68,7 +68,7 @@ def silent(content: RecordDict, answer: Callable[[RecordDict], RecordDict]) -> R
 
 
 def gone(content: RecordDict, answer: Callable[[RecordDict], RecordDict]) -> Error:
-    """What Flower says of a node that took a letter and did not show up again."""
+    """What Flower says of a node that took a request and is no longer connected."""
     return Error(ErrorCode.NODE_UNAVAILABLE, "from Flower")
 
 

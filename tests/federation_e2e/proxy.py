@@ -1,4 +1,4 @@
-"""A proxy that passes on whatever comes, both ways, and keeps a copy."""
+"""A proxy that passes on everything in both directions, and keeps a copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedLCC between real processes, from documents at each site by the kit's own steps: weights as in one process."""
+"""FedLCC between real processes, by the tutorial's steps: the same weights as in one process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fedrel.runs.train import run
 from tests.deployment.joint import joint
 from tests.documents import documents, write_documents
 from tests.extractors.conftest import write_encoder
-from tests.federation_e2e.bed import NAMES, PATIENCE, Bed, free_port, same
+from tests.federation_e2e.testbed import NAMES, PATIENCE, Testbed, free_port, same
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
 
@@ -85,7 +85,7 @@ def write_experiment(folder: Path, encoder: Path) -> Path:
     return folder / "fedlcc.toml"
 
 
-def prepare_folders(bed: Bed, file: Path) -> None:
+def prepare_folders(bed: Testbed, file: Path) -> None:
     """By the steps of the tutorial: init, publish, carry the artefacts, prepare."""
     init_federation(bed.folder, NAMES, "127.0.0.1", free_port())
     publish_experiment(bed.coordinator, load_experiment(file))
@@ -99,7 +99,7 @@ def prepare_folders(bed: Bed, file: Path) -> None:
 
 def test_fedlcc_between_real_processes(tmp_path: Path) -> None:
     encoder = write_encoder(tmp_path / "hub" / "tiny-bert")
-    bed = Bed(tmp_path / "federation")
+    bed = Testbed(tmp_path / "federation")
     bed.data = {"files": ["own.json"], "format": "docred", "encoder": str(encoder)}
     file = write_experiment(tmp_path, encoder)
     prepare_folders(bed, file)

@@ -1,4 +1,4 @@
-"""Sites and coordinators that die, hang and come back, as real processes: no run is lost for it."""
+"""Sites and coordinators that die, hang and come back, as real processes: the run goes on."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra `flower`")
 
-from tests.federation_e2e.bed import PATIENCE, Bed, rounds, same, wait_for
 from tests.federation_e2e.conftest import Local, experiment
+from tests.federation_e2e.testbed import PATIENCE, Testbed, rounds, same, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
 
@@ -47,7 +47,7 @@ def all_there(refused: Refused) -> bool:
     return not refused
 
 
-def run_long(bed: Bed, method: str, out: Path) -> int:
+def run_long(bed: Testbed, method: str, out: Path) -> int:
     """A run that goes on and on; its deadline, which fits this machine: some times what a round takes.
 
     The first round does not count: kernels may be compiled in it.
@@ -60,7 +60,7 @@ def run_long(bed: Bed, method: str, out: Path) -> int:
     return deadline
 
 
-def await_training(bed: Bed, after: int) -> int:
+def await_training(bed: Testbed, after: int) -> int:
     """Wait until the site that suffers has been asked to train in a later round; its number."""
     asked: list[int] = []
 
@@ -73,7 +73,7 @@ def await_training(bed: Bed, after: int) -> int:
     return asked[0]
 
 
-def test_a_site_killed_in_training_or_paused_is_left_out_and_rejoins(federation: Bed, out: Path):
+def test_a_site_killed_in_training_or_paused_is_left_out_and_rejoins(federation: Testbed, out: Path):
     deadline = run_long(federation, "scaffold", out)
     late = f"did not answer within {deadline} seconds"
     training = await_training(federation, after=WARM)
@@ -93,7 +93,7 @@ def test_a_site_killed_in_training_or_paused_is_left_out_and_rejoins(federation:
     await_round(out, missed, "a whole round again", all_there)
 
 
-def test_a_coordinator_killed_between_and_within_rounds_resumes(federation: Bed, local: Local, out: Path):
+def test_a_coordinator_killed_between_and_within_rounds_resumes(federation: Testbed, local: Local, out: Path):
     config = experiment(training__rounds=4, engine__deadline=PATIENCE)
     federation.start()
     federation.submit(config, out)
@@ -102,15 +102,15 @@ def test_a_coordinator_killed_between_and_within_rounds_resumes(federation: Bed,
     federation.start_superlink()
     federation.submit(config, out, resume=True)
     begun = await_round(out, 1, "the second round", all_there)
-    inbox = federation.site("west").path / "state"
-    wait_for(lambda: any(inbox.rglob(f"{begun + 1:05}-*-claim.safetensors")), "a question of the next round")
+    stored = federation.site("west").path / "state"
+    wait_for(lambda: any(stored.rglob(f"{begun + 1:05}-*-claim.safetensors")), "a question of the next round")
     kill_coordinator(federation)  # within a round: a site has been asked
     federation.start_superlink()
     federation.finish(config, out, resume=True)
     same(local(config), out)
 
 
-def test_sites_restarted_find_what_they_remember(federation: Bed, local: Local, out: Path):
+def test_restarted_sites_find_their_state(federation: Testbed, local: Local, out: Path):
     federation.start()
     federation.finish(experiment("scaffold", training__rounds=2, engine__deadline=PATIENCE), out)
     for name in ("north", "west"):
@@ -121,7 +121,7 @@ def test_sites_restarted_find_what_they_remember(federation: Bed, local: Local, 
     same(local(longer), out)
 
 
-def kill_coordinator(federation: Bed) -> None:
+def kill_coordinator(federation: Testbed) -> None:
     """The superlink, the process that runs the rounds, and whoever follows it."""
     federation.kill("submit")
     federation.kill("superlink")

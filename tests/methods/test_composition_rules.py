@@ -244,7 +244,14 @@ def test_these_functions_add_up_and_others_do_not():
     """As docs/adding-a-method.md says."""
     kinds = {kind for one in methods().values() for kind in one.__mro__ if issubclass(kind, Method)}
     found = {name for kind in kinds for name, value in vars(kind).items() if getattr(value, "adds_up", False)}
-    coordinator = {"before_training", "on_update", "after_training", "check", "simulation_only", "server_step"}
+    coordinator = {
+        "before_training",
+        "on_update",
+        "after_training",
+        "check",
+        "simulation_only",
+        "server_step",
+    }
     assert found == coordinator | {"fit", "loss", "correction"}
 
 

@@ -1,5 +1,5 @@
 """A mutation check of the methods and the messages: do the tests notice when the code is changed?
 
 `python -m tests.mutation` changes one thing at a time, such as a `+` to a `-`, and runs the tests that belong to
-the changed module. `README.md` has the last result.
+the changed module.
 """

@@ -1,8 +1,8 @@
-"""`python -m tests.mutation`: run the tests on changed code and report how many changes they notice.
+"""`python -m tests.mutation [--mutants N] [--seed S] [--module NAME]`: run the tests on changed code.
 
-cosmic-ray finds what can be changed. Its own runner starts a new process for each mutant; here a process that
-has imported the libraries is forked instead, and the changed module is put in place of the real one in its
-memory. So no file is touched, and a mutant takes seconds.
+cosmic-ray finds what can be changed. Its own runner starts a new process for each mutant; here a process that has
+imported the libraries is forked instead, and the changed module is put in place of the real one in its memory. So
+no file is touched, and a mutant takes seconds.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-METHODS: dict[str, tuple[list[str], list[str]]] = {  # by module: test files, and golden cases that it is used in
+METHODS: dict[
+    str, tuple[list[str], list[str]]
+] = {  # by module: test files, and golden cases that it is used in
     "centralised": (["centralised", "options"], ["centralised", "centralised-share"]),
     "claims": (["claims", "lazy_mil"], ["lazy-mil-keyed", "lazy-mil-pooled"]),
     "composition": (["composition_rules", "describe"], []),

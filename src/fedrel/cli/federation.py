@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedrel.cli.options import AsJson, Settings, names, print_json
 from fedrel.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ ExperimentFile = Annotated[
 CoordinatorPath = Annotated[Path, typer.Argument(metavar="FOLDER", help="The coordinator's folder.")]
 CoordinatorOption = Annotated[Path, typer.Option("--folder", help="The coordinator's folder.")]
 SitePath = Annotated[Path, typer.Argument(metavar="FOLDER", help="The site's folder.")]
-Settings = Annotated[
-    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a config value; may be repeated.")
-]
 HERE = Path()
 
 
@@ -49,10 +47,10 @@ def init(
     """Make certificates, keys, a folder for the coordinator and one for each site."""
     from fedrel.deployment.folders import init_federation
 
-    names = [name.strip() for name in sites.split(",") if name.strip()]
-    init_federation(folder, names, host, port)
+    named = names(sites)
+    init_federation(folder, named, host, port)
     _say(f"{folder / 'coordinator'}: for {host}")
-    for name in names:
+    for name in named:
         _say(f"{folder / 'sites' / name}: for {name} alone")
     _say(f"{folder / 'authority'}: keep it safe; it signs certificates for other servers")
     _say(
@@ -80,14 +78,18 @@ def run(
 
 
 @federation.command()
-def status(folder: CoordinatorPath = HERE) -> None:
+def status(folder: CoordinatorPath = HERE, as_json: AsJson = False) -> None:
     """Show the sites, when each was last heard of, the round and the bytes."""
     from rich.console import Console
 
     from fedrel.deployment.folders import CoordinatorFolder
     from fedrel.deployment.status import federation_status, status_table
 
-    Console().print(status_table(federation_status(CoordinatorFolder(folder))))
+    found = federation_status(CoordinatorFolder(folder))
+    if as_json:
+        print_json(found)
+    else:
+        Console().print(status_table(found))
 
 
 @coordinator.command()

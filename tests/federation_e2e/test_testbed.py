@@ -1,4 +1,4 @@
-"""The tests' own promise: no process is left behind, however a test ends."""
+"""No process is left behind, however a test ends."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.federation_e2e.bed import Bed, wait_for
+from tests.federation_e2e.testbed import Testbed, wait_for
 
 TEST = """\
 import os, signal, sys, time
 from pathlib import Path
 from fedrel.deployment.child_processes import Program
-from tests.federation_e2e.bed import Bed
+from tests.federation_e2e.testbed import Testbed
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background may ignore it
 sleep = "import time; time.sleep(600)"
 start = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {sleep!r}], start_new_session=True)"
-with Bed(Path(sys.argv[1])) as bed:
+with Testbed(Path(sys.argv[1])) as bed:
     mark = os.environ | {"FLWR_HOME": sys.argv[1]}  # as all of Flower's programs have it
     bed.run("alone", Program([sys.executable, "-c", sleep], mark))
     if sys.argv[2] != "SIGKILL":  # Flower's programs watch those that started them; this one does not
@@ -47,7 +47,7 @@ def test_no_process_is_left_behind(end: str, tmp_path: Path):
             process.send_signal(signal.Signals[end])
         process.wait(60)
     assert process.returncode != 0
-    bed = Bed(tmp_path)
+    bed = Testbed(tmp_path)
     if end == "SIGKILL":  # nobody could wait for them
         wait_for(lambda: not bed.left(), "the process to follow")
     assert bed.left() == []

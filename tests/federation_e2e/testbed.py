@@ -52,8 +52,10 @@ sys.exit(run_supernode(SiteFolder(Path(sys.argv[1]))))
 
 
 @dataclass
-class Bed:
+class Testbed:
     """The folders, and every process that was started in them."""
+
+    __test__ = False  # to pytest, its name looks like that of a test
 
     folder: Path
     secure: bool = True

@@ -26,9 +26,9 @@ from fedrel.federation.wire import decode
 from fedrel.privacy.keyed import digests
 from fedrel.runs.prepare import prepare
 from fedrel.seeding import numpy_generator
-from tests.federation_e2e.bed import rounds, same
 from tests.federation_e2e.conftest import Called, Local, experiment
 from tests.federation_e2e.grid import endless, gone, in_round, rubbish, silent
+from tests.federation_e2e.testbed import rounds, same
 
 QUICK = {"engine__deadline": 0.5}  # seconds; nodes that are called answer before it begins to count
 

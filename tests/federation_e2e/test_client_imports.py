@@ -37,7 +37,7 @@ loaded()
 """
 
 
-def test_a_census_needs_no_torch_and_training_nothing_but_torch(called: Called):
+def test_reporting_what_a_site_holds_needs_no_torch_and_training_needs_only_torch(called: Called):
     site = called.bed.site("north").path
     done = subprocess.run(
         [sys.executable, "-c", SITE, str(site)], capture_output=True, text=True, check=False

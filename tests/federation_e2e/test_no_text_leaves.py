@@ -1,4 +1,4 @@
-"""What crosses, byte by byte: nothing of a site's sentences does, in any form that could be read.
+"""A search of all bytes that are sent: none of a site's sentences is in them, in any readable form.
 
 Every training sentence holds a word that occurs nowhere else. Without TLS, a proxy before the superlink keeps all
 that passes, and the coordinator's files are searched as well.
@@ -23,9 +23,9 @@ from fedrel.data.sentences import SentenceCorpus
 from fedrel.data.store import TRAIN
 from fedrel.data.world import World, WorldConfig
 from fedrel.runs.prepare import prepare
-from tests.federation_e2e.bed import NAMES, Bed
 from tests.federation_e2e.conftest import experiment
 from tests.federation_e2e.proxy import recording
+from tests.federation_e2e.testbed import NAMES, Testbed
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
 
@@ -73,9 +73,9 @@ def runs_of_ids(corpus: SentenceCorpus, ids: np.ndarray, beyond: int) -> Iterato
                     yield three.astype(kind).tobytes()
 
 
-def test_no_sentence_crosses(tmp_path: Path, out: Path):
+def test_no_sentence_leaves_a_site(tmp_path: Path, out: Path):
     config = write_marked(tmp_path)
-    bed = Bed(tmp_path / "federation", secure=False)
+    bed = Testbed(tmp_path / "federation", secure=False)
     bed.make(config, prepare(config))
     with recording(bed.coordinator.federation.port) as (port, recorder):
         bed.link = port
@@ -93,8 +93,8 @@ def test_no_sentence_crosses(tmp_path: Path, out: Path):
     ]
 
     # The search would find what does cross, the model's numbers as they are, and what the coordinator does have.
-    (inbox,) = (bed.site("north").path / "state").rglob("00002-*-claim.safetensors")
-    numbers = inbox.read_bytes()[-64:]
+    (stored,) = (bed.site("north").path / "state").rglob("00002-*-claim.safetensors")
+    numbers = stored.read_bytes()[-64:]
     assert any(numbers in stream for stream in crossed)
     own = open_corpus(bed.coordinator.preparation / "corpus").text_of(0).encode()
     assert any(own in file for file in at_coordinator)
