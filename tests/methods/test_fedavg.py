@@ -47,6 +47,7 @@ def test_a_round_by_hand():
     fed = MadeUp({0: update(1, 1), 2: update(5, 3)})
     FedAvg(weighting="uniform").round(fed)
     assert fed.weights["w"].tolist() == [3, 3]
+    assert [FedAvg(weighting=kind).update_weight(update(0, 7)) for kind in ("examples", "uniform")] == [7, 1]
 
 
 def test_what_else_is_given_is_sent_too_and_the_functions_are_called_in_order():
@@ -88,7 +89,8 @@ def test_without_an_answer_there_is_no_new_model():
 )
 def test_more_examples_than_a_site_holds_are_refused(name, examples, held):
     fed, chosen = MadeUp({}), method(name, {})
-    chosen.check(fed, 1, update(0, held))
+    for possible in (held, held - 1, 1):
+        chosen.check(fed, 1, update(0, possible))
     with pytest.raises(RefusedError, match=f"says it trained on {examples} examples, but holds {held}"):
         chosen.check(fed, 1, update(0, examples))
     chosen.check(fed, 1, Model({}))  # not an update
@@ -150,7 +152,7 @@ def test_and_step_by_step_where_there_are_none():
 @pytest.mark.parametrize("changed", ["loss", "logits", "correction"])
 def test_a_method_with_a_loss_of_its_own_is_not_trained_by_kernels(changed):
     def own(self, *given):
-        return getattr(FedAvg, changed)(self, *given)
+        return getattr(super(kind, self), changed)(*given)
 
     kind = type("Own", (FedAvg,), {changed: own})
     assert kind().kernel_head() is None

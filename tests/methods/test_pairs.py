@@ -162,10 +162,10 @@ def test_a_pair_differs_from_both_parts_or_is_refused(pair: str, request: pytest
 def test_the_refusals_are_those_of_the_documentation():
     """The table under "Composition" in docs/methods.md: names, `each other`, or `every other but` some."""
     page = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
-    table = page.partition("| parts | with any of | because |")[2].partition("\n\n")[0]
+    table = page.partition("| refused because | these | with any of |")[2].partition("\n\n")[0]
     listed = set()
     for row in table.splitlines()[2:]:
-        left, right, reason = (cell.strip() for cell in row.strip("|").split(" | "))
+        reason, left, right = (cell.strip() for cell in row.strip("|").split(" | "))
         first, second = (re.findall("`([^`]+)`", cell) for cell in (left, right))
         if right == "each other":
             second = first

@@ -1,29 +1,31 @@
-"""Which modules are changed, and which tests must notice: fast ones, in one process."""
+"""Which modules are changed, and which tests must notice: fast ones that run in one process."""
 
 from __future__ import annotations
 
-METHODS = {  # a module, its test files, and the golden cases in which it takes part
-    "centralised": (["test_composition"], ["centralised", "centralised-share", "centralised+one"]),
-    "claims": (["test_lazy_mil"], ["lazy-mil-keyed", "lazy-mil-pooled"]),
-    "composition": (["test_composition"], []),
-    "contrast": (["test_moon"], ["moon"]),
-    "controls": (["test_scaffold"], ["scaffold"]),
-    "denoising": (["test_readable", "test_describe"], ["one", "ave", "att", "att-ra"]),
-    "fedatt": (["test_fedatt"], ["fedatt"]),
-    "fedavg": (["test_fedavg"], ["fedavg", "fedavg-uniform"]),
-    "fedcmc": (["test_fedcmc"], ["fedcmc", "fedcmc-minor", "fedcmc-random"]),
-    "feddyn": (["test_feddyn"], ["feddyn"]),
-    "feded": (["test_feded"], ["feded", "feded-bytes", "feded-probabilities"]),
-    "fedlc": (["test_fedlc"], ["fedlc"]),
-    "fedlcc": (["test_fedlcc"], ["documents-fedlcc"]),
-    "fedprox": (["test_fedprox"], ["fedprox"]),
-    "fedrs": (["test_fedrs"], ["fedrs"]),
-    "lazy_mil": (["test_lazy_mil"], ["lazy-mil", "lazy-mil-keyed", "lazy-mil-pooled"]),
-    "moon": (["test_moon"], ["moon"]),
-    "registry": (["test_describe", "test_composition"], []),
-    "scaffold": (["test_scaffold"], ["scaffold", "scaffold-rate"]),
-    "server": (["test_server"], ["fedavgm", "fedadam"]),
-    "validation_only": (["test_feded"], ["validation-only"]),
+METHODS: dict[
+    str, tuple[list[str], list[str]]
+] = {  # by module: test files, and golden cases that it is used in
+    "centralised": (["centralised", "options"], ["centralised", "centralised-share"]),
+    "claims": (["claims", "lazy_mil"], ["lazy-mil-keyed", "lazy-mil-pooled"]),
+    "composition": (["composition_rules", "describe"], []),
+    "contrast": (["moon"], ["moon"]),
+    "controls": (["controls", "scaffold"], ["scaffold"]),
+    "denoising": (["readable", "describe"], ["one", "ave", "att", "att-ra"]),
+    "fedatt": (["fedatt", "options"], ["fedatt"]),
+    "fedavg": (["fedavg", "options", "composition_rules"], ["fedavg", "fedavg-uniform"]),
+    "fedcmc": (["fedcmc", "options"], ["fedcmc", "fedcmc-minor", "fedcmc-random"]),
+    "feddyn": (["options", "feddyn"], ["feddyn"]),
+    "feded": (["feded", "options"], ["feded", "feded-bytes", "feded-probabilities"]),
+    "fedlc": (["fedlc", "options"], ["fedlc"]),
+    "fedlcc": (["options", "fedlcc"], ["documents-fedlcc"]),
+    "fedprox": (["options", "fedprox"], ["fedprox"]),
+    "fedrs": (["options", "composition_rules", "fedrs"], ["fedrs"]),
+    "lazy_mil": (["lazy_mil", "options"], ["lazy-mil", "lazy-mil-keyed", "lazy-mil-pooled"]),
+    "moon": (["options", "composition_rules", "moon"], ["moon"]),
+    "registry": (["describe", "composition_rules"], []),
+    "scaffold": (["options", "scaffold"], ["scaffold", "scaffold-rate"]),
+    "server": (["server", "options", "composition_rules"], ["fedavgm", "fedadam"]),
+    "validation_only": (["feded"], ["validation-only"]),
 }
 MESSAGES = "fedrel.federation.messages"
 MODULES = [*(f"fedrel.methods.{name}" for name in METHODS), MESSAGES]
@@ -33,9 +35,9 @@ GOLDEN = "tests/golden/test_golden.py"
 def tests_of(module: str) -> list[str]:
     """The arguments for pytest."""
     if module == MESSAGES:
-        return ["tests/federation/test_messages.py"]
+        return ["tests/federation/test_declarations.py", "tests/federation/test_messages.py"]
     files, cases = METHODS[module.removeprefix("fedrel.methods.")]
-    found = [f"tests/methods/{file}.py" for file in files]
+    found = [f"tests/methods/test_{file}.py" for file in files]
     for case in cases:
         found.append(f"{GOLDEN}::test_losses_and_dev_metrics_are_the_recorded_ones[{case}]")
         found.append(f"{GOLDEN}::test_weights_and_metrics_have_the_recorded_hashes[{case}]")

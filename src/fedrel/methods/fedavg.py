@@ -79,7 +79,6 @@ class FedAvg(Method):
         """The next global weights: the sum's result."""
         return mean
 
-    @adds_up
     def check(self, fed: Federation, site: int, answer: Message) -> None:
         """Refuse an update from more examples than the site holds."""
         super().check(fed, site, answer)
