@@ -19,6 +19,7 @@ from fedrel.extractors.batches import Batch
 from fedrel.extractors.pcnn.plain_pooling import convolve_and_pool, lay_out
 from fedrel.extractors.row_tables import word_table
 from fedrel.tensors import compiling
+from fedrel.tensors.weights import Tensors
 
 if TYPE_CHECKING:
     from fedrel.extractors.pcnn.kernels.sentence_vectors import ScoringTable
@@ -126,6 +127,29 @@ class PCNN(Extractor):
         fitted = fit(self, batch, orders, batch_size, lr, weight_decay, seed, head)
         torch.autograd.graph.increment_version(list(self._weights.values()))  # kernels write past autograd
         return fitted
+
+    @property
+    def reads_separately(self) -> bool:
+        """Kernels sum up each sentence by itself."""
+        return self._has_kernels()
+
+    def fit_several(
+        self,
+        batch: Batch,
+        orders: Sequence[Sequence[npt.NDArray[np.int64]]],
+        *,
+        batch_size: int,
+        lr: float,
+        weight_decay: float,
+        seeds: Sequence[int],
+        head: str = "none",
+    ) -> list[tuple[Fitted, Tensors]]:
+        """`fit` and `update` for several sites in one call of the kernels."""
+        from fedrel.extractors.pcnn.kernels.several_sites import fit_several
+
+        assert self._base is not None, "`begin` comes first"
+        trained = fit_several(self, self._base, batch, orders, batch_size, lr, weight_decay, seeds, head)
+        return [(fitted, {name: tensors[name] for name in self._weights}) for fitted, tensors in trained]
 
     def _has_kernels(self) -> bool:
         return self.filters.dtype is torch.float32 and self.filters.is_cpu and compiling.has_numba()
