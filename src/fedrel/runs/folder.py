@@ -28,6 +28,8 @@ from fedrel.runs.records import (
 
 T = TypeVar("T")
 
+UNITS = "test_units.safetensors"  # a run's answers on the test set, unit by unit
+
 
 def write_json(path: Path, record: Record | Sequence[Record], *, indent: int | None = 1) -> None:
     """Write a record, or a list of them, as one JSON file."""
@@ -44,11 +46,14 @@ class MetricsFile:
         """Add a round."""
         append_line(self._path, json.dumps(_plain(line)))
 
+    def read(self) -> list[Round]:
+        """All whole lines: a kill may have cut the last one short."""
+        text = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
+        return _rounds(self._path, text[: text.rfind("\n") + 1])
+
     def keep(self, rounds: int) -> list[Round]:
         """Drop what a killed run wrote after its last checkpoint, of round `rounds`; returns what is left."""
-        text = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
-        whole = text[: text.rfind("\n") + 1]  # a kill may have cut the last line short
-        kept = [line for line in _rounds(self._path, whole) if line.round <= rounds]
+        kept = [line for line in self.read() if line.round <= rounds]
         write_text(self._path, "".join(json.dumps(_plain(line)) + "\n" for line in kept))
         return kept
 
