@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrel.config.schema import Config
-from fedrel.methods.registry import method
+from fedrel.methods.by_name import method
 from fedrel.runs.checkpoint import Checkpoints
 from fedrel.runs.folder import read_json, read_run, write_json
 from fedrel.runs.records import ComparisonRow, ComparisonRows, Result

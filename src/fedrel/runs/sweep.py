@@ -167,7 +167,7 @@ def _rungs(count: int, rounds: int) -> list[int]:
 
 def _dev_after(config: Config, folder: Path, rounds: int, watcher: Watcher) -> float:
     """The best dev metric within so many rounds; trained on if the run has not come so far."""
-    metrics = MetricsFile(folder / "metrics.jsonl").read()
+    metrics = MetricsFile(folder / "metrics.jsonl").rounds()
     if not metrics or metrics[-1].round < rounds:
         asked = config.with_settings({"training.rounds": rounds})
         result = finished(asked, folder, watcher)
