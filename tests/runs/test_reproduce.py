@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.config.load import presets
+from fedrel.config.sources import presets
 from fedrel.config.papers import experiment, find_exhibit, missing_files, papers
 from fedrel.errors import UserError
 from fedrel.runs.folder import read_json
