@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.config.sources import presets
 from fedrel.config.papers import experiment, find_exhibit, missing_files, papers
+from fedrel.config.sources import presets
 from fedrel.errors import UserError
 from fedrel.runs.folder import read_json
 from fedrel.runs.reproduce import Plan, Reproduction, reproduce

@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from fedrel.config.check import Section, check, read_toml
-from fedrel.config.sources import load_config, papers_folder
 from fedrel.config.schema import Config
+from fedrel.config.sources import load_config, papers_folder
 from fedrel.errors import UserError, nearest
 
 
