@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fedrel.data.partition import Partition
 from fedrel.federation.messages import Model, RefusedError
 from fedrel.federation.runner import Runner
-from fedrel.methods.registry import method
+from fedrel.methods.by_name import method
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import Preparation, prepare
 from fedrel.tensors import compiling
