@@ -25,7 +25,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from fedrel.config.load import load_config
+from fedrel.config.sources import load_config
 from fedrel.runs.engines import engine
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import Session
