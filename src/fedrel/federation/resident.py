@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedrel.config.schema import Training
     from fedrel.extractors.base import Extractor, Fitted
     from fedrel.extractors.batches import Batch
+    from fedrel.extractors.objective import Objective
     from fedrel.federation.site_data import SiteData
     from fedrel.federation.site_memory import SiteStates
     from fedrel.tensors.weights import Tensors, Weights
@@ -105,8 +106,8 @@ class ResidentModel:
             parts = torch.split(vectors, [len(bags.rows) for bags in several])
             return [self.extractor.classifier(part.clone()).softmax(1).numpy() for part in parts]
 
-    def fit(self, head: str, round_: int, site: int, bags: Bags) -> Fitted:
-        """Train all E epochs of a bag head's cross-entropy, as the model is now, with the extractor's kernels."""
+    def fit(self, objective: Objective, round_: int, site: int, bags: Bags) -> Fitted:
+        """Train all E epochs of an objective, as the model is now, with the extractor's kernels."""
         return self.extractor.fit(
             self.batch(bags),
             self._orders(round_, site, bags),
@@ -114,11 +115,11 @@ class ResidentModel:
             lr=self.training.learning_rate_in(round_),
             weight_decay=self.training.weight_decay,
             seed=derive(self.seed, "dropout", round_, site),
-            head=head,
+            objective=objective,
         )
 
     def fit_several(
-        self, weights: Weights, head: str, round_: int, several: Sequence[tuple[int, Bags]]
+        self, weights: Weights, objective: Objective, round_: int, several: Sequence[tuple[int, Bags]]
     ) -> list[tuple[Fitted, Tensors]]:
         """The same for several sites, given by number and bags, each from these weights; and their updates."""
         self.extractor.begin(weights)
@@ -129,7 +130,7 @@ class ResidentModel:
             lr=self.training.learning_rate_in(round_),
             weight_decay=self.training.weight_decay,
             seeds=[derive(self.seed, "dropout", round_, site) for site, _ in several],
-            head=head,
+            objective=objective,
         )
 
     def _orders(self, round_: int, site: int, bags: Bags) -> list[npt.NDArray[np.int64]]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fedrel.extractors.base import Extractor, Fitted
     from fedrel.extractors.batches import Batch
     from fedrel.extractors.heads import Reading
+    from fedrel.extractors.objective import Objective
     from fedrel.extractors.optim.optimiser import Optimiser
     from fedrel.federation.resident import ResidentModel
     from fedrel.federation.side_by_side import Wait
@@ -63,8 +64,9 @@ class Site:
         self._steps = 0
         self._wait = wait
         self._start: Any = None  # weights that the model is not set to yet
-        self._postponed: tuple[Bags, str] | None = None  # training that is not done yet, and its bag head
-        self._apart: tuple[Bags, str] | None = None  # training that was done, but not in this model
+        self._postponed: tuple[Bags, Objective] | None = None  # training that is not done yet
+        self._apart: tuple[Bags, Objective] | None = None  # training that was done, but not in this model
+        self._fitted_path: float | None = None  # of training by kernels
 
     # The site's own text.
 
@@ -185,9 +187,9 @@ class Site:
             self._model.extractor.begin(self._start)
             self._start = None
         if self._postponed is not None:
-            bags, head = self._postponed
+            bags, objective = self._postponed
             self._postponed = None
-            self._note(self._train(bags, head), bags)
+            self._note(self._train(bags, objective), bags)
         if self._apart is not None:
             self._train(*self._apart)
             self._apart = None
@@ -276,27 +278,26 @@ class Site:
             for which in shuffled(len(bags), training.batch_size, shuffle, lengths):
                 yield self._model.batch(bags.take(which))
 
-    def fit(self, bags: Bags, head: str) -> bool:
-        """Train all E epochs of a head's cross-entropy with the extractor's kernels; False if they cannot do it."""
-        if self._correction:
-            return False
-        if self._may_wait() and self._model.can_fit(head):
-            self._postponed = bags, head
+    def fit(self, bags: Bags, objective: Objective) -> bool:
+        """Train all E epochs of an objective with the extractor's kernels; False if they cannot do it."""
+        if objective.is_plain and self._may_wait() and self._model.can_fit(objective.head):
+            self._postponed = bags, objective
             return True
         self._take_over()
-        if not self._model.can_fit(head):
+        if not self._model.can_fit(objective.head):
             return False
-        self._note(self._train(bags, head), bags)
+        self._note(self._train(bags, objective), bags)
         return True
 
-    def _train(self, bags: Bags, head: str) -> Fitted:
-        return self._model.fit(head, self.round, self.number, bags)
+    def _train(self, bags: Bags, objective: Objective) -> Fitted:
+        return self._model.fit(objective, self.round, self.number, bags)
 
     def _note(self, fitted: Fitted, bags: Bags) -> None:
         import torch
 
         self._losses += fitted.losses.tolist()
-        self.journal.trained(bags.rows, torch.from_numpy(fitted.times))
+        self._fitted_path = fitted.path
+        self.journal.trained(bags.rows, torch.from_numpy(fitted.shares))
 
     @cached_property
     def dropout(self) -> torch.Generator:
@@ -326,6 +327,10 @@ class Site:
         """How far this round's SGD steps move a weight under a constant gradient of 1."""
         from fedrel.extractors.optim.sgd import SGD
 
+        if self._postponed is not None:
+            self._take_over()
+        if self._fitted_path is not None:
+            return self._fitted_path
         assert isinstance(self._optimiser, SGD)
         return self._optimiser.path
 
@@ -338,9 +343,9 @@ class Site:
         """The weights after training."""
         postponed, self._postponed = self._postponed, None
         if postponed is not None and (wait := self._may_wait()):
-            (bags, head), self._apart = postponed, postponed
-            work = partial(self._model.fit_several, self._start, head, self.round)
-            fitted, tensors = wait(("train", id(self._start), head), work, (self.number, bags))
+            (bags, objective), self._apart = postponed, postponed
+            work = partial(self._model.fit_several, self._start, objective, self.round)
+            fitted, tensors = wait(("train", id(self._start), objective.head), work, (self.number, bags))
             self._note(fitted, bags)
             return tensors
         self._postponed = postponed

@@ -1,7 +1,7 @@
-"""Training on plain cross-entropy without autograd: all steps of SGD in one kernel.
+"""Training without autograd: all steps of SGD on an `Objective` in one kernel.
 
-It does what `HEADS["none"]` or `HEADS["one"]`, `RowEmbedding` and `SGD` do together. The numbers of a batch stay in
-the processor's cache from its first product to its last update.
+It does what a bag head, `RowEmbedding` and `SGD` do together. The numbers of a batch stay in the processor's cache
+from its first product to its last update.
 """
 
 from __future__ import annotations
@@ -11,14 +11,23 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedrel.extractors.pcnn.kernels.bag_heads import (
+    ATT_RA,
+    AVE,
+    ONE,
+    BagWorkspace,
+    choose,
+    learn_bags,
+    learn_relations,
+)
 from fedrel.extractors.pcnn.kernels.classify import (
     Classifier,
     ClassifierWorkspace,
-    choose,
-    classify,
+    Goal,
+    Step,
     descend,
     enter,
-    go_back,
+    find_gradients,
 )
 from fedrel.extractors.pcnn.kernels.convolution import (
     Sentence,
@@ -32,7 +41,8 @@ from fedrel.extractors.pcnn.kernels.convolution import (
 )
 from fedrel.extractors.pcnn.kernels.memory import Lines, Panels, Places, Shape, Text
 from fedrel.extractors.pcnn.kernels.simd import Floats, Ints
-from fedrel.tensors.compiling import inner, kernel
+from fedrel.extractors.row_tables import GAP
+from fedrel.tensors.compiling import inner
 
 _SMALLEST_SCALE = 1e-6  # at a smaller scale, the stored rows of words would become too large for float32
 
@@ -52,7 +62,7 @@ class Weights(NamedTuple):
 class Plan(NamedTuple):
     """What to train on: in step i, the sentences order[steps[i]:steps[i + 1]].
 
-    With bags, on the likeliest sentence of each: bag b is order[bags[b]:bags[b + 1]].
+    For a head that reads bags, bag b is order[bags[b]:bags[b + 1]].
     """
 
     words: Ints  # [T]
@@ -63,15 +73,27 @@ class Plan(NamedTuple):
     order: Ints
     steps: Ints
     bags: Ints  # [bags of all steps + 1], or [0]
-
-
-class Settings(NamedTuple):
-    """How to train."""
-
-    rate: float
-    weight_decay: float
-    dropout: float
     seeds: Ints  # [steps] of each step's dropout
+
+
+class Forces(NamedTuple):
+    """A `Correction`: what every step adds to the weights. Without one, no array has any rows.
+
+    With rest and drift as they are before a step, a row of words is `scale` times the stored one, plus rest - scale
+    times that of `base`, plus drift times its forces (`RowEmbedding`).
+    """
+
+    head: Floats  # [2 * reach + 1, position]
+    tail: Floats
+    filters: Floats  # [filters, window * pitch]
+    bias: Floats  # [filters]
+    classifier: Floats  # [relations, units]
+    classifier_bias: Floats  # [relations]
+    base: Floats  # [vocabulary, word] the rows that training started from; read only
+    common: Floats  # [vocabulary, word], or [0, word]: a force on all rows; read only
+    own_words: npt.NDArray[np.int32]  # the words that have a force of their own, ascending; read only
+    own: Floats  # [own words, word] those forces; read only
+    courses: npt.NDArray[np.float64]  # [steps, 2] rest and drift
 
 
 class Workspace(NamedTuple):
@@ -91,25 +113,29 @@ class Workspace(NamedTuple):
     best: Floats  # [n, 3, slots]
     where: Floats  # [n, 3, slots]
     classifying: ClassifierWorkspace
+    bags: BagWorkspace
+    bounds: Ints  # [n + 1] where the bags of a step begin among its sentences
     inputs: Floats  # [T + half * (n + 1), pitch]
     moves: Floats  # likewise: by how much they change
     winners: Winners
     sentence: Sentence
 
 
-@kernel
+@inner
 def train(
-    plan: Plan, weights: Weights, scale: float, settings: Settings, space: Workspace,
-    losses: npt.NDArray[np.float64], times: Ints, shape: Shape,
+    plan: Plan, weights: Weights, scale: float, goal: Goal, sgd: Step, forces: Forces, space: Workspace,
+    losses: npt.NDArray[np.float64], shares: npt.NDArray[np.float64], shape: Shape,
 ) -> float:  # fmt: skip
     """Take all steps; returns the new scale of the words' rows.
 
-    `losses` gets the loss of each step, and each sentence's `times` grows by how often it is trained on.
+    `losses` gets the loss of each step, and each sentence's share grows by how much it is trained on.
     """
-    decay, given, bag = 1 - settings.rate * settings.weight_decay, weights, 0
+    given, bag = weights, 0
     weights = _with_padded_rows(given, space, shape)
     for step in range(len(losses)):
         text, labels, words = _gather_sentences(plan, step, weights.words, scale, space, shape)
+        if len(forces.base):
+            _add_forces(step, words, scale, forces, space, shape)
         pack(weights.filters, shape.pitch, weights.bias, space.lines.numbers.shape[1], space.panels, shape)
         stretch(weights.head, space.places.head, shape)
         stretch(weights.tail, space.places.tail, shape)
@@ -124,31 +150,66 @@ def train(
             space.where,
             shape,
         )
-        if len(plan.bags):
-            first = bag
-            while plan.bags[bag] < plan.steps[step + 1]:
-                bag += 1
+        first = bag
+        while bag + 1 < len(plan.bags) and plan.bags[bag] < plan.steps[step + 1]:
+            bag += 1
+        bags = space.bounds[: bag - first + 1]
+        for number in range(len(bags)):
+            bags[number] = plan.bags[first + number] - plan.bags[first] if len(plan.bags) else 0
+        if goal.head == ONE:
             count = choose(
-                plan.bags[first : bag + 1], text, space.numbers, labels, space.best, space.where,
-                weights.classifier, space.classifying, shape,
+                bags, text, space.numbers, labels, space.best, space.where, weights.classifier,
+                space.classifying, shape,
             )  # fmt: skip
             text, labels = Text(text.rows, text.starts, text.head[:count], text.tail[:count]), labels[:count]
-        for number in range(len(labels)):
-            times[space.numbers[number]] += 1
-        enter(space.best, len(labels), settings.seeds[step], settings.dropout, space.classifying, shape)
-        losses[step] = classify(labels, weights.classifier, space.classifying, shape)
-
-        go_back(len(labels), weights.classifier, settings.dropout, space.classifying)
-        descend(len(labels), weights.classifier, settings.rate, decay, space.classifying)
+        losses[step] = _learn(
+            plan.seeds[step], bags, labels, weights.classifier, goal, sgd, space, shares, shape
+        )
+        for relation in range(len(forces.classifier)):
+            for unit in range(forces.classifier.shape[1]):
+                weights.classifier.weight[relation, unit] += forces.classifier[relation, unit]
+        for relation in range(len(forces.classifier_bias)):
+            weights.classifier.bias[relation] += forces.classifier_bias[relation]
         lay_out_inputs(text, space.vectors, space.places, space.inputs, shape)
         follow(
-            text, space.where, space.classifying.gradient, -settings.rate, weights.filters, space.winners,
+            text, space.where, space.classifying.gradient, -sgd.rate, weights.filters, space.winners,
             space.sentence, space.moves, shape,
         )  # fmt: skip
-        _update_filters(weights, decay, space, shape)
-        scale = _update_inputs(text, weights, decay, scale, space, shape)
+        _update_filters(weights, sgd.kept, forces, space, shape)
+        scale = _update_inputs(text, weights, sgd.kept, scale, forces, space, shape)
     _copy_back(weights, given, shape)
     return scale
+
+
+@inner
+def _learn(
+    seed: int, bags: Ints, labels: Ints, classifier: Classifier, goal: Goal, sgd: Step, space: Workspace,
+    shares: npt.NDArray[np.float64], shape: Shape,
+) -> float:  # fmt: skip
+    """The loss of a step, as the bag head reads it; a step of the classifier; the gradient of the maxima.
+
+    Where every bag is one sentence, every head reads that.
+    """
+    mixing = goal.head >= AVE and len(bags) - 1 < len(labels)
+    if not mixing:
+        enter(space.best, len(labels), seed, sgd.dropout, space.classifying, shape)
+        loss = find_gradients(labels, classifier, goal, sgd.dropout, space.classifying, shape)
+        descend(len(labels), classifier, sgd.rate, sgd.kept, space.classifying)
+    else:
+        of_bags = labels[: len(bags) - 1]
+        for bag in range(len(of_bags)):
+            of_bags[bag] = labels[bags[bag]]
+        if goal.head == ATT_RA:
+            loss = learn_relations(
+                bags, of_bags, space.best, classifier, goal, seed, sgd, space.bags, space.classifying, shape
+            )
+        else:
+            loss = learn_bags(
+                bags, of_bags, space.best, classifier, goal, seed, sgd, space.bags, space.classifying, shape
+            )
+    for number in range(len(labels)):
+        shares[space.numbers[number]] += space.bags.attention[number] if mixing else 1.0
+    return loss
 
 
 @inner
@@ -215,29 +276,50 @@ def _gather_sentences(
 
 
 @inner
-def _update_filters(weights: Weights, decay: float, space: Workspace, shape: Shape) -> None:
+def _add_forces(step: int, words: int, scale: float, forces: Forces, space: Workspace, shape: Shape) -> None:
+    """Add to the vectors of a step's words what the correction has done to their rows so far."""
+    pulled, drift = np.float32(forces.courses[step, 0] - scale), np.float32(forces.courses[step, 1])
+    for row in range(words):
+        word = space.used[row]
+        if word == GAP:
+            continue
+        for k in range(shape.word):
+            space.vectors[row, k] += forces.base[word, k] * pulled
+        if len(forces.common):
+            for k in range(shape.word):
+                space.vectors[row, k] += forces.common[word, k] * drift
+        place = np.searchsorted(forces.own_words, word)
+        if place < len(forces.own_words) and forces.own_words[place] == word:
+            for k in range(shape.word):
+                space.vectors[row, k] += forces.own[place, k] * drift
+
+
+@inner
+def _update_filters(weights: Weights, kept: float, forces: Forces, space: Workspace, shape: Shape) -> None:
     for filter_ in range(shape.filters):
         for k in range(weights.filters.shape[1]):
-            weights.filters[filter_, k] *= np.float32(decay)
+            weights.filters[filter_, k] *= np.float32(kept)
+        if len(forces.filters):
+            for k in range(weights.filters.shape[1]):
+                weights.filters[filter_, k] += forces.filters[filter_, k]
         bias = add_filter_gradient(filter_, space.winners, space.inputs, weights.filters, shape)
-        weights.bias[filter_] = weights.bias[filter_] * decay + bias
+        weights.bias[filter_] = weights.bias[filter_] * kept + bias
+    for filter_ in range(len(forces.bias)):
+        weights.bias[filter_] += forces.bias[filter_]
 
 
 @inner
 def _update_inputs(
-    text: Text, weights: Weights, decay: float, scale: float, space: Workspace, shape: Shape
+    text: Text, weights: Weights, kept: float, scale: float, forces: Forces, space: Workspace, shape: Shape
 ) -> float:
-    """Update the vectors of distances and words; the words' decay is in their scale, which is returned."""
+    """Update the vectors of distances and words; what decay does to words is in their scale, which is returned."""
     train_words = len(weights.touched) > 0
     if train_words:
-        scale *= decay
+        scale *= kept
         if abs(scale) < _SMALLEST_SCALE:
-            _fold(weights, scale)
+            _fold(weights, scale, forces)
             scale = 1.0
-    for row in range(len(weights.head)):
-        for k in range(shape.position):
-            weights.head[row, k] *= np.float32(decay)
-            weights.tail[row, k] *= np.float32(decay)
+    _update_distances(weights, kept, forces, shape)
     reach, at, stretched = shape.reach, shape.window // 2, np.float32(1 / scale)
     for sentence in range(len(text.head)):
         for token in range(text.starts[sentence + 1] - text.starts[sentence]):
@@ -255,14 +337,35 @@ def _update_inputs(
         at += shape.window // 2
     if train_words:
         for k in range(shape.word):
-            weights.words[0, k] = 0  # the gap between sentences, which is never trained
+            weights.words[GAP, k] = 0
     return scale
 
 
 @inner
-def _fold(weights: Weights, scale: float) -> None:
-    """Apply the scale to every stored row, which touches them all: a pass over the table, but a rare one."""
+def _update_distances(weights: Weights, kept: float, forces: Forces, shape: Shape) -> None:
+    """What a step does to the vectors of all distances, whether or not they have a gradient."""
+    for row in range(len(weights.head)):
+        for k in range(shape.position):
+            weights.head[row, k] *= np.float32(kept)
+            weights.tail[row, k] *= np.float32(kept)
+    for row in range(len(forces.head)):
+        for k in range(shape.position):
+            weights.head[row, k] += forces.head[row, k]
+            weights.tail[row, k] += forces.tail[row, k]
+
+
+@inner
+def _fold(weights: Weights, scale: float, forces: Forces) -> None:
+    """Apply the scale to the stored rows: a pass over the table, but a rare one.
+
+    With forces, only to what training added to its rows. Without, to every row, which touches them all.
+    """
     for word in range(len(weights.words)):
-        weights.touched[word] = True
-        for k in range(weights.words.shape[1]):
-            weights.words[word, k] *= np.float32(scale)
+        if len(forces.base) == 0:
+            weights.touched[word] = True
+            for k in range(weights.words.shape[1]):
+                weights.words[word, k] *= np.float32(scale)
+        elif weights.touched[word]:
+            for k in range(weights.words.shape[1]):
+                base = forces.base[word, k]
+                weights.words[word, k] = base + (weights.words[word, k] - base) * np.float32(scale)
