@@ -130,7 +130,7 @@ DOCRED_FILES = {"train": ["a.json"], "dev": ["a.json"], "test": ["a.json"]}
 GAD_FILES = {"train": ["gad.tsv"], "dev": ["gad.tsv"], "test": ["gad.tsv"]}
 FILTERED = {
     "pair_types": [("Chemical", "Disease")],
-    "directions": "once",
+    "directions": "annotated",
     "relations": "map.json",
     "mesh": "tree.tsv",
     "not_include": ["eog.data"],
@@ -164,12 +164,12 @@ FILTERED = {
         ),
         (
             {"corpus": "documents", **PUBTATOR_FILES, **FILTERED},
-            "documents-c5c6371cb32bd46ade3efc610ca4bb5c",
+            "documents-a7319e05c4a17675b15ea7d27d20a122",
             "c6a1ef2a0947b8eb",
         ),
         (
             {"corpus": "documents", **PUBTATOR_FILES, **FILTERED, "id_separator": ""},
-            "documents-72326bd702513e57ccff66a51d28a23d",
+            "documents-32224ba66fd9cc8a08545f41c8ed8f3c",
             "573eff46717cbb49",
         ),
         (

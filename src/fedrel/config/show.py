@@ -17,16 +17,24 @@ WIDTH = 100  # characters of a comment's line
 
 def documented_toml(config: Config) -> str:
     """The config with all its keys, which reads back as the same config. A key without a value is a comment."""
-    plain, tables = _divided(config)
-    parts = [_lines(config, plain)]
+    return "\n\n".join("\n".join(part) for part in _parts(config)) + "\n"
+
+
+def _parts(section: Section, place: str = "") -> Iterator[list[str]]:
+    """The lines of a section's own keys, then those of each table in it; `place` is its name, with a dot."""
+    plain, tables = _divided(section)
+    about = (type(section).__doc__ or "").split("\n\n")[0]
+    yield [
+        *(_comment(about) if place else []),
+        *([f"[{place[:-1]}]"] if place else []),
+        *_lines(section, plain),
+    ]
     for name, value in tables.items():
         if isinstance(value, Section):
-            inner, _ = _divided(value)
-            about = (type(value).__doc__ or "").split("\n\n")[0]
-            parts.append([*_comment(about), f"[{name}]", *_lines(value, inner)])
+            yield from _parts(value, f"{place}{name}.")
         elif value:
-            parts.append([*_described(config, name), *tomli_w.dumps({name: value}).strip().split("\n")])
-    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+            table = tomli_w.dumps({name: value}).strip().split("\n")
+            yield [*_described(section, name), *table]
 
 
 def _divided(section: Section) -> tuple[dict[str, Any], dict[str, Any]]:
