@@ -51,7 +51,8 @@ class Instance:
 
     `tokens` are the character spans of a sentence that came tokenised; without them the corpus tokenises.
     `expresses` is the truth where it is known (the built-in world): whether the sentence states the relation
-    or only mentions the pair.
+    or only mentions the pair. `document` is the id of the text that the sentence is from, where it is known: a
+    split then keeps all of it on one side.
     """
 
     text: str
@@ -61,6 +62,7 @@ class Instance:
     source: str = ""
     expresses: bool | None = None
     tokens: tuple[tuple[int, int], ...] | None = None
+    document: str = ""
 
 
 def own_ids(line: int, text: str) -> tuple[str, str]:
@@ -78,7 +80,7 @@ class SentenceCorpus(Corpus):
     """`N` instances with `T` tokens in all, `P` entity pairs and `Q` triples."""
 
     prefix: ClassVar[str] = "corpus"
-    format: ClassVar[int] = 2
+    format: ClassVar[int] = 3
     unit: ClassVar[str] = "sentences"
 
     folder: Path
@@ -101,6 +103,7 @@ class SentenceCorpus(Corpus):
     split: Int8s  # [N] TRAIN, DEV or TEST
     expresses: Int8s  # [N] whether the text states the relation: 1 yes, 0 no, -1 not known
     sentence: Int64s  # [N] a hash of the text: equal for one sentence under two labels
+    document: Int64s  # [N] a hash of the id of the text that it is from; 0: not known
     text: Bytes  # UTF-8
     text_starts: Starts  # [N + 1]
 
@@ -163,9 +166,11 @@ class SentenceCorpus(Corpus):
         return np.asarray(rows)[np.sort(np.delete(order, np.flatnonzero(again) + 1))]
 
     def groups(self, rows: Ints) -> Ints:
-        """One number for all sentences about the same two entities, whichever of them is the head."""
+        """One number for all sentences of the same document or, where that is not known, about the same two
+        entities, whichever of them is the head."""
         entities = np.sort(self.pairs[self.pair[rows]].astype(np.int64), axis=1)
-        numbers: Ints = entities[:, 0] << 32 | entities[:, 1]
+        documents = self.document[rows]
+        numbers: Ints = np.where(documents == 0, entities[:, 0] << 32 | entities[:, 1], documents)
         return numbers
 
     @property
@@ -207,8 +212,8 @@ class SentenceWriter(Writer):
         encoded = text.encode()
         columns["text"].frombytes(encoded)
         self.end("text_starts", len(encoded))
-        digest = hashlib.blake2b(encoded, digest_size=8).digest()
-        columns["sentence"].append(int.from_bytes(digest, "little", signed=True))
+        columns["sentence"].append(_hash(encoded))
+        columns["document"].append(_hash(row.document.encode()) if row.document else 0)
 
         pair = self._pairs[self._entity(row.head) << 32 | self._entity(row.tail)]
         columns["pair"].append(pair)
@@ -250,6 +255,10 @@ class SentenceWriter(Writer):
                 return token
         place = f"[{mention.start}, {mention.end}) of a sentence of {len(text)} characters"
         raise UserError(f"instance {self.rows + 1}: no token of {mention.name!r} at {place}")
+
+
+def _hash(content: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little", signed=True)
 
 
 def _lower_words(text: str, spans: Sequence[Span]) -> list[str]:

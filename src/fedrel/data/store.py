@@ -100,6 +100,8 @@ class Corpus(ABC):
     folder: Path
     fingerprint: str  # SHA-256 of all columns and tables
     split: Int8s  # TRAIN, DEV or TEST of each row
+    source: Int32s  # of each row, into `sources`
+    sources: Strings  # where text is from; "" where that is not known
     relations: Strings  # NA first
 
     @classmethod
