@@ -141,36 +141,36 @@ FILTERED = {
 @pytest.mark.parametrize(
     ("section", "folder", "fingerprint"),
     [
-        ({"corpus": "files", **JSONL}, "corpus-bb57458c510457d2ccc21d3cff75de63", "5a7043d7f8c82951"),
+        ({"corpus": "files", **JSONL}, "corpus-93a656fbb7e382b264b72c167f09adc1", "d3c725c64731ea79"),
         (
             {"corpus": "files", **JSONL, **OPENNRE},
-            "corpus-80187f9901ada078de097db219e852ca",
-            "5a7043d7f8c82951",
+            "corpus-f44874d016ab856e440aab151adbc60c",
+            "d3c725c64731ea79",
         ),
         (
             {"corpus": "files", "format": "gad", **GAD_FILES},
-            "corpus-d047aa5d90599301ab51f4100fdca018",
-            "b5f094ad8a5d7e57",
+            "corpus-3e409aa4a593b9bcf631d2b7b0daea6f",
+            "595b11e9714fa3e9",
         ),
         (
             {"corpus": "world", "sentences": 1000},
-            "corpus-e4fe3c45782b03e2d095c17df3f73307",
-            "8a0f961d986ec9e8",
+            "corpus-6be3567c19face5aeac3772ffa2f44f6",
+            "f0b8a8bfca8063c1",
         ),
         (
             {"corpus": "documents", **PUBTATOR_FILES},
-            "documents-22c100e4dec5fb7bda4b99f9234e059f",
-            "cbfa1c7de57fba4b",
+            "documents-9b3efdd705951f0907095032af220ac1",
+            "79731c2f49df6fa9",
         ),
         (
             {"corpus": "documents", **PUBTATOR_FILES, **FILTERED},
-            "documents-c5c6371cb32bd46ade3efc610ca4bb5c",
-            "c6a1ef2a0947b8eb",
+            "documents-b482b115521360a6b7180cd71fb2b7aa",
+            "75827ffc87dd076c",
         ),
         (
             {"corpus": "documents", **PUBTATOR_FILES, **FILTERED, "id_separator": ""},
-            "documents-72326bd702513e57ccff66a51d28a23d",
-            "573eff46717cbb49",
+            "documents-627bf95965dca73a29657ef0ceeb946f",
+            "0e5b5e3bc60464c8",
         ),
         (
             {
@@ -179,8 +179,8 @@ FILTERED = {
                 "rel_info": "rel_info.json",
                 **DOCRED_FILES,
             },
-            "documents-266f15bbd6fd3a70d7fb103c174d49cf",
-            "803ec437b54a0ed8",
+            "documents-3c88ae1e6b0d337f5721192449c47ad6",
+            "e3b6138057b385c9",
         ),
     ],
 )

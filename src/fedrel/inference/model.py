@@ -14,10 +14,13 @@ from fedrel.data.bags import SCORED_AT_ONCE, Bags, slices
 from fedrel.data.relations import NA
 from fedrel.data.sentences import Instance, SentenceCorpus
 from fedrel.data.store import TEST
+from fedrel.errors import UserError
 from fedrel.extractors.batches import Inputs
 from fedrel.extractors.saved import SavedModel, open_saved
 from fedrel.inference.document_model import DocumentModel
 from fedrel.inference.marked_text import Sentence, instances
+
+SHOWN = 5  # sites that an error names
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +57,12 @@ def load_model(folder: str | Path) -> Model | DocumentModel:
         model.predict("<e1>Aspirin</e1> relieves <e2>headache</e2>")
     """
     folder = Path(folder)
-    own = folder / "model"
-    saved = open_saved(own if own.is_dir() else folder)
+    own = folder / "model" if (folder / "model").is_dir() else folder
+    if sites := [path.parent.name for path in sorted(own.glob("*/config.json"))]:
+        named = ", ".join(sites[:SHOWN]) + (f" and {len(sites) - SHOWN} more" if len(sites) > SHOWN else "")
+        problem = f"has a model for each site: {named}"
+        raise UserError(problem, file=own, hint=f"choose one, as {own / sites[0]}")
+    saved = open_saved(own)
     return DocumentModel(saved) if saved.kind.unit == "documents" else Model(saved)
 
 

@@ -34,6 +34,13 @@ class Local(FedAvg):
             fed.learned(update)
         fed.notes.traffic = Traffic()  # a simulation moves the models, sites that train alone would not
 
+    @classmethod
+    def unsuited(cls) -> str | None:
+        """Without a global model there is nothing to correct by."""
+        if cls.correction is not FedAvg.correction:
+            return "a site that trains alone has no global model to stay near"
+        return super().unsuited()
+
     def simulation_only(self) -> str | None:
         """Sites that train alone need no coordinator."""
         return super().simulation_only() or "its sites have nothing to do with each other"
