@@ -14,6 +14,7 @@ from fedrel.config.check import Kinds, Section, Settings, apply_settings, check
 from fedrel.config.plugins import registry
 
 SITE = "{site}"  # in a path of [data]: the name of a site
+_LATER_DATA = {"sites": []}  # keys of [data] that came after version 0.1, with their defaults
 
 
 class WorldData(Section):
@@ -394,9 +395,15 @@ class Config(Section):
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
     def shapes_result(self) -> dict[str, Any]:
-        """What a checkpoint must agree on: all but the engine, how long the run goes on, and plug-ins' paths."""
+        """What a checkpoint must agree on: all but the engine, how long the run goes on, and plug-ins' paths.
+
+        Keys that earlier versions did not have count only where they are set: their checkpoints are still good.
+        """
         tree = self.model_dump(mode="json", exclude={"engine", "sweep", "plugins"})
         del tree["training"]["rounds"], tree["evaluation"]["patience"]
+        for key, default in _LATER_DATA.items():
+            if tree["data"].get(key) == default:
+                del tree["data"][key]
         return tree
 
     def digest(self) -> str:

@@ -58,7 +58,8 @@ def load_model(folder: str | Path) -> Model | DocumentModel:
     """
     folder = Path(folder)
     own = folder / "model" if (folder / "model").is_dir() else folder
-    if sites := [path.parent.name for path in sorted(own.glob("*/config.json"))]:
+    sites = [path.parent.name for path in sorted(own.glob("*/config.json"))]
+    if sites and not (own / "config.json").exists():
         named = ", ".join(sites[:SHOWN]) + (f" and {len(sites) - SHOWN} more" if len(sites) > SHOWN else "")
         problem = f"has a model for each site: {named}"
         raise UserError(problem, file=own, hint=f"choose one, as {own / sites[0]}")
