@@ -141,36 +141,36 @@ FILTERED = {
 @pytest.mark.parametrize(
     ("section", "folder", "fingerprint"),
     [
-        ({"corpus": "files", **JSONL}, "corpus-93a656fbb7e382b264b72c167f09adc1", "d3c725c64731ea79"),
+        ({"corpus": "files", **JSONL}, "corpus-93a656fbb7e382b264b72c167f09adc1", "5a7043d7f8c82951"),
         (
             {"corpus": "files", **JSONL, **OPENNRE},
             "corpus-f44874d016ab856e440aab151adbc60c",
-            "d3c725c64731ea79",
+            "5a7043d7f8c82951",
         ),
         (
             {"corpus": "files", "format": "gad", **GAD_FILES},
             "corpus-3e409aa4a593b9bcf631d2b7b0daea6f",
-            "595b11e9714fa3e9",
+            "b5f094ad8a5d7e57",
         ),
         (
             {"corpus": "world", "sentences": 1000},
             "corpus-6be3567c19face5aeac3772ffa2f44f6",
-            "f0b8a8bfca8063c1",
+            "8a0f961d986ec9e8",
         ),
         (
             {"corpus": "documents", **PUBTATOR_FILES},
             "documents-9b3efdd705951f0907095032af220ac1",
-            "79731c2f49df6fa9",
+            "cbfa1c7de57fba4b",
         ),
         (
             {"corpus": "documents", **PUBTATOR_FILES, **FILTERED},
             "documents-b482b115521360a6b7180cd71fb2b7aa",
-            "75827ffc87dd076c",
+            "c6a1ef2a0947b8eb",
         ),
         (
             {"corpus": "documents", **PUBTATOR_FILES, **FILTERED, "id_separator": ""},
             "documents-627bf95965dca73a29657ef0ceeb946f",
-            "0e5b5e3bc60464c8",
+            "573eff46717cbb49",
         ),
         (
             {
@@ -180,11 +180,11 @@ FILTERED = {
                 **DOCRED_FILES,
             },
             "documents-3c88ae1e6b0d337f5721192449c47ad6",
-            "e3b6138057b385c9",
+            "803ec437b54a0ed8",
         ),
     ],
 )
-def test_caches_of_earlier_versions_are_found(
+def test_fingerprints_are_those_of_earlier_versions(
     section: dict[str, object], folder: str, fingerprint: str, tmp_path: Path
 ) -> None:
     for name, content in FILES.items():

@@ -40,6 +40,8 @@ class DocumentCorpus(Corpus):
 
     prefix: ClassVar[str] = "documents"
     format: ClassVar[int] = 2
+    first_format: ClassVar[int] = 1
+    later: ClassVar[frozenset[str]] = frozenset({"source", "sources_text", "sources_starts"})
     unit: ClassVar[str] = "documents"
 
     folder: Path

@@ -81,6 +81,8 @@ class SentenceCorpus(Corpus):
 
     prefix: ClassVar[str] = "corpus"
     format: ClassVar[int] = 3
+    first_format: ClassVar[int] = 2
+    later: ClassVar[frozenset[str]] = frozenset({"document"})
     unit: ClassVar[str] = "sentences"
 
     folder: Path
