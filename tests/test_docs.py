@@ -32,7 +32,7 @@ from fedrel.config.schema import (
 from fedrel.extractors.document import DocumentSection
 from fedrel.extractors.pcnn import PCNNSection
 from fedrel.extractors.transformer import TransformerSection
-from fedrel.methods.registry import methods
+from fedrel.methods.by_name import methods
 from fedrel.runs.train import run
 from tests.conftest import tiny
 

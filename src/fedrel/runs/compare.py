@@ -9,7 +9,7 @@ from typing import Any
 
 from fedrel.config.schema import Config
 from fedrel.errors import UserError
-from fedrel.methods.registry import method
+from fedrel.methods.by_name import method
 from fedrel.runs.checkpoint import Checkpoints
 from fedrel.runs.folder import read_json, read_run, write_json
 from fedrel.runs.records import ComparisonRow, ComparisonRows, Result, Sweep, Trial

@@ -28,7 +28,7 @@ from fedrel.extractors.registry import extractor_kind
 from fedrel.extractors.saved import save_model
 from fedrel.federation.coordinator import Federation, RoundNotes
 from fedrel.files import ELSEWHERE, locked, write_text
-from fedrel.methods.registry import method
+from fedrel.methods.by_name import method
 from fedrel.runs.case_study import SEARCHED, case_study, evidence, pair_options
 from fedrel.runs.checkpoint import Checkpoint, Checkpoints
 from fedrel.runs.engines import SimulatedSites, Sites
