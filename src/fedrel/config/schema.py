@@ -14,7 +14,7 @@ from fedrel.config.check import Kinds, Section, Settings, apply_settings, check
 from fedrel.config.plugins import registry
 
 SITE = "{site}"  # in a path of [data]: the name of a site
-_LATER_DATA = {"sites": []}  # keys of [data] that came after version 0.1, with their defaults
+_LATER_DATA: dict[str, Any] = {"sites": []}  # keys of [data] that came after version 0.1, with their defaults
 
 
 class WorldData(Section):
