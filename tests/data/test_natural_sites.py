@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedrel.config.load import load_config
 from fedrel.config.schema import FileData
+from fedrel.config.sources import load_config
 from fedrel.data.load import Dataset, dataset
 from fedrel.data.natural_sites import text_files
 from fedrel.data.partition import divide
