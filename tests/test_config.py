@@ -10,8 +10,8 @@ import pytest
 
 from fedrel.config.check import check
 from fedrel.config.data_sections import WorldData
-from fedrel.config.load import load_config
 from fedrel.config.schema import Config
+from fedrel.config.sources import load_config
 from fedrel.data.world.world import WorldConfig
 from fedrel.errors import UserError
 from tests.conftest import tiny

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fedrel.config.data_sections import DocumentData
-from fedrel.config.load import config_path, load_config, presets
 from fedrel.config.schema import Config
+from fedrel.config.sources import config_path, load_config, presets
 from fedrel.extractors.document import DocumentSection
 
 IID, ENTROPY = "iid", "entropy"

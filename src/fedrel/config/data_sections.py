@@ -11,6 +11,8 @@ from pydantic import Field, model_validator
 from fedrel.config.check import Section
 from fedrel.config.plugins import registry
 
+SITE = "{site}"  # in a path of [data]: the name of a site
+
 
 class WorldData(Section):
     """The built-in world (docs/world.md): made-up text whose truth is known."""
@@ -51,7 +53,10 @@ class WorldData(Section):
 
 
 class _FilesData(Section):
-    """Text in files. Paths are relative to `root`, and that to FEDREL_DATA or the config file's folder."""
+    """Text in files. Paths are relative to `root`, and that to FEDREL_DATA or the config file's folder.
+
+    Natural sites: `{site}` in a path stands for a site's name, so that a file or a folder belongs to a site.
+    """
 
     corpus: str
     """Chooses this kind of data."""
@@ -73,6 +78,8 @@ class _FilesData(Section):
     """Where no dev file is given: the share of the training pairs, or documents, kept apart for model selection."""
     split_seed: int = 0
     """Of these two splits, and of a sample."""
+    sites: list[str] = []
+    """Where paths have `{site}`: the sites that take part; none means all that have training files."""
     relations: Path | None = None
     """The relation map; without one, the format's own, or the training files' relations in alphabetical order."""
     none_label: str | None = None
@@ -95,6 +102,16 @@ class _FilesData(Section):
     def _pool_or_split(self) -> Self:
         if bool(self.pool) == bool(self.train and self.test):
             raise ValueError("give either `pool`, or `train` and `test`")
+        return self
+
+    @model_validator(mode="after")
+    def _sites_are_named(self) -> Self:
+        training = [SITE in str(path) for path in (*self.pool, *self.train)]
+        others = any(SITE in str(path) for path in (*self.dev, *self.test))
+        if any(training) != all(training) or ((self.sites or others) and not all(training)):
+            raise ValueError(f"natural sites need {SITE} in every path of `pool` or `train`")
+        if len(set(self.sites)) < len(self.sites):
+            raise ValueError("`sites` names a site twice")
         return self
 
     @model_validator(mode="after")

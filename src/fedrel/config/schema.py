@@ -10,8 +10,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from fedrel.config.check import Kinds, Section, Settings, apply_settings, check
-from fedrel.config.data_sections import DocumentData, FileData, WorldData
+from fedrel.config.data_sections import ColumnNames, DocumentData, FileData, WorldData
 from fedrel.config.plugins import registry
+
+# Keys of [data] that came after version 0.1, with their defaults.
+_LATER_DATA: dict[str, Any] = {"sites": [], "none_label": None, "on_error": "stop", "max_skipped": 0.01}
+_LATER_OF_SENTENCES = {"pair_types": None, "directions": "both", "columns": ColumnNames().model_dump()}
 
 
 class PartitionSection(Section):
@@ -19,8 +23,8 @@ class PartitionSection(Section):
 
     kind: str = "iid"
     """`iid`: equal parts at random; `dirichlet`: skewed labels; `quantity`: skewed sizes; `shards`: a few labels
-    a site; `source` and `file`: as the data say; `entropy`: documents alike in structural entropy. Or another
-    partition's name. Documents: `iid`, `quantity` or `entropy`."""
+    a site; `source`: natural sites, as the data say; `file`: as a file says; `entropy`: documents alike in
+    structural entropy. Or another partition's name. Documents: `iid`, `quantity`, `source` or `entropy`."""
     sites: int = Field(100, ge=1)
     """K; `source` and `file` find it in the data."""
     alpha: float = Field(0.5, gt=0, allow_inf_nan=False)
@@ -105,9 +109,12 @@ class Evaluation(Section):
     of a classification: f1 (micro-F1 without `NA`), macro_f1 or accuracy; of documents: f1 (micro-F1), ign_f1
     (without what training gave away), intra_f1 or inter_f1 (pairs that some sentence mentions, or none does)."""
     target: float | None = Field(None, gt=0, le=1)
-    """Report the rounds and bytes needed until the dev metric reaches this."""
+    """Report the rounds and bytes needed until the metric reaches this."""
+    target_on: Literal["dev", "test"] = "dev"
+    """Where the target is looked for. `test`, as in FedED's Table 8: the test set is evaluated with dev, for this
+    report only; it chooses nothing."""
     patience: int | None = Field(None, ge=1)
-    """Stop after this many evaluations without a better dev metric."""
+    """Stop when the best round on dev is this many rounds ago."""
 
     @property
     def measure(self) -> str:
@@ -226,9 +233,18 @@ class Config(Section):
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
     def shapes_result(self) -> dict[str, Any]:
-        """What a checkpoint must agree on: all but the engine, how long the run goes on, and plug-ins' paths."""
+        """What a checkpoint must agree on: all but the engine, how long the run goes on, and plug-ins' paths.
+
+        Keys that earlier versions did not have count only where they are set: their checkpoints are still good.
+        """
         tree = self.model_dump(mode="json", exclude={"engine", "sweep", "plugins"})
         del tree["training"]["rounds"], tree["evaluation"]["patience"]
+        later = _LATER_DATA | (_LATER_OF_SENTENCES if self.data.corpus == "files" else {})
+        for key in later.keys() & tree["data"].keys():
+            if tree["data"][key] == later[key]:
+                del tree["data"][key]
+        if self.evaluation.target_on == "dev":  # as in checkpoints from before this key
+            del tree["evaluation"]["target_on"]
         return tree
 
     def digest(self) -> str:

@@ -10,6 +10,9 @@ from fedrel.data.sentences import Instance, Mention
 from fedrel.data.text import Span
 from fedrel.errors import UserError
 
+LATE_ENDS = "names that end after their place does: is its end the last character, not the one after it?"
+OFF_BY_ONE = "names that are one character off their place: do characters count from 0?"
+OTHER_PLACES = "names that are not what the text has at their place"
 _TAG = re.compile(r"<(/?)e([12])(?::([^<>]*))?>")
 _HINT = "mark head and tail, as in '<e1>Aspirin</e1> relieves <e2>headache</e2>'"
 
@@ -44,6 +47,22 @@ def find_pair(head: str, tail: str, text: str, tokens: Sequence[Span]) -> tuple[
     if first is None or _plain(head) != _plain(tail):
         return first, find_name(tail, text, tokens)
     return first, find_name(tail, text, tokens, first[1]) or first
+
+
+def misplaced(name: str, text: str, start: int, end: int) -> str:
+    """What is wrong with a place at which the text does not have the name; empty if only case or joining differ.
+
+    >>> misplaced("Bo", "Ada left Bo.", 9, 10)
+    'names that end after their place does: is its end the last character, not the one after it?'
+    """
+    found = text[start:end]
+    if _plain(found) == _plain(name):
+        return ""
+    if text[start : start + len(name)] == name:
+        return LATE_ENDS if len(found) < len(name) else OTHER_PLACES
+    if name in (text[max(start - 1, 0) : start - 1 + len(name)], text[start + 1 : start + 1 + len(name)]):
+        return OFF_BY_ONE
+    return OTHER_PLACES
 
 
 def unmarked(text: str) -> Instance:

@@ -135,7 +135,15 @@ def instances(
         for head, tail in map(tuple, pairs.tolist()):
             mentions = [_within(marked, keys[place], offset) for place in (head, tail)]
             for relation in labels.get((head, tail), {NA: None}):
-                yield Instance(text, mentions[0], mentions[1], relation, marked.id, tokens=tokens)
+                yield Instance(
+                    text,
+                    mentions[0],
+                    mentions[1],
+                    relation,
+                    marked.id,
+                    tokens=tokens,
+                    document=marked.id,
+                )
     problems.note(FAR, left)
 
 

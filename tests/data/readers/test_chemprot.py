@@ -134,7 +134,7 @@ def test_pairs_of_a_sentence_with_their_relation_or_na(tmp_path: Path) -> None:
     ]
     title, *_, last = found
     head, tail = Mention("1:T1", "Moxal", 0, 5, "CHEMICAL"), Mention("1:T2", "kinA", 13, 17, "GENE")
-    assert title == Instance(TITLE, head, tail, "CPR:4", "1")
+    assert title == Instance(TITLE, head, tail, "CPR:4", "1", document="1")
     assert last.text == "Moxal and belin bind kinA in No. 5 cells."
     assert (last.head.start, last.tail.start) == (10, 21)
     assert reader.problems.notes[FAR].count == 1

@@ -12,7 +12,6 @@ import pytest
 from fedrel.data.annotations import Document
 from fedrel.data.pairing import FAR, PARTED
 from fedrel.data.readers import reader
-from fedrel.data.readers.ppi import OVERLAPPING
 from fedrel.data.relations import NA
 from fedrel.data.sentences import Instance
 from tests.data import samples
@@ -95,16 +94,6 @@ def test_ddi_mentions_in_parts(write: Write) -> None:
     first, _ = one.read(write(parted, "d1.xml"))
     assert said(first) == ("Zorbine", "mechanism", "raises calvex")
     assert one.problems.notes[PARTED].count == 1
-
-
-def test_ppi(write: Write) -> None:
-    one = reader("ppi")
-    first, second = one.read(write(samples.PPI))
-    assert said(first) == ("PROTEIN1", "interaction", "PROTEIN2")
-    assert first.tokens is not None
-    assert [first.text[a:b] for a, b in first.tokens][:3] == ["PROTEIN1", "-induced", "PROTEIN"]
-    assert (said(second), second.head.start, second.source) == (("PROTEIN1", NA, "PROTEIN2"), 13, "LLL")
-    assert one.problems.notes[OVERLAPPING].examples == ["corpus.txt:4"]
 
 
 def test_bioc_xml_documents_and_sentences(write: Write) -> None:
@@ -222,8 +211,6 @@ def test_parquet_and_datasets(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "path", "options", "rows", "counts"),
     [
-        ("ppi", "ppi/AIMed-train.csv.xz", {}, 4569, {"interaction": 797, NA: 3772}),
-        ("ppi", "ppi/LLL-test.csv.xz", {}, 61, {"interaction": 30, NA: 31}),
         (
             "spert",
             "joint/ade/ade_full.json.xz",

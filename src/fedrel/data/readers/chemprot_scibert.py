@@ -45,7 +45,7 @@ class ChemProtSciBERT(Reader):
 
     def read(self, path: Path, *, relations: RelationMap | None = None) -> Iterator[Instance]:
         """The instances of a file, without the markers: `<< >>` is the head; each line is a pair of its own."""
-        for record in records(path):
+        for record in records(path, self):
             with self.problems:
                 yield self._instance(record, relations)
 

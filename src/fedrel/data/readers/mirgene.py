@@ -36,7 +36,7 @@ class MIRGENE(Reader):
 
         A name without a position must be in the text, as whole tokens.
         """
-        for record in records(path):
+        for record in records(path, self):
             with self.problems:
                 text, tokens = record.sentence()
                 head, tail = (
