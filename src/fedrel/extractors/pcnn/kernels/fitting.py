@@ -32,9 +32,9 @@ from fedrel.extractors.pcnn.kernels.memory import (
     shape_of,
 )
 from fedrel.extractors.pcnn.kernels.simd import BLOCK, ROWS, Floats, Ints
-from fedrel.extractors.pcnn.kernels.training import Forces, Plan, Weights, Workspace, train
+from fedrel.extractors.pcnn.kernels.training import Forces, Gathered, Plan, Weights, Workspace, train
 from fedrel.extractors.row_tables import RowEmbedding
-from fedrel.tensors.compiling import kernel
+from fedrel.tensors.compiling import kernel, read_only
 
 WORDS = "words.weight"  # what a correction calls the words' table
 _NOTHING = np.empty(0, np.float32)
@@ -171,10 +171,10 @@ def forces_of(pcnn: Network, correction: Correction, lr: float, courses: npt.NDA
         bias=_NOTHING,
         classifier=_no_rows(units),
         classifier_bias=_NOTHING,
-        base=_constant(table),
-        common=_constant(table),
-        own_words=_constant(np.empty(0, np.int32)),
-        own=_constant(table),
+        base=read_only(table),
+        common=read_only(table),
+        own_words=read_only(np.empty(0, np.int32)),
+        own=read_only(table),
         courses=courses,
     )
     if not correction:
@@ -208,11 +208,11 @@ def forces_of(pcnn: Network, correction: Correction, lr: float, courses: npt.NDA
     own, common = correction.own.get(WORDS), correction.common.get(WORDS)
     assert not isinstance(own, np.ndarray), "words are a table of rows"
     words.correct(correction.pull, own, common)
-    forces = forces._replace(base=_constant(words.base))
+    forces = forces._replace(base=read_only(words.base))
     if common is not None:
-        forces = forces._replace(common=_constant(common))
+        forces = forces._replace(common=read_only(common))
     if own is not None:
-        forces = forces._replace(own_words=_constant(own.index), own=_constant(own.values))
+        forces = forces._replace(own_words=read_only(own.index), own=read_only(own.values))
     return forces
 
 
@@ -225,17 +225,19 @@ def _workspace_for(
     return Workspace(
         filters=scratch("filters", (shape.filters, shape.window * shape.pitch)),
         classifier=scratch("classifier", (relations + ROWS, rounded_up(3 * shape.filters))),
-        text=Text(
-            rows=scratch("text.rows", (tokens,), np.int64),
-            starts=scratch("text.starts", (sentences + 1,), np.int64),
-            head=scratch("text.head", (sentences,), np.int64),
-            tail=scratch("text.tail", (sentences,), np.int64),
+        gathered=Gathered(
+            text=Text(
+                rows=scratch("text.rows", (tokens,), np.int64),
+                starts=scratch("text.starts", (sentences + 1,), np.int64),
+                head=scratch("text.head", (sentences,), np.int64),
+                tail=scratch("text.tail", (sentences,), np.int64),
+            ),
+            numbers=scratch("numbers", (sentences,), np.int64),
+            labels=scratch("labels", (sentences,), np.int64),
+            slot=scratch("slot", (vocabulary,), np.int32, fill=-1),
+            used=scratch("used", (words,), np.int64),
+            vectors=scratch("vectors", (words + ROWS, shape.pitch)),
         ),
-        numbers=scratch("numbers", (sentences,), np.int64),
-        labels=scratch("labels", (sentences,), np.int64),
-        slot=scratch("slot", (vocabulary,), np.int32, fill=-1),
-        used=scratch("used", (words,), np.int64),
-        vectors=scratch("vectors", (words + ROWS, shape.pitch)),
         panels=panels_for(shape),
         lines=lines_for(shape, BLOCK, sentences, words),
         places=places_for(shape, sentences, tokens),
@@ -254,13 +256,6 @@ def _workspace_for(
 def _array(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """A tensor as an array: a view of it."""
     return tensor.detach().numpy()
-
-
-def _constant(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A view that is read only, whether the array is or not: numba compiles a kernel for each of the two."""
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view
 
 
 def _no_rows(columns: int) -> Floats:
