@@ -28,6 +28,8 @@ from fedrel.runs.records import (
 
 T = TypeVar("T")
 
+UNITS = "test_units.safetensors"  # a run's answers on the test set, unit by unit
+
 
 def write_json(path: Path, record: Record | Sequence[Record], *, indent: int | None = 1) -> None:
     """Write a record, or a list of them, as one JSON file."""
