@@ -33,6 +33,8 @@ Sentence = Instance | str | Mapping[str, Any]
 _TAG = re.compile(r"<(/?)e([12])(?::([^<>]*))?>")
 _HINT = "mark head and tail, as in '<e1>Aspirin</e1> relieves <e2>headache</e2>'"
 
+SHOWN = 5  # sites that an error names
+
 
 @dataclass(frozen=True, slots=True)
 class Support:
@@ -68,8 +70,13 @@ def load_model(folder: str | Path) -> Model | DocumentModel:
         model.predict("<e1>Aspirin</e1> relieves <e2>headache</e2>")
     """
     folder = Path(folder)
-    own = folder / "model"
-    saved = open_saved(own if own.is_dir() else folder)
+    own = folder / "model" if (folder / "model").is_dir() else folder
+    sites = [path.parent.name for path in sorted(own.glob("*/config.json"))]
+    if sites and not (own / "config.json").exists():
+        named = ", ".join(sites[:SHOWN]) + (f" and {len(sites) - SHOWN} more" if len(sites) > SHOWN else "")
+        problem = f"has a model for each site: {named}"
+        raise UserError(problem, file=own, hint=f"choose one, as {own / sites[0]}")
+    saved = open_saved(own)
     return DocumentModel(saved) if saved.kind.unit == "documents" else Model(saved)
 
 

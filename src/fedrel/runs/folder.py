@@ -29,6 +29,7 @@ from fedrel.runs.records import (
 T = TypeVar("T")
 
 REPAIR = "restore the file from a copy, or run the experiment again in another folder"
+UNITS = "test_units.safetensors"  # a run's answers on the test set, unit by unit
 
 
 def write_json(path: Path, record: Record | Sequence[Record], *, indent: int | None = 1) -> None:
