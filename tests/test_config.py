@@ -65,7 +65,9 @@ def test_what_is_wrong_is_said_with_its_key(tree, message):
 
 
 def test_the_hint_of_a_wrong_value_says_what_its_key_means():
-    expected = r"training\.fraction: .* less than or equal to 1, found 2\nhint: fraction: C, the share of sites"
+    expected = (
+        r"training\.fraction: .* less than or equal to 1, found 2\nhint: fraction: C, the share of sites"
+    )
     with pytest.raises(UserError, match=expected):
         load_config("demo", {"training.fraction": 2})
 
