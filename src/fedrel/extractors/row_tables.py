@@ -192,7 +192,7 @@ class RowEmbedding(nn.Module):
         if self._has_kernels():
             from fedrel.tensors.array_kernels import reset_rows
 
-            return reset_rows(self.weight.numpy(), self.touched.numpy(), base)
+            return reset_rows(self.weight.numpy(), self.touched.numpy(), compiling.read_only(base))
         index = self._touched_rows()
         values = torch.from_numpy(base.take(index.cpu().numpy(), axis=0))
         self.weight.index_copy_(0, index, values.to(self.weight))

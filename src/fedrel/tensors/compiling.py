@@ -15,9 +15,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from fedrel.files import cache_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Number = TypeVar("Number", bound=np.generic)
+
+ANNOUNCEMENT = "compiling kernels for this processor: ten to thirty seconds, once"
 
 _log = logging.getLogger(__name__)
 
@@ -45,11 +51,18 @@ def kernel(function: Function) -> Function:
 
     _follow_compilation()
     before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(_folder(Path(function.__code__.co_filename).parent))
+    numba.config.CACHE_DIR = str(kernel_folder(Path(function.__code__.co_filename).parent))
     try:
         return _compiled(function, cache=True)
     finally:
         numba.config.CACHE_DIR = before
+
+
+def read_only(array: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    """A view that may only be read: for arrays that may be written, numba would compile a kernel once more."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
 
 
 def inner(function: Function) -> Function:
@@ -67,7 +80,7 @@ def _compiled(function: Function, **options: bool) -> Function:
 
 
 @functools.cache
-def _folder(package: Path) -> Path:
+def kernel_folder(package: Path) -> Path:
     """A folder for the machine code of one package's kernels, named by the contents of all its files.
 
     numba itself looks only at the file that a kernel is in, and does not notice changes in the files whose
@@ -110,7 +123,7 @@ def _follow_compilation() -> None:
             ours = event.data["dispatcher"].py_func.__module__.startswith("fedrel.")
             if ours and not self.announced:
                 self.announced = True
-                _log.warning("compiling kernels for this processor: ten to thirty seconds, once")
+                _log.warning(ANNOUNCEMENT)
             self.depth += 1
             numba.config.OPT = optimised if self.depth == 1 else type(optimised)(0)
 

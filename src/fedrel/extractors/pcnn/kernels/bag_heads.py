@@ -64,7 +64,35 @@ def bag_workspace_for(head: int, fixed: bool, shape: Shape, relations: int, sent
 
 
 @inner
-def learn_bags(
+def mixes(head: int, bags: Ints, sentences: int) -> bool:
+    """Whether a head mixes sentences: where every bag is one sentence, every head reads that."""
+    return head >= AVE and len(bags) - 1 < sentences
+
+
+@inner
+def learn(
+    seed: int, bags: Ints, labels: Ints, best: Floats, classifier: Classifier, goal: Goal, step: Step,
+    space: BagWorkspace, classifying: ClassifierWorkspace, shape: Shape,
+) -> float:  # fmt: skip
+    """The loss of a step as the bag head reads it, a step of the classifier, and the gradient of the maxima.
+
+    `labels` are the sentences'; where sentences are mixed, the first ones become those of the bags.
+    """
+    if not mixes(goal.head, bags, len(labels)):
+        enter(best, len(labels), seed, step.dropout, classifying, shape)
+        loss = find_gradients(labels, classifier, goal, step.dropout, classifying, shape)
+        descend(len(labels), classifier, step.rate, step.kept, classifying)
+        return loss
+    of_bags = labels[: len(bags) - 1]
+    for bag in range(len(of_bags)):
+        of_bags[bag] = labels[bags[bag]]
+    if goal.head == ATT_RA:
+        return _learn_relations(bags, of_bags, best, classifier, goal, seed, step, space, classifying, shape)
+    return _learn_bags(bags, of_bags, best, classifier, goal, seed, step, space, classifying, shape)
+
+
+@inner
+def _learn_bags(
     bags: Ints, labels: Ints, best: Floats, classifier: Classifier, goal: Goal, seed: int, step: Step,
     space: BagWorkspace, classifying: ClassifierWorkspace, shape: Shape,
 ) -> float:  # fmt: skip
@@ -87,7 +115,7 @@ def learn_bags(
 
 
 @inner
-def learn_relations(
+def _learn_relations(
     bags: Ints, labels: Ints, best: Floats, classifier: Classifier, goal: Goal, seed: int, step: Step,
     space: BagWorkspace, classifying: ClassifierWorkspace, shape: Shape,
 ) -> float:  # fmt: skip

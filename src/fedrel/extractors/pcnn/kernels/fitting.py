@@ -34,8 +34,9 @@ from fedrel.extractors.pcnn.kernels.memory import (
 from fedrel.extractors.pcnn.kernels.planning import plan
 from fedrel.extractors.pcnn.kernels.several_sites import Dense, train_several
 from fedrel.extractors.pcnn.kernels.simd import BLOCK, ROWS, Floats, Ints
-from fedrel.extractors.pcnn.kernels.training import Forces, Weights, Workspace
+from fedrel.extractors.pcnn.kernels.training import Forces, Gathered, Weights, Workspace
 from fedrel.extractors.row_tables import RowEmbedding
+from fedrel.tensors.compiling import read_only
 from fedrel.tensors.weights import Rows
 
 WORDS = "words.weight"  # what messages and corrections call the words' table, and all other weights:
@@ -260,17 +261,19 @@ def _workspace_for(
     return Workspace(
         filters=scratch("filters", (shape.filters, shape.window * shape.pitch)),
         classifier=scratch("classifier", (relations + ROWS, rounded_up(3 * shape.filters))),
-        text=Text(
-            rows=scratch("text.rows", (tokens,), np.int64),
-            starts=scratch("text.starts", (sentences + 1,), np.int64),
-            head=scratch("text.head", (sentences,), np.int64),
-            tail=scratch("text.tail", (sentences,), np.int64),
+        gathered=Gathered(
+            text=Text(
+                rows=scratch("text.rows", (tokens,), np.int64),
+                starts=scratch("text.starts", (sentences + 1,), np.int64),
+                head=scratch("text.head", (sentences,), np.int64),
+                tail=scratch("text.tail", (sentences,), np.int64),
+            ),
+            numbers=scratch("numbers", (sentences,), np.int64),
+            labels=scratch("labels", (sentences,), np.int64),
+            slot=scratch("slot", (vocabulary,), np.int32, fill=-1),
+            used=scratch("used", (words,), np.int64),
+            vectors=scratch("vectors", (words + ROWS, shape.pitch)),
         ),
-        numbers=scratch("numbers", (sentences,), np.int64),
-        labels=scratch("labels", (sentences,), np.int64),
-        slot=scratch("slot", (vocabulary,), np.int32, fill=-1),
-        used=scratch("used", (words,), np.int64),
-        vectors=scratch("vectors", (words + ROWS, shape.pitch)),
         panels=panels_for(shape),
         lines=lines_for(shape, BLOCK, sentences, words),
         places=places_for(shape, sentences, tokens),
@@ -289,13 +292,6 @@ def _workspace_for(
 def _array(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """A tensor as an array: a view of it."""
     return tensor.detach().numpy()
-
-
-def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A view that is read only, whether the array is or not: numba compiles a kernel for each of the two."""
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view
 
 
 def _no_rows(columns: int) -> Floats:

@@ -11,24 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.extractors.pcnn.kernels.bag_heads import (
-    ATT_RA,
-    AVE,
-    ONE,
-    BagWorkspace,
-    choose,
-    learn_bags,
-    learn_relations,
-)
-from fedrel.extractors.pcnn.kernels.classify import (
-    Classifier,
-    ClassifierWorkspace,
-    Goal,
-    Step,
-    descend,
-    enter,
-    find_gradients,
-)
+from fedrel.extractors.pcnn.kernels.bag_heads import ONE, BagWorkspace, choose, learn, mixes
+from fedrel.extractors.pcnn.kernels.classify import Classifier, ClassifierWorkspace, Goal, Step
 from fedrel.extractors.pcnn.kernels.convolution import (
     Sentence,
     Winners,
@@ -96,17 +80,23 @@ class Forces(NamedTuple):
     courses: npt.NDArray[np.float64]  # [steps, 2] rest and drift
 
 
-class Workspace(NamedTuple):
-    """Arrays to work in, for the largest step at least."""
+class Gathered(NamedTuple):
+    """The sentences of a step, and the words in them."""
 
-    filters: Floats  # [filters, window * pitch]
-    classifier: Floats  # [relations and a tile's rows, units]
     text: Text
     numbers: Ints  # [n] the sentences' numbers in the plan
     labels: Ints  # [n]
     slot: npt.NDArray[np.int32]  # [vocabulary] a word's number in this step; -1 between steps
     used: Ints  # [distinct words] the words by number
     vectors: Floats  # [distinct words and a tile's rows, pitch]
+
+
+class Workspace(NamedTuple):
+    """Arrays to work in, for the largest step at least."""
+
+    filters: Floats  # [filters, window * pitch]
+    classifier: Floats  # [relations and a tile's rows, units]
+    gathered: Gathered
     panels: Panels
     lines: Lines
     places: Places
@@ -131,17 +121,17 @@ def train(
     `losses` gets the loss of each step, and each sentence's share grows by how much it is trained on.
     """
     given, bag = weights, 0
-    weights = _with_padded_rows(given, space, shape)
+    weights = _with_padded_rows(given, space.filters, space.classifier, shape)
     for step in range(len(losses)):
-        text, labels, words = _gather_sentences(plan, step, weights.words, scale, space, shape)
+        text, labels, words = _gather_sentences(plan, step, weights.words, scale, space.gathered, shape)
         if len(forces.base):
-            _add_forces(step, words, scale, forces, space, shape)
+            _add_forces(step, words, scale, forces, space.gathered, shape)
         pack(weights.filters, shape.pitch, weights.bias, space.lines.numbers.shape[1], space.panels, shape)
         stretch(weights.head, space.places.head, shape)
         stretch(weights.tail, space.places.tail, shape)
         convolve_and_pool(
             text,
-            space.vectors,
+            space.gathered.vectors,
             words,
             space.panels,
             space.lines,
@@ -158,75 +148,51 @@ def train(
             bags[number] = plan.bags[first + number] - plan.bags[first] if len(plan.bags) else 0
         if goal.head == ONE:
             count = choose(
-                bags, text, space.numbers, labels, space.best, space.where, weights.classifier,
+                bags, text, space.gathered.numbers, labels, space.best, space.where, weights.classifier,
                 space.classifying, shape,
             )  # fmt: skip
             text, labels = Text(text.rows, text.starts, text.head[:count], text.tail[:count]), labels[:count]
-        losses[step] = _learn(
-            plan.seeds[step], bags, labels, weights.classifier, goal, sgd, space, shares, shape
-        )
+        losses[step] = learn(
+            plan.seeds[step], bags, labels, space.best, weights.classifier, goal, sgd, space.bags,
+            space.classifying, shape,
+        )  # fmt: skip
+        mixing = mixes(goal.head, bags, len(labels))
+        for number in range(len(labels)):
+            share = space.bags.attention[number] if mixing else np.float32(1)
+            shares[space.gathered.numbers[number]] += share
         for relation in range(len(forces.classifier)):
             for unit in range(forces.classifier.shape[1]):
                 weights.classifier.weight[relation, unit] += forces.classifier[relation, unit]
         for relation in range(len(forces.classifier_bias)):
             weights.classifier.bias[relation] += forces.classifier_bias[relation]
-        lay_out_inputs(text, space.vectors, space.places, space.inputs, shape)
+        lay_out_inputs(text, space.gathered.vectors, space.places, space.inputs, shape)
         follow(
             text, space.where, space.classifying.gradient, -sgd.rate, weights.filters, space.winners,
             space.sentence, space.moves, shape,
         )  # fmt: skip
-        _update_filters(weights, sgd.kept, forces, space, shape)
-        scale = _update_inputs(text, weights, sgd.kept, scale, forces, space, shape)
+        _update_filters(weights, sgd.kept, forces, space.winners, space.inputs, shape)
+        scale = _update_inputs(
+            text, weights, sgd.kept, scale, forces, space.gathered.used, space.moves, shape
+        )
     _copy_back(weights, given, shape)
     return scale
 
 
 @inner
-def _learn(
-    seed: int, bags: Ints, labels: Ints, classifier: Classifier, goal: Goal, sgd: Step, space: Workspace,
-    shares: npt.NDArray[np.float64], shape: Shape,
-) -> float:  # fmt: skip
-    """The loss of a step, as the bag head reads it; a step of the classifier; the gradient of the maxima.
-
-    Where every bag is one sentence, every head reads that.
-    """
-    mixing = goal.head >= AVE and len(bags) - 1 < len(labels)
-    if not mixing:
-        enter(space.best, len(labels), seed, sgd.dropout, space.classifying, shape)
-        loss = find_gradients(labels, classifier, goal, sgd.dropout, space.classifying, shape)
-        descend(len(labels), classifier, sgd.rate, sgd.kept, space.classifying)
-    else:
-        of_bags = labels[: len(bags) - 1]
-        for bag in range(len(of_bags)):
-            of_bags[bag] = labels[bags[bag]]
-        if goal.head == ATT_RA:
-            loss = learn_relations(
-                bags, of_bags, space.best, classifier, goal, seed, sgd, space.bags, space.classifying, shape
-            )
-        else:
-            loss = learn_bags(
-                bags, of_bags, space.best, classifier, goal, seed, sgd, space.bags, space.classifying, shape
-            )
-    for number in range(len(labels)):
-        shares[space.numbers[number]] += space.bags.attention[number] if mixing else 1.0
-    return loss
-
-
-@inner
-def _with_padded_rows(weights: Weights, space: Workspace, shape: Shape) -> Weights:
+def _with_padded_rows(weights: Weights, filters: Floats, longer: Floats, shape: Shape) -> Weights:
     """The weights with filters and classifier in longer rows, so that no loop has a remainder."""
     for filter_ in range(shape.filters):
         for offset in range(shape.window):
             for k in range(shape.pitch):
                 value = weights.filters[filter_, offset * shape.width + k] if k < shape.width else 0
-                space.filters[filter_, offset * shape.pitch + k] = value
+                filters[filter_, offset * shape.pitch + k] = value
     narrow, units = weights.classifier, 3 * shape.filters
     for relation in range(narrow.relations):
-        for unit in range(space.classifier.shape[1]):
-            space.classifier[relation, unit] = narrow.weight[relation, unit] if unit < units else 0
-    classifier = Classifier(space.classifier, narrow.bias, narrow.relations)
+        for unit in range(longer.shape[1]):
+            longer[relation, unit] = narrow.weight[relation, unit] if unit < units else 0
+    classifier = Classifier(longer, narrow.bias, narrow.relations)
     return Weights(
-        weights.words, weights.touched, weights.head, weights.tail, space.filters, weights.bias, classifier
+        weights.words, weights.touched, weights.head, weights.tail, filters, weights.bias, classifier
     )
 
 
@@ -245,7 +211,7 @@ def _copy_back(weights: Weights, given: Weights, shape: Shape) -> None:
 
 @inner
 def _gather_sentences(
-    plan: Plan, step: int, table: Floats, scale: float, space: Workspace, shape: Shape
+    plan: Plan, step: int, table: Floats, scale: float, space: Gathered, shape: Shape
 ) -> tuple[Text, Ints, int]:
     """Copy a step's sentences and labels; number the words in them, and fetch their vectors."""
     first, count, at, words = plan.steps[step], plan.steps[step + 1] - plan.steps[step], 0, 0
@@ -276,7 +242,7 @@ def _gather_sentences(
 
 
 @inner
-def _add_forces(step: int, words: int, scale: float, forces: Forces, space: Workspace, shape: Shape) -> None:
+def _add_forces(step: int, words: int, scale: float, forces: Forces, space: Gathered, shape: Shape) -> None:
     """Add to the vectors of a step's words what the correction has done to their rows so far."""
     pulled, drift = np.float32(forces.courses[step, 0] - scale), np.float32(forces.courses[step, 1])
     for row in range(words):
@@ -295,14 +261,16 @@ def _add_forces(step: int, words: int, scale: float, forces: Forces, space: Work
 
 
 @inner
-def _update_filters(weights: Weights, kept: float, forces: Forces, space: Workspace, shape: Shape) -> None:
+def _update_filters(
+    weights: Weights, kept: float, forces: Forces, winners: Winners, inputs: Floats, shape: Shape
+) -> None:
     for filter_ in range(shape.filters):
         for k in range(weights.filters.shape[1]):
             weights.filters[filter_, k] *= np.float32(kept)
         if len(forces.filters):
             for k in range(weights.filters.shape[1]):
                 weights.filters[filter_, k] += forces.filters[filter_, k]
-        bias = add_filter_gradient(filter_, space.winners, space.inputs, weights.filters, shape)
+        bias = add_filter_gradient(filter_, winners, inputs, weights.filters, shape)
         weights.bias[filter_] = weights.bias[filter_] * kept + bias
     for filter_ in range(len(forces.bias)):
         weights.bias[filter_] += forces.bias[filter_]
@@ -310,8 +278,9 @@ def _update_filters(weights: Weights, kept: float, forces: Forces, space: Worksp
 
 @inner
 def _update_inputs(
-    text: Text, weights: Weights, kept: float, scale: float, forces: Forces, space: Workspace, shape: Shape
-) -> float:
+    text: Text, weights: Weights, kept: float, scale: float, forces: Forces, used: Ints, moves: Floats,
+    shape: Shape,
+) -> float:  # fmt: skip
     """Update the vectors of distances and words; what decay does to words is in their scale, which is returned."""
     train_words = len(weights.touched) > 0
     if train_words:
@@ -323,16 +292,16 @@ def _update_inputs(
     reach, at, stretched = shape.reach, shape.window // 2, np.float32(1 / scale)
     for sentence in range(len(text.head)):
         for token in range(text.starts[sentence + 1] - text.starts[sentence]):
-            word = space.used[text.rows[text.starts[sentence] + token]]
+            word = used[text.rows[text.starts[sentence] + token]]
             to_head = min(max(token - text.head[sentence], -reach), reach) + reach
             to_tail = min(max(token - text.tail[sentence], -reach), reach) + reach
             if train_words:
                 weights.touched[word] = True
                 for k in range(shape.word):
-                    weights.words[word, k] += space.moves[at, k] * stretched
+                    weights.words[word, k] += moves[at, k] * stretched
             for k in range(shape.position):
-                weights.head[to_head, k] += space.moves[at, shape.word + k]
-                weights.tail[to_tail, k] += space.moves[at, shape.word + shape.position + k]
+                weights.head[to_head, k] += moves[at, shape.word + k]
+                weights.tail[to_tail, k] += moves[at, shape.word + shape.position + k]
             at += 1
         at += shape.window // 2
     if train_words:
