@@ -1,6 +1,6 @@
 """Does the cost of a round follow the sentences that are active, whatever the number of sites?
 
-    python benchmarks/scale.py [--sentences 500000] [--rounds 4] [--plain-rounds 2] [--batch-size 8]
+    python benchmarks/scale.py [--sentences 500000] [--rounds 4] [--plain-rounds 2] [--batch-size 8] [--folder F]
 
 The built-in world in NYT10's shape is written as JSON lines, read and indexed from there as a user's own corpus
 is, and opened a second time. Then federations train Lazy MIL on it by turns, with two workers each: 100 sites of
@@ -116,18 +116,8 @@ def timed(work: Callable[[], Result]) -> tuple[float, Result]:
 
 def measure(folder: Path, sentences: int, rounds: int, plain: int, batch_size: int) -> dict[str, Any]:
     """Everything, in the order that the module's docstring tells."""
-    writing = multiprocessing.get_context("spawn").Process(target=write_world, args=(folder, sentences))
-    begin = time.perf_counter()
-    writing.start()
-    writing.join()
-    if writing.exitcode:
-        raise SystemExit("the world could not be written")
-    size = (folder / "sentences.jsonl").stat().st_size
-    print(
-        f"wrote {sentences:,} sentences, {size / 1e6:,.0f} MB, in {time.perf_counter() - begin:.0f} s",
-        flush=True,
-    )
-
+    if not (folder / "sentences.jsonl").exists():
+        write_in_another_process(folder, sentences)
     memory = Memory()
     with memory.watched():
         section = experiment(folder, 1, 1.0, batch_size).data
@@ -154,6 +144,21 @@ def measure(folder: Path, sentences: int, rounds: int, plain: int, batch_size: i
         "sentences": len(data.corpus),
         "batch_size": batch_size,
     }
+
+
+def write_in_another_process(folder: Path, sentences: int) -> None:
+    """Write the world; what that needs of memory is not measured."""
+    writing = multiprocessing.get_context("spawn").Process(target=write_world, args=(folder, sentences))
+    begin = time.perf_counter()
+    writing.start()
+    writing.join()
+    if writing.exitcode:
+        raise SystemExit("the world could not be written")
+    size = (folder / "sentences.jsonl").stat().st_size
+    print(
+        f"wrote {sentences:,} sentences, {size / 1e6:,.0f} MB, in {time.perf_counter() - begin:.0f} s",
+        flush=True,
+    )
 
 
 def rounds_by_turns(
@@ -194,14 +199,19 @@ def ratio(these: Sequence[float], those: Sequence[float]) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Seconds a round and memory with 100 to 100,000 sites.")
     parser.add_argument("--sentences", type=int, default=500_000, help="how many (default: 500,000)")
+    parser.add_argument("--folder", type=Path, help="has the sentences of an earlier run, or gets them")
     parser.add_argument("--rounds", type=int, default=4, help="measured rounds of each (default: 4)")
     parser.add_argument("--plain-rounds", type=int, default=2, help="measured in plain PyTorch (default: 2)")
     parser.add_argument("--batch-size", type=int, default=8, help="B (default: 8)")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="fedrel-scale-") as folder:
-        os.environ["FEDREL_CACHE"] = str(Path(folder) / "cache")
+    with tempfile.TemporaryDirectory(prefix="fedrel-scale-") as own:
+        os.environ["FEDREL_CACHE"] = str(Path(own) / "cache")
         result = measure(
-            Path(folder), arguments.sentences, arguments.rounds, arguments.plain_rounds, arguments.batch_size
+            arguments.folder or Path(own),
+            arguments.sentences,
+            arguments.rounds,
+            arguments.plain_rounds,
+            arguments.batch_size,
         )
     asked = {name: limit for name, limit in LIMITS.items() if name in result}
     missed = [name for name, limit in asked.items() if result[name] > limit]
