@@ -5,6 +5,7 @@ They do the same as the code. What a test could notice is not listed here: it ha
 
 from __future__ import annotations
 
+_SAME_CLASS = "two classes are equal only if they are the same one"
 _NOT_EVALUATED = "the annotation of a field of a plain dataclass is never evaluated"
 
 REASONS: dict[tuple[str, str], str] = {
@@ -15,6 +16,11 @@ REASONS: dict[tuple[str, str], str] = {
         "`plus` adds the rows that a table lists, and does not read what it says of the others"
     ),
     ("methods.baselines", "return bags if self.share >= 1"): "a share is at most 1: its field says so",
+    ("methods.composition", "others = [other for other in parts if other != part]"): _SAME_CLASS,
+    ("methods.composition", "return other != part and issubclass"): _SAME_CLASS,
+    ("methods.moon", "read = batch.rows[reading.weights.cpu().numpy() != 0]"): (
+        "a head's weights are shares of a bag, never below 0"
+    ),
     ("methods.scaffold", "if self.global_rate == 0:"): (
         "at a rate of 1 the line below gives 0 * w + 1 * mean, which is the mean: the branch only saves work"
     ),
