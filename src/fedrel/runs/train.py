@@ -27,6 +27,8 @@ from fedrel.evaluation.tasks import task
 from fedrel.extractors.registry import extractor_kind
 from fedrel.extractors.saved import save_model
 from fedrel.federation.coordinator import Federation, RoundNotes
+from fedrel.federation.messages import LARGEST
+from fedrel.federation.site import DIVERGED
 from fedrel.files import ELSEWHERE, locked, write_tensors, write_text
 from fedrel.methods.by_name import method
 from fedrel.runs.case_study import SEARCHED, case_study, evidence, pair_options
@@ -254,9 +256,12 @@ class Session:
                 problem = str(error) or "no site's answer could be used"
         said = [f"{name}: {reason}" for name, reason in reasons.items()]
         more = [f"and {len(said) - SHOWN} more"] if len(said) > SHOWN else []
+        hint = f"the checkpoint of round {number - 1} is kept: repair the sites and go on with --resume"
+        if any(sign in one for one in said for sign in (DIVERGED, "not finite", f"above {LARGEST}")):
+            rate = self._config.training.learning_rate
+            hint = f"lower the learning rate, training.learning_rate, which is {rate:g}, and begin anew"
         raise UserError(
-            f"round {number}: {problem} ({'; '.join(said[:SHOWN] + more) or 'no site answered'})",
-            hint=f"the checkpoint of round {number - 1} is kept: repair the sites and go on with --resume",
+            f"round {number}: {problem} ({'; '.join(said[:SHOWN] + more) or 'no site answered'})", hint=hint
         )
 
 
