@@ -11,6 +11,8 @@ import importlib.util
 import logging
 import os
 import tempfile
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -93,6 +95,34 @@ def _folder(package: Path) -> Path:
     return cache_folder() / f"kernels-{digest.hexdigest()[:16]}"
 
 
+class _Compilation:
+    """How long this process has waited for kernels to be compiled; compilations within others count once."""
+
+    def __init__(self) -> None:
+        self.seconds, self._running, self._since = 0.0, 0, 0.0
+        self._lock = threading.Lock()
+
+    def begins(self) -> None:
+        with self._lock:
+            if not self._running:
+                self._since = time.monotonic()
+            self._running += 1
+
+    def ends(self) -> None:
+        with self._lock:
+            self._running -= 1
+            if not self._running:
+                self.seconds += time.monotonic() - self._since
+
+
+_COMPILATION = _Compilation()
+
+
+def compilation_seconds() -> float:
+    """How long kernels were compiled in this process so far: no method's own time."""
+    return _COMPILATION.seconds
+
+
 @functools.cache
 def _announce_compilation() -> None:
     """Let a message appear when the first kernel is compiled: it is the only time that users wait for kernels."""
@@ -103,6 +133,7 @@ def _announce_compilation() -> None:
 
         def on_start(self, event: Any) -> None:
             """Called before numba compiles anything that it does not find on disk."""
+            _COMPILATION.begins()
             ours = event.data["dispatcher"].py_func.__module__.startswith("fedrel.")
             if ours and not self.made:
                 self.made = True
@@ -110,5 +141,6 @@ def _announce_compilation() -> None:
 
         def on_end(self, event: Any) -> None:
             """Nothing is said then."""
+            _COMPILATION.ends()
 
     event.register("numba:compile", Announcement())
