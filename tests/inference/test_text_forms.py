@@ -110,12 +110,12 @@ def test_a_long_text_is_several_documents(tmp_path: Path) -> None:
 
 
 def test_the_last_line_says_what_was_done() -> None:
-    found = Predicted([{}, {}], "model runs/first (lazy-mil)", 0.37, "tuned on dev", 1200, "documents")
+    found = Predicted([{}, {}], "model runs/first (lazy-mil)", 0.37, "tuned on dev", 1200, "document")
     assert found.summary(Path("facts.jsonl")) == (
         "2 facts in 1,200 documents, written to facts.jsonl; "
         "model runs/first (lazy-mil), threshold 0.37 (tuned on dev)"
     )
-    nothing = Predicted([], "model m", 0.5, "given", 3, "documents").summary(None)
+    nothing = Predicted([], "model m", 0.5, "given", 3, "document").summary(None)
     assert nothing.endswith("no probability is as high: --threshold sets a lower one")
-    unread = Predicted([], "model m", 0.5, "given", 0, "documents").summary(None)
+    unread = Predicted([], "model m", 0.5, "given", 0, "document").summary(None)
     assert "no text mentions two of the entities" in unread

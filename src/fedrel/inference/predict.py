@@ -46,7 +46,8 @@ class Predicted:
         facts = f"{len(self.lines):,} {'fact' if len(self.lines) == 1 else 'facts'}"
         where = f"written to {out or 'standard output'}"
         how = f"{self.model}, threshold {self.threshold:g} ({self.why})"
-        said = f"{facts} in {self.read:,} {self.unit}, {where}; {how}"
+        unit = f"{self.unit}s" if self.read != 1 else self.unit
+        said = f"{facts} in {self.read:,} {unit}, {where}; {how}"
         if not self.read:
             return f"{said}\nno text mentions two of the entities: check the input, and the names of --kb if given"
         return said if self.lines else f"{said}\nno probability is as high: --threshold sets a lower one"
@@ -111,7 +112,7 @@ def predict(
         threshold=model.threshold if threshold is None else threshold,
         why=why,
         read=read,
-        unit="documents" if model.unit == "documents" else "sentences with a pair",
+        unit="document" if model.unit == "documents" else "marked sentence",
         findings=findings,
     )
 
