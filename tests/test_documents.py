@@ -176,7 +176,7 @@ def test_raw_text_is_read_with_the_names_of_a_knowledge_base(folder: Path, tmp_p
         ("one", "C2", "C1"),
     }
     assert {one["relation"] for one in found if one["known"]} == {"r0"}
-    assert f"4 facts in 1 document, written to {tmp_path / 'found'}; model {folder / 'run'} (fedlcc)" in said
+    assert f"4 facts in 1 document, written to {tmp_path / 'found'}; model {folder / 'run'} (fedavg)" in said
     assert said.endswith("threshold 0 (given)\n")
 
 
