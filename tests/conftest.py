@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 from collections.abc import Iterator
@@ -70,6 +71,19 @@ def _on_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("FEDREL_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.delenv("FEDREL_DATA", raising=False)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_once(_on_their_own: None, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Of several processes that run tests, the first compiles kernels, and the others find them on disk."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    from fedrel.runs.train import run
+
+    with (tmp_path_factory.getbasetemp().parent / "kernels.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for method in ("one", "att"):
+            run(tiny(method=method, training__rounds=1), tmp_path_factory.mktemp(method) / "run")
 
 
 def tiny(**changes: object) -> Config:

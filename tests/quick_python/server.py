@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import importlib
 import io
 import json
@@ -243,6 +244,7 @@ def preload() -> None:
         if not module.name.startswith(LEFT_OUT):
             with contextlib.suppress(ImportError):  # kernels, without numba
                 importlib.import_module(module.name)
+    gc.freeze()  # a child that looked through all of it for garbage would copy it
 
 
 if __name__ == "__main__":
