@@ -38,7 +38,7 @@ def outcome(python: str, *arguments: str, folder: Path) -> tuple[int, str, str]:
         ("looking.py", "a"),
         ("-X", "utf8", "-c", LOOK),  # which a fork cannot do
         ("-c", "class A: pass\nprint(A, A().__module__); 1 / 0"),
-        ("-c", "raise SystemExit"),
+        ("-c", "import sys; print(sys.stdout.write_through, sys.stdout.line_buffering, sys.stderr.line_buffering)"),
         ("-c", "import sys; sys.stdout.write('out'); sys.stderr.write('err'); sys.exit(3)"),
         ("-c", "import sys; sys.exit('what is wrong')"),
         ("-c", "import atexit, threading; atexit.register(print, 'end'); threading.Thread(target=print).start()"),

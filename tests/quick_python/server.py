@@ -147,13 +147,15 @@ class Child:
         for number, stream in enumerate(self.streams):
             os.dup2(stream, number)
             os.close(stream)
-        modes = {"stdin": "r", "stdout": "w", "stderr": "w"}
-        for number, (name, mode) in enumerate(modes.items()):
+        at_once = bool(os.environ.get("PYTHONUNBUFFERED"))  # of which server and client have the same
+        for number, name in enumerate(("stdin", "stdout", "stderr")):
+            write = name != "stdin"
             stream = io.TextIOWrapper(
-                io.open(number, f"{mode}b", closefd=False),  # noqa: SIM115, UP020
+                io.open(number, "wb" if write else "rb", 0 if write and at_once else -1, closefd=False),  # noqa: SIM115, UP020
                 encoding="utf-8",
                 errors="backslashreplace" if name == "stderr" else "strict",
-                line_buffering=name == "stderr" or os.isatty(number),
+                line_buffering=not at_once and (name == "stderr" or os.isatty(number)),
+                write_through=write and at_once,
             )
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
