@@ -13,6 +13,9 @@ from pydantic import Field, field_validator, model_validator
 from fedrel.config.check import Kinds, Section, Settings, apply_settings, check
 from fedrel.config.plugins import registry
 
+SITE = "{site}"  # in a path of [data]: the name of a site
+_LATER_DATA: dict[str, Any] = {"sites": []}  # keys of [data] that came after version 0.1, with their defaults
+
 
 class WorldData(Section):
     """The built-in world (docs/world.md): made-up text whose truth is known."""
@@ -53,7 +56,10 @@ class WorldData(Section):
 
 
 class _FilesData(Section):
-    """Text in files. Paths are relative to `root`, and that to FEDREL_DATA or the config file's folder."""
+    """Text in files. Paths are relative to `root`, and that to FEDREL_DATA or the config file's folder.
+
+    Natural sites: `{site}` in a path stands for a site's name, so that a file or a folder belongs to a site.
+    """
 
     corpus: str
     """Chooses this kind of data."""
@@ -75,6 +81,8 @@ class _FilesData(Section):
     """Where no dev file is given: the share of the training pairs, or documents, kept apart for model selection."""
     split_seed: int = 0
     """Of these two splits, and of a sample."""
+    sites: list[str] = []
+    """Where paths have `{site}`: the sites that take part; none means all that have training files."""
     relations: Path | None = None
     """The relation map; without one, the format's own, or the training files' relations in alphabetical order."""
 
@@ -86,6 +94,16 @@ class _FilesData(Section):
     def _pool_or_split(self) -> Self:
         if bool(self.pool) == bool(self.train and self.test):
             raise ValueError("give either `pool`, or `train` and `test`")
+        return self
+
+    @model_validator(mode="after")
+    def _sites_are_named(self) -> Self:
+        training = [SITE in str(path) for path in (*self.pool, *self.train)]
+        others = any(SITE in str(path) for path in (*self.dev, *self.test))
+        if any(training) != all(training) or ((self.sites or others) and not all(training)):
+            raise ValueError(f"natural sites need {SITE} in every path of `pool` or `train`")
+        if len(set(self.sites)) < len(self.sites):
+            raise ValueError("`sites` names a site twice")
         return self
 
     @model_validator(mode="after")
@@ -170,8 +188,8 @@ class PartitionSection(Section):
 
     kind: str = "iid"
     """`iid`: equal parts at random; `dirichlet`: skewed labels; `quantity`: skewed sizes; `shards`: a few labels
-    a site; `source` and `file`: as the data say; `entropy`: documents alike in structural entropy. Or another
-    partition's name. Documents: `iid`, `quantity` or `entropy`."""
+    a site; `source`: natural sites, as the data say; `file`: as a file says; `entropy`: documents alike in
+    structural entropy. Or another partition's name. Documents: `iid`, `quantity`, `source` or `entropy`."""
     sites: int = Field(100, ge=1)
     """K; `source` and `file` find it in the data."""
     alpha: float = Field(0.5, gt=0, allow_inf_nan=False)
@@ -256,9 +274,12 @@ class Evaluation(Section):
     of a classification: f1 (micro-F1 without `NA`), macro_f1 or accuracy; of documents: f1 (micro-F1), ign_f1
     (without what training gave away), intra_f1 or inter_f1 (pairs that some sentence mentions, or none does)."""
     target: float | None = Field(None, gt=0, le=1)
-    """Report the rounds and bytes needed until the dev metric reaches this."""
+    """Report the rounds and bytes needed until the metric reaches this."""
+    target_on: Literal["dev", "test"] = "dev"
+    """Where the target is looked for. `test`, as in FedED's Table 8: the test set is evaluated with dev, for this
+    report only; it chooses nothing."""
     patience: int | None = Field(None, ge=1)
-    """Stop after this many evaluations without a better dev metric."""
+    """Stop when the best round on dev is this many rounds ago."""
 
     @property
     def measure(self) -> str:
@@ -377,9 +398,17 @@ class Config(Section):
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
     def shapes_result(self) -> dict[str, Any]:
-        """What a checkpoint must agree on: all but the engine, how long the run goes on, and plug-ins' paths."""
+        """What a checkpoint must agree on: all but the engine, how long the run goes on, and plug-ins' paths.
+
+        Keys that earlier versions did not have count only where they are set: their checkpoints are still good.
+        """
         tree = self.model_dump(mode="json", exclude={"engine", "sweep", "plugins"})
         del tree["training"]["rounds"], tree["evaluation"]["patience"]
+        for key, default in _LATER_DATA.items():
+            if tree["data"].get(key) == default:
+                del tree["data"][key]
+        if self.evaluation.target_on == "dev":  # as in checkpoints from before this key
+            del tree["evaluation"]["target_on"]
         return tree
 
     def digest(self) -> str:

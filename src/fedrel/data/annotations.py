@@ -58,7 +58,7 @@ class Document:
     Each mention is whole tokens of one sentence. `pairs` are the (head, tail) that a model is asked about, in
     ascending order; a pair has the relations of its facts, or none. `left_out` marks those that are neither
     trained on nor evaluated (`not_include` in EoG's files). `handled` counts what the reader had to correct
-    or leave out, by the keys of `HANDLED`.
+    or leave out, by the keys of `HANDLED`. `source` names the site that the text is from, where that is known.
     """
 
     id: str
@@ -69,6 +69,7 @@ class Document:
     left_out: NDArray[np.bool_]  # [pairs]
     facts: Sequence[Fact]
     handled: Mapping[str, int] = field(default_factory=dict)
+    source: str = ""
 
 
 HANDLED = {

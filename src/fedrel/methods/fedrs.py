@@ -43,9 +43,7 @@ class FedRS(FedAvg):
 
     @classmethod
     def unsuited(cls) -> str | None:
-        """With all text in one place no class is absent."""
+        """A class that a site lacks is in danger only where its model is averaged with others."""
         if not cls.several_sites:
-            return (
-                "fedrs scales the logits of classes that a site lacks, and one place with all data lacks none"
-            )
+            return "fedrs protects classes that a site lacks in an average, and here is nothing to average"
         return super().unsuited()
