@@ -64,6 +64,14 @@ def test_what_is_wrong_is_said_with_its_key(tree, message):
         check(Config, tree, "config.toml")
 
 
+def test_the_hint_of_a_wrong_value_says_what_its_key_means():
+    expected = (
+        r"training\.fraction: .* less than or equal to 1, found 2\nhint: fraction: C, the share of sites"
+    )
+    with pytest.raises(UserError, match=expected):
+        load_config("demo", {"training.fraction": 2})
+
+
 def test_a_site_file_is_checked_as_a_config_is(tmp_path):
     """One loader: a nested key of a site's own file is named with the nearest one, too."""
     from fedrel.deployment.policy import read_policy

@@ -32,7 +32,7 @@ from fedrel.config.schema import (
 from fedrel.extractors.document import DocumentSection
 from fedrel.extractors.pcnn import PCNNSection
 from fedrel.extractors.transformer import TransformerSection
-from fedrel.methods.by_name import methods
+from fedrel.methods.by_name import describe, methods
 from fedrel.runs.train import run
 from tests.conftest import tiny
 
@@ -221,7 +221,9 @@ def test_every_config_key_is_documented_with_its_default(heading, model):
 
 def test_every_method_and_its_options_are_documented():
     page = tables("methods.md")
-    assert set(page["The methods at a glance"]) == set(methods())
+    assert {name: cells[-1] for name, cells in page["The methods at a glance"].items()} == {
+        name: describe(name).trained_by for name in methods()
+    }
     options = {
         f"{name}.{option}": json.dumps(field.default)
         for name, kind in methods().items()

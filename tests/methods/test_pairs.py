@@ -51,7 +51,7 @@ REFUSED = {
     },
     **dict.fromkeys(("fedadam+feddyn", "fedadam+scaffold", "fedavgm+feddyn"), TWO_STEPS),
     **dict.fromkeys(("fedavgm+scaffold", "feddyn+scaffold"), TWO_STEPS),
-    "fedlc+fedrs": "both change `logits`, and the result would depend on their order",
+    "fedlc+fedrs": "both define `calibration`, and one of the two would be ignored",
     "fedatt+scaffold": "scaffold corrects the mean of the updates, and another part replaces that mean",
     **dict.fromkeys(("fedatt+feded", "fedcmc+feded", "feddyn+feded", "feded+scaffold"), UNUSED),
     **{f"{name}+validation-only": UNUSED for name in ("fedatt", "fedcmc", "feddyn", "scaffold")},

@@ -86,7 +86,7 @@ class Method(BaseModel):
         return "it trains on all sites' text in one place" if self.pools_data else None
 
     def kernel_head(self) -> str | None:
-        """The bag head whose cross-entropy is all of a site's training, so that kernels may do it; else None."""
+        """The bag head that sites train, if an `Objective` says all of it, so that kernels may do it; else None."""
         return None
 
     @classmethod

@@ -92,7 +92,9 @@ def _run(config: Config, out: Path, resume: bool, watcher: Watcher, sites: Sites
     if checkpoint is not None and checkpoint.round > config.training.rounds:
         problem = f"has {checkpoint.round} rounds already, but training.rounds is {config.training.rounds}"
         raise UserError(problem, file=out, hint=f"ask for at least as many rounds, or {ELSEWHERE}")
-    ready = sites.prepare(config, watcher.reading)
+    through_graph = method(config.method, config.methods).kernel_head() is None
+    with extractor_kind(config.extractor.kind).compiling(through_graph=through_graph):
+        ready = sites.prepare(config, watcher.reading)
     if checkpoint is not None:
         check_same_data(out, ready.dataset.corpus.fingerprint)
     watcher.prepared(ready)
