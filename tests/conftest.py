@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -74,16 +74,10 @@ def _on_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _compiled_once(_on_their_own: None, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Of several processes that run tests, the first compiles kernels, and the others find them on disk."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return
-    from fedrel.runs.train import run
-
-    with (tmp_path_factory.getbasetemp().parent / "kernels.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for method in ("one", "att"):
-            run(tiny(method=method, training__rounds=1), tmp_path_factory.mktemp(method) / "run")
+def _compiled_once(_quick_python: None) -> None:
+    """Of several processes that run tests, one compiles the kernels that are not on disk; the others wait for it."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        subprocess.run([sys.executable, "-m", "fedrel.extractors.pcnn.all_kernels"], check=True)
 
 
 def tiny(**changes: object) -> Config:

@@ -29,8 +29,8 @@ LIBRARIES = (
     *("matplotlib.figure", "matplotlib.backends.backend_agg", "rich.console", "rich.progress", "rich.table"),
     *("transformers.models.auto.modeling_auto", "transformers.models.bert.modeling_bert"),
 )
-# Modules that are run with `-m`, and those that import Flower, which starts threads.
-LEFT_OUT = ("fedrel.__main__", "fedrel.runs.worker", "fedrel.federation.flower", "fedrel.deployment")
+# A program, and what imports Flower, which starts threads.
+LEFT_OUT = ("fedrel.__main__", "fedrel.federation.flower", "fedrel.deployment")
 
 
 def main(where: str) -> None:
@@ -201,6 +201,7 @@ class Child:
             case ["-m", module, *rest]:
                 sys.path.insert(0, str(Path.cwd()))
                 sys.argv = ["-m", *rest]
+                sys.modules.pop(module, None)
                 runpy._run_module_as_main(module)
             case ["-c", code, *rest]:
                 sys.path.insert(0, "")

@@ -60,6 +60,6 @@ def test_kernels_need_no_folder_to_be_kept_in(monkeypatch: pytest.MonkeyPatch, t
 
     monkeypatch.setattr("numba.config.CACHE_DIR", str(nowhere / "cache"))
     monkeypatch.setenv("FEDREL_CACHE", str(nowhere / "corpora"))
-    folder = compiling._folder.__wrapped__(nowhere / "kernels")
+    folder = compiling.kernel_folder.__wrapped__(nowhere / "kernels")
     folder.mkdir()
     tempfile.TemporaryFile(dir=folder).close()
