@@ -23,12 +23,8 @@ import pytest
 from pydantic import BaseModel
 
 import fedrel
-from fedrel.config.schema import (
-    Config,
-    DocumentData,
-    FileData,
-    WorldData,
-)
+from fedrel.config.data_sections import ColumnNames, DocumentData, FileData, WorldData
+from fedrel.config.schema import Config
 from fedrel.extractors.document import DocumentSection
 from fedrel.extractors.pcnn import PCNNSection
 from fedrel.extractors.transformer import TransformerSection
@@ -198,7 +194,7 @@ def sections() -> dict[str, type[BaseModel]]:
     for name, field in Config.model_fields.items():
         if name == "data":
             found |= {'[data] with corpus = "world"': WorldData, '[data] with corpus = "files"': FileData}
-            found['[data] with corpus = "documents"'] = DocumentData
+            found |= {'[data] with corpus = "documents"': DocumentData, "[data.columns]": ColumnNames}
         elif name == "extractor":
             found |= {"[extractor]": PCNNSection, '[extractor] with kind = "transformer"': TransformerSection}
             found['[extractor] with kind = "document"'] = DocumentSection
