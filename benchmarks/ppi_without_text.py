@@ -1,8 +1,8 @@
 """How far one gets on PPI's five corpora without reading: always yes, and a classifier of lengths and counts.
 
 A model of text must beat both on a site's test part before its score says anything about text there. The second
-baseline sees of a passage how long it is, where the two proteins stand, and how many other proteins there are; it is
-trained on the site's own training part, and its threshold is chosen on the site's own dev part.
+baseline sees of a passage how long it is, where the two proteins stand, and how many other proteins there are; it
+is trained on the site's own training part, and its threshold is chosen on the site's own dev part.
 
     FEDREL_DATA=... python benchmarks/ppi_without_text.py > without-text.json
 """
