@@ -9,7 +9,7 @@ from typing import Annotated
 import click
 import typer
 
-from fedrel.cli import federation, show
+from fedrel.cli import data, federation, show
 from fedrel.cli.options import (
     AsJson,
     ConfigArgument,
@@ -262,4 +262,5 @@ def predict(
 
 app.command()(reproduce)
 show.add_to(app)
+data.add_to(app)
 federation.add_to(app)

@@ -26,6 +26,8 @@ from fedrel.studio.run_page import run_page
 if TYPE_CHECKING:
     from markupsafe import Markup
 
+    from fedrel.data.check import DataCheck
+
 
 def write_run_report(run: Path) -> Path:
     """Write the page of one finished run into its folder; the path of the page."""
@@ -49,6 +51,12 @@ def write_findings_report(
     views = document_views([ReadDocument.model_validate(one) for one in shown])
     values = {"title": "Relations in documents", "views": views, "findings": findings, "documents": documents}
     write_text(page, render("findings.html", values))
+
+
+def write_data_page(page: Path, found: DataCheck, config: str) -> None:
+    """Write a page of what was found when the data of a config were checked."""
+    values = {"title": f"The data of {config}", "data": found, "parts": list(found.sizes)}
+    write_text(page, render("data.html", values))
 
 
 def render(template: str, values: Mapping[str, Any]) -> str:
