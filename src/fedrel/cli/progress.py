@@ -26,7 +26,7 @@ from fedrel.runs.train import Watcher
 from fedrel.studio.formatting import about_round
 
 if TYPE_CHECKING:
-    from fedrel.data.check import DataCheck
+    from fedrel.data.data_check import DataCheck
     from fedrel.data.partition import Partition
     from fedrel.runs.prepare import Preparation
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedrel.data.check import DataCheck
+from fedrel.data.data_check import DataCheck
 from fedrel.data.problems import SKIPPED
 from fedrel.errors import UserError
 from fedrel.evaluation.outcome import Classes, Curve, Record

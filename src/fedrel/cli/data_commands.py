@@ -13,7 +13,7 @@ from fedrel.cli.options import AsJson, ConfigArgument, Plugins, Settings, print_
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedrel.data.check import DataCheck
+    from fedrel.data.data_check import DataCheck
 
 data = typer.Typer(help="About data.", no_args_is_help=True)
 

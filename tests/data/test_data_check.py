@@ -12,7 +12,7 @@ import pytest
 
 from fedrel.config.check import check
 from fedrel.config.data_sections import DocumentData, FileData
-from fedrel.data.check import DataCheck, check_data
+from fedrel.data.data_check import DataCheck, check_data
 from fedrel.data.load import dataset
 from fedrel.data.mentions import LATE_ENDS, OFF_BY_ONE, OTHER_PLACES
 from fedrel.data.partition import Partition
