@@ -16,6 +16,8 @@ from collections.abc import Mapping
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 # What is read while Python starts or a library is imported: as the server had it, or a real Python is needed.
 AT_START = ("PYTHON", "LD_", "OMP_", "MKL_", "NUMBA_", "NUMEXPR_", "TORCH_", "HF_", "MPLBACKEND", "COVERAGE_")
+# But a fork can add to its path, and the other, which Ray sets in the process of the tests, is read when used.
+LATER = ("PYTHONPATH", "PYTHONBREAKPOINT")
 
 
 def main() -> None:
@@ -67,11 +69,11 @@ def can_be_forked(name: str, arguments: list[str], ours: dict[str, str]) -> bool
 
 
 def at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that count when Python starts and when libraries are imported; a fork can add to its path."""
+    """The variables that count when Python starts and when libraries are imported."""
     return {
         name: value
         for name, value in environment.items()
-        if value and name.startswith(AT_START) and name != "PYTHONPATH"
+        if value and name.startswith(AT_START) and name not in LATER
     }
 
 

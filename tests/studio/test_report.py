@@ -104,7 +104,7 @@ def test_the_header_names_corpus_sites_and_the_share_of_active_ones(make_run: Ma
     folder = make_run()
     lines = ['[data]\ncorpus = "files"\nformat = "ppi"\nroot = "/data/ppi"', '[partition]\nkind = "source"']
     (folder / "config.toml").write_text("\n".join([*lines, "[training]\nfraction = 0.5"]))
-    assert "ppi (ppi) · natural sites · C = 0.5" in read(write_run_report(folder)).words
+    assert "ppi · natural sites · C = 0.5" in read(write_run_report(folder)).words
 
 
 def test_run_page_shows_the_numbers_of_the_run(make_run: Make) -> None:
