@@ -36,7 +36,7 @@ test-all: $(READY)
 
 mutation: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[mutation]'
-	nice $(BIN)/python -m tests.mutation
+	nice $(BIN)/python -m tests.mutation --out results/mutation.json
 
 check: $(READY)
 	$(BIN)/ruff format --check .

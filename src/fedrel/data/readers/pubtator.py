@@ -8,7 +8,7 @@ the characters of the title, one separator and the abstract.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -75,6 +75,23 @@ class PubTator(Reader):
         if current:
             with self.problems:
                 yield current.document()
+
+    def write(self, rows: Iterable[Document], path: Path) -> None:
+        """Write a title and no abstract a document; line ends in the text become spaces."""
+        with path.open("w", encoding="utf-8") as file:
+            for row in rows:
+                text = "".join(" " if character.isspace() else character for character in row.text)
+                file.write(f"{row.id}|t|{text}\n")
+                for entity in row.entities:
+                    for one in entity.mentions:
+                        name = text[one.start : one.end]
+                        cells = [row.id, str(one.start), str(one.end), name, entity.type, entity.id]
+                        file.write("\t".join(cells) + "\n")
+                for fact in row.facts:
+                    ends = [row.entities[fact.head].id, row.entities[fact.tail].id]
+                    cells = [row.id, fact.relation, *ends, *([fact.attribute] if fact.attribute else [])]
+                    file.write("\t".join(cells) + "\n")
+                file.write("\n")
 
 
 @dataclass(frozen=True, slots=True)
