@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ from fedrel.config.schema import Config
 from fedrel.errors import UserError
 from fedrel.methods.registry import method
 from fedrel.runs.checkpoint import Checkpoints
+from fedrel.runs.environment import differences
 from fedrel.runs.folder import read_json, read_run, write_json
-from fedrel.runs.records import ComparisonRow, ComparisonRows, Result, Sweep, Trial
+from fedrel.runs.records import ComparisonRow, ComparisonRows, Environment, Result, Sweep, Trial
 from fedrel.runs.train import Watcher, run
+
+_log = logging.getLogger(__name__)
 
 Settings = Mapping[str, Any]
 Watch = Callable[[str, Config], Watcher]
@@ -44,7 +48,9 @@ def compare(
     }
     for (name, seed), chosen in asked.items():
         finished(chosen, run_folder(out, name, seed), watch(f"{name}, seed {seed}", chosen), report)
-    rows = [read_run(run_folder(out, name, seed)).row(name) for name, seed in asked]
+    folders = [run_folder(out, name, seed) for name, seed in asked]
+    _say_if_made_unlike(folders)
+    rows = [read_run(folder).row(name) for folder, (name, _) in zip(folders, asked, strict=True)]
     write_json(out / "comparison.json", ComparisonRows(rows=rows))
     return rows
 
@@ -107,6 +113,14 @@ def finished(config: Config, folder: Path, watcher: Watcher, report: Report | No
             watcher.finished(result)
             return result
     return run(config, folder, resume=True, watcher=watcher, report=report)
+
+
+def _say_if_made_unlike(folders: Sequence[Path]) -> None:
+    """Say so if runs that are compared were made in different precisions or on different processors."""
+    first, *others = (read_json(Environment, folder / "environment.json") for folder in folders)
+    for folder, other in zip(folders[1:], others, strict=True):
+        for difference in differences(first, other):
+            _log.warning("%s was not made like %s: %s", folder, folders[0], difference)
 
 
 def _checked(config: Config, settings: Settings) -> Config:

@@ -29,11 +29,12 @@ from fedrel.files import ELSEWHERE, locked, write_text
 from fedrel.methods.registry import method
 from fedrel.runs.case_study import SEARCHED, case_study, evidence, pair_options
 from fedrel.runs.checkpoint import Checkpoint, Checkpoints
-from fedrel.runs.engines import SimulatedSites, Sites
+from fedrel.runs.engines import SimulatedSites, Sites, precision_of
 from fedrel.runs.environment import check_same_data, environment
 from fedrel.runs.folder import MetricsFile, write_json
 from fedrel.runs.prepare import Ints, Preparation
 from fedrel.runs.records import Case, LabelCounts, Result, Round, Traffic, to_target
+from fedrel.tensors.precision import warn_if_emulated
 from fedrel.tensors.weights import NoAnswerError, Weights
 
 if TYPE_CHECKING:
@@ -90,11 +91,13 @@ def _run(config: Config, out: Path, resume: bool, watcher: Watcher, sites: Sites
         problem = f"has {checkpoint.round} rounds already, but training.rounds is {config.training.rounds}"
         raise UserError(problem, file=out, hint=f"ask for at least as many rounds, or {ELSEWHERE}")
     ready = sites.prepare(config, watcher.reading)
+    here = environment(ready.dataset.corpus.fingerprint, precision_of(config))
     if checkpoint is not None:
-        check_same_data(out, ready.dataset.corpus.fingerprint)
+        check_same_data(out, here)
+    warn_if_emulated(here.precision, config.training.device)
     watcher.prepared(ready)
     write_text(out / "config.toml", config.to_toml())
-    write_json(out / "environment.json", environment(ready.dataset.corpus.fingerprint))
+    write_json(out / "environment.json", here)
     metrics = MetricsFile(out / "metrics.jsonl")
     rounds = metrics.keep(checkpoint.round if checkpoint else 0)
     if checkpoint is None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from fedrel.federation.coordinator import Answer, Engine
 from fedrel.federation.messages import Arrays, RefusedError
 from fedrel.federation.runner import Runner
+from fedrel.tensors.cores import available, cores
 
 if TYPE_CHECKING:
     from fedrel.data.bags import Bags
@@ -27,13 +28,17 @@ def answer_of(runner: Runner, phase: str, round_: int, site: int, own: Arrays) -
 
 
 class LocalEngine(Engine):
-    """All sites with one runner, one after the other, on one thread: more would change the order of sums."""
+    """All sites with one runner, one after the other.
 
-    def __init__(self, runner: Runner) -> None:
+    PyTorch itself uses one thread: more would change the order of sums. An extractor whose work falls into parts
+    may use as many cores as `share` says, by default all.
+    """
+
+    def __init__(self, runner: Runner, share: int | None = None) -> None:
         import torch
 
         torch.set_num_threads(1)
-        self._runner = runner
+        self._runner, self._share = runner, share or available()
 
     def ask(
         self, phase: str, round_: int, shared: Arrays, own: Mapping[int, Arrays]
@@ -41,8 +46,11 @@ class LocalEngine(Engine):
         """Send one request to the sites in `own`."""
         self._runner.open(phase, round_, shared)
         for site, arrays in own.items():
-            yield site, answer_of(self._runner, phase, round_, site, arrays)
+            with cores(self._share):
+                answer = answer_of(self._runner, phase, round_, site, arrays)
+            yield site, answer
 
     def score(self, weights: Weights, head: str, bags: Bags) -> npt.NDArray[np.float32]:
         """Each relation's probability for each bag."""
-        return self._runner.score(weights, head, bags)
+        with cores(self._share):
+            return self._runner.score(weights, head, bags)
