@@ -40,8 +40,8 @@ import numpy.typing as npt
 import torch
 
 from fedrel.cli.progress import watching
-from fedrel.config.load import load_config
 from fedrel.config.schema import Config
+from fedrel.config.sources import load_config
 from fedrel.data.bags import singles
 from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.extractors.registry import extractor_kind

@@ -35,8 +35,8 @@ from unittest import mock
 import numpy as np
 import torch
 
-from fedrel.config.load import load_config
 from fedrel.config.schema import Config
+from fedrel.config.sources import load_config
 from fedrel.extractors.optim import optimiser as optimisers
 from fedrel.extractors.transformer.encoder import LayeredEncoder
 from fedrel.extractors.transformer.padding import Group

@@ -103,7 +103,7 @@ def test_shells_can_complete_the_commands():
 
 
 def test_a_config_is_shown_with_every_key_and_runs_as_it_is_shown(tmp_path, capsys):
-    from fedrel.config.load import load_config, presets
+    from fedrel.config.sources import load_config, presets
 
     code, out, _ = fedrel("config", "show", "demo", "--set", "training.rounds=2", capsys=capsys)
     assert code == 0
@@ -122,7 +122,7 @@ def test_a_config_is_shown_with_every_key_and_runs_as_it_is_shown(tmp_path, caps
 
 
 def test_methods_are_listed_with_their_paper_options_and_what_leaves_a_site(capsys):
-    from fedrel.methods.registry import methods
+    from fedrel.methods.by_name import methods
 
     code, out, _ = fedrel("methods", capsys=capsys)
     assert code == 0
@@ -319,8 +319,8 @@ def test_an_unknown_preset_suggests_one(tmp_path, capsys):
 
 
 def test_every_preset_is_a_valid_config(capsys):
-    from fedrel.config.load import load_config, presets, presets_folder
-    from fedrel.methods.registry import method
+    from fedrel.config.sources import load_config, presets, presets_folder
+    from fedrel.methods.by_name import method
 
     code, out, _ = fedrel("presets", capsys=capsys)
     assert code == 0

@@ -32,7 +32,7 @@ from fedrel.config.schema import (
 from fedrel.extractors.document import DocumentSection
 from fedrel.extractors.pcnn import PCNNSection
 from fedrel.extractors.transformer import TransformerSection
-from fedrel.methods.registry import methods
+from fedrel.methods.by_name import methods
 from fedrel.runs.train import run
 from tests.conftest import tiny
 
@@ -246,7 +246,7 @@ def test_everything_public_is_documented():
 
 DYNAMIC = {  # where keys are data, the word that stands for them
     **{"by_kind": "KIND", "watched": "ROW", "versions": "NAME"},
-    **dict.fromkeys(("dev", "metrics", "dev_metric"), "METRIC"),
+    **dict.fromkeys(("dev", "test", "metrics", "dev_metric"), "METRIC"),
 }
 
 
@@ -264,7 +264,7 @@ def paths(value: object, prefix: str = "") -> set[str]:
 
 def test_every_file_and_field_of_a_run_folder_is_documented(out):
     page = tables("run-folder.md")
-    fedrel.run(tiny(method="lazy-mil", training__rounds=2), out)
+    fedrel.run(tiny(method="lazy-mil", training__rounds=2, evaluation__target_on="test"), out)
     assert set(page["The files"]) == {f"{path.name}{'/' if path.is_dir() else ''}" for path in out.iterdir()}
     line = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
     line["refused"] = [{"site": 0, "message": "Update", "reason": "of an honest run there are none"}]

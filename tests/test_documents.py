@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 import fedrel
 from fedrel import load_model
 from fedrel.cli.main import app
-from fedrel.config.load import load_config
 from fedrel.config.schema import Config
+from fedrel.config.sources import load_config
 from fedrel.data.documents import DocumentCorpus
 from fedrel.data.load import dataset
 from fedrel.data.partition import divide

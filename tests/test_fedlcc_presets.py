@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fedrel.config.load import config_path, load_config, presets
 from fedrel.config.schema import Config, DocumentData
+from fedrel.config.sources import config_path, load_config, presets
 from fedrel.extractors.document import DocumentSection
 
 IID, ENTROPY = "iid", "entropy"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedrel.api import Comparison, RunResult, compare, run
-    from fedrel.config.load import load_config
     from fedrel.config.schema import Config
+    from fedrel.config.sources import load_config
     from fedrel.errors import UserError
     from fedrel.federation.method import Method
     from fedrel.inference.model import load_model
@@ -34,7 +34,7 @@ _HOME = {
     "RunResult": "fedrel.api",
     "UserError": "fedrel.errors",
     "compare": "fedrel.api",
-    "load_config": "fedrel.config.load",
+    "load_config": "fedrel.config.sources",
     "load_model": "fedrel.inference.model",
     "run": "fedrel.api",
 }

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedrel.config.load import Source, load_config
 from fedrel.config.schema import Config
+from fedrel.config.sources import Source, load_config
 from fedrel.errors import UserError
 from fedrel.files import write_text
 from fedrel.runs.compare import Report, Settings, Watch, run_folder

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.config.load import load_config
+from fedrel.config.sources import load_config
 from fedrel.data.cache import open_corpus
 from fedrel.data.documents import DocumentCorpus
 from fedrel.data.load import dataset, load_files

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.config.load import load_config
+from fedrel.config.sources import load_config
 from fedrel.data.load import dataset
 from fedrel.data.partition import divide
 from fedrel.data.sentences import SentenceCorpus

@@ -23,7 +23,7 @@ from fedrel.deployment.submit import config_for_sites
 from fedrel.errors import UserError
 from fedrel.federation.flower.host import Refusal, RefusalCode, Request
 from fedrel.federation.messages import HOLDINGS
-from fedrel.methods.registry import methods
+from fedrel.methods.by_name import methods
 from tests.conftest import tiny
 from tests.deployment.conftest import SITES
 

@@ -12,8 +12,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import fedrel
-from fedrel.config.load import load_config
 from fedrel.config.schema import Config
+from fedrel.config.sources import load_config
 from fedrel.errors import UserError
 from fedrel.extractors.document import DocumentSection
 from fedrel.extractors.pcnn import PCNNSection
@@ -65,7 +65,7 @@ def test_a_wrong_extractor_or_key_is_named(tree: object, problem: str, hint: str
 def test_reading_a_config_imports_no_torch() -> None:
     code = """
 import sys
-from fedrel.config.load import load_config
+from fedrel.config.sources import load_config
 for kind in ("pcnn", "transformer"):
     load_config({"extractor": kind})
 load_config("fedlcc/cdr")

@@ -26,7 +26,7 @@ from fedrel.deployment.folders import CoordinatorFolder, SiteFolder, init_federa
 from fedrel.deployment.policy import kinds_of_message
 from fedrel.deployment.superlink import register_sites, superlink_program
 from fedrel.deployment.supernode import supernode_program
-from fedrel.methods.registry import methods
+from fedrel.methods.by_name import methods
 from fedrel.runs.prepare import Preparation
 from tests.federation_e2e.dividing import divide, prepared_for
 

@@ -28,7 +28,7 @@ def run_without_kernels(tree: Mapping[str, Any], out: Path) -> None:
 
 def known_methods() -> set[str]:
     """The names of all methods that the package has."""
-    from fedrel.methods.registry import methods
+    from fedrel.methods.by_name import methods
 
     return set(methods())
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedrel.federation.site import Site
-from fedrel.methods.registry import method, methods
+from fedrel.methods.by_name import method, methods
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import Session

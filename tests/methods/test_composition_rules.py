@@ -11,9 +11,9 @@ import pytest
 from fedrel.errors import UserError
 from fedrel.federation.messages import Update
 from fedrel.federation.method import Method
+from fedrel.methods.by_name import method, methods, parts
 from fedrel.methods.composition import composed, method_of, owner, reached
 from fedrel.methods.fedavg import FedAvg
-from fedrel.methods.registry import method, methods, parts
 
 
 def test_every_method_is_found_by_name():

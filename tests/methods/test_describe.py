@@ -11,8 +11,8 @@ import torch
 from fedrel.errors import UserError
 from fedrel.extractors.heads import HEADS
 from fedrel.extractors.pcnn.pcnn import PCNN
+from fedrel.methods.by_name import _KERNEL_HEADS, FieldDescription, OptionDescription, describe, methods
 from fedrel.methods.composition import reached
-from fedrel.methods.registry import _KERNEL_HEADS, FieldDescription, OptionDescription, describe, methods
 
 
 def test_a_method_is_described():

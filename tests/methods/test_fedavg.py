@@ -9,8 +9,8 @@ import pytest
 
 from fedrel.extractors.correction import Correction
 from fedrel.federation.messages import Model, RefusedError, Update
+from fedrel.methods.by_name import method
 from fedrel.methods.fedavg import FedAvg
-from fedrel.methods.registry import method
 from fedrel.tensors.weights import NoAnswerError
 
 

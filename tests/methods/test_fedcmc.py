@@ -10,8 +10,8 @@ from fedrel.errors import UserError
 from fedrel.federation.coordinator import class_vectors
 from fedrel.federation.messages import RefusedError
 from fedrel.federation.site import Site
+from fedrel.methods.by_name import method
 from fedrel.methods.fedcmc import CHOSEN, Choice, ClassVectors
-from fedrel.methods.registry import method
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
 from fedrel.runs.records import Traffic

@@ -15,8 +15,8 @@ from fedrel.errors import UserError
 from fedrel.federation.engines.local import LocalEngine
 from fedrel.federation.messages import RefusedError, payload
 from fedrel.federation.predictions import BytePredictions, Predictions
+from fedrel.methods.by_name import method
 from fedrel.methods.feded import FedED
-from fedrel.methods.registry import method
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import Session, run

@@ -14,8 +14,8 @@ from fedrel.errors import UserError
 from fedrel.extractors.batches import shuffled
 from fedrel.extractors.document.document_transformer import DocumentTransformer
 from fedrel.extractors.registry import extractor_kind
+from fedrel.methods.by_name import method
 from fedrel.methods.fedlcc import FedLCC
-from fedrel.methods.registry import method
 from fedrel.runs.checkpoint import Checkpoints
 from fedrel.runs.prepare import Preparation, prepare
 from fedrel.runs.train import run

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedrel.errors import UserError
-from fedrel.methods.registry import method
+from fedrel.methods.by_name import method
 from fedrel.runs.prepare import prepare
 from tests.conftest import tiny
 from tests.methods.slow_rounds import SlowFedAvg, fast, same, small

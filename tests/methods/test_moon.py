@@ -8,8 +8,8 @@ import torch
 from safetensors.numpy import load_file
 
 from fedrel.errors import UserError
-from fedrel.methods.contrast import Anchors
-from fedrel.methods.registry import method
+from fedrel.methods.by_name import method
+from fedrel.methods.moon import Anchors
 from fedrel.runs.checkpoint import Checkpoints
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import run

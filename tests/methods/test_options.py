@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedrel.errors import UserError
-from fedrel.methods.registry import method, methods
+from fedrel.methods.by_name import method, methods
 
 # By option: its default, values at the edge that are taken, and values beyond it that are refused.
 NUMBERS = {

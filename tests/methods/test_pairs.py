@@ -12,8 +12,8 @@ import pytest
 
 from fedrel.config.schema import Config
 from fedrel.errors import UserError
+from fedrel.methods.by_name import method, methods, parts
 from fedrel.methods.composition import composed
-from fedrel.methods.registry import method, methods, parts
 from fedrel.runs.prepare import Preparation, prepare
 from tests.conftest import local_session, tiny
 from tests.documents import tiny_documents

@@ -12,7 +12,7 @@ import pytest
 
 import fedrel.methods
 from fedrel.federation.method import Method
-from fedrel.methods.registry import methods
+from fedrel.methods.by_name import methods
 
 MOST = 80  # lines of code, without blank lines, comments and docstrings
 FOLDER = Path(fedrel.methods.__file__).parent

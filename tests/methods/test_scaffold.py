@@ -8,7 +8,7 @@ import torch
 from safetensors.numpy import load_file
 
 from fedrel.errors import UserError
-from fedrel.methods.registry import method
+from fedrel.methods.by_name import method
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import Session

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedrel.errors import UserError
-from fedrel.methods.registry import method
+from fedrel.methods.by_name import method
 from fedrel.runs.prepare import prepare
 from tests.conftest import tiny
 from tests.methods.carried import same_when_resumed

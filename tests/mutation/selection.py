@@ -5,10 +5,10 @@ from __future__ import annotations
 METHODS: dict[
     str, tuple[list[str], list[str]]
 ] = {  # by module: test files, and golden cases that it is used in
-    "centralised": (["centralised", "options"], ["centralised", "centralised-share"]),
+    "baselines": (["baselines", "feded", "options"], ["centralised", "centralised-share", "validation-only"]),
+    "by_name": (["describe", "composition_rules"], []),
     "claims": (["claims", "lazy_mil"], ["lazy-mil-keyed", "lazy-mil-pooled"]),
     "composition": (["composition_rules", "describe"], []),
-    "contrast": (["moon"], ["moon"]),
     "controls": (["controls", "scaffold"], ["scaffold"]),
     "denoising": (["readable", "describe"], ["one", "ave", "att", "att-ra"]),
     "fedatt": (["fedatt", "options"], ["fedatt"]),
@@ -22,10 +22,8 @@ METHODS: dict[
     "fedrs": (["options", "composition_rules", "fedrs"], ["fedrs"]),
     "lazy_mil": (["lazy_mil", "options"], ["lazy-mil", "lazy-mil-keyed", "lazy-mil-pooled"]),
     "moon": (["options", "composition_rules", "moon"], ["moon"]),
-    "registry": (["describe", "composition_rules"], []),
     "scaffold": (["options", "scaffold"], ["scaffold", "scaffold-rate"]),
     "server": (["server", "options", "composition_rules"], ["fedavgm", "fedadam"]),
-    "validation_only": (["feded"], ["validation-only"]),
 }
 MESSAGES = "fedrel.federation.messages"
 MODULES = [*(f"fedrel.methods.{name}" for name in METHODS), MESSAGES]

@@ -10,8 +10,8 @@ from rich.markup import escape
 
 from fedrel.api import compare
 from fedrel.cli.progress import console, watching
-from fedrel.config.load import load_config
 from fedrel.config.schema import Config
+from fedrel.config.sources import load_config
 from fedrel.data.align import align
 from fedrel.data.kb import KnowledgeBase
 from fedrel.data.load import world_config

@@ -20,6 +20,7 @@ from fedrel.cli.options import (
     print_json,
     read_config,
 )
+from fedrel.cli.reproduce import reproduce
 from fedrel.errors import UserError
 
 app = typer.Typer(
@@ -128,7 +129,7 @@ def compare(
     """Train several methods and seeds and compare them; run again, it goes on where it stopped."""
     from fedrel.api import compare as train_all
     from fedrel.cli.progress import console, watching
-    from fedrel.runs.compare import best_of
+    from fedrel.runs.sweep import best_of
     from fedrel.studio.tables import comparison_table
 
     chosen = read_config(config, settings, plugins)
@@ -151,6 +152,10 @@ def sweep(
         list[str], typer.Option("--grid", metavar="KEY=V1,V2", help="Values to try; may be repeated.")
     ] = [],  # noqa: B006
     methods: Annotated[str, typer.Option("--methods", help="Methods; default: the config's.")] = "",
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, counted from the config's.")] = 1,
+    halving: Annotated[
+        bool, typer.Option("--halving", help="Train all a little, the better half on, and so on.")
+    ] = False,
     settings: Settings = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="The folder; default: runs/CONFIG-sweep.")] = None,
     plugins: Plugins = [],  # noqa: B006
@@ -160,7 +165,8 @@ def sweep(
     """Search a grid of settings for the best dev metric; run again, it goes on where it stopped."""
     from fedrel.cli.progress import console, watching
     from fedrel.config.check import parse_value
-    from fedrel.runs.compare import sweep as search
+    from fedrel.runs.sweep import halving as halve
+    from fedrel.runs.sweep import sweep as search
     from fedrel.studio.report import write_run_report
 
     chosen = read_config(config, settings, plugins)
@@ -174,7 +180,10 @@ def sweep(
     folder = out or Path("runs") / f"{Path(config).stem}-sweep"
     tried = names(methods) or [chosen.method]
     with watching(quiet=quiet, as_json=as_json) as watch:
-        found = search(chosen, folder, values, tried, watch=watch, report=write_run_report)
+        if halving:
+            found = halve(chosen, folder, values, tried, seeds=seeds, watch=watch)
+        else:
+            found = search(chosen, folder, values, tried, seeds=seeds, watch=watch, report=write_run_report)
     if as_json:
         print_json(found)
         return
@@ -251,5 +260,6 @@ def predict(
     found.write(out)
 
 
+app.command()(reproduce)
 show.add_to(app)
 federation.add_to(app)

@@ -27,7 +27,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress, on
 
 def read_config(name: str, settings: Sequence[str], plugins: Sequence[Path] = ()) -> Config:
     """The config that a command names, with its settings and plug-ins."""
-    from fedrel.config.load import load_config
+    from fedrel.config.sources import load_config
 
     return load_config(name, settings, plugins)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fedrel.data.partition import Partition
-    from fedrel.methods.registry import MethodDescription
+    from fedrel.methods.by_name import MethodDescription
 
 config = typer.Typer(help="About configs.", no_args_is_help=True)
 
@@ -36,7 +36,7 @@ def add_to(app: typer.Typer) -> None:
 
 def presets(as_json: AsJson = False) -> None:
     """List the experiments that come with fedrel."""
-    from fedrel.config.load import presets as known
+    from fedrel.config.sources import presets as known
 
     if as_json:
         print_json([{"name": name, "about": about} for name, about in known().items()])
@@ -56,8 +56,8 @@ def methods(
     With a name, one method in detail.
     """
     from fedrel.config.plugins import load_files
-    from fedrel.methods.registry import describe
-    from fedrel.methods.registry import methods as known
+    from fedrel.methods.by_name import describe
+    from fedrel.methods.by_name import methods as known
 
     load_files(plugins)
     described = [describe(one) for one in ([name] if name else known())]
@@ -104,7 +104,7 @@ def show_config(
     plugins: Plugins = [],  # noqa: B006
 ) -> None:
     """Print a config with every key, its value and what it means, as TOML that can be run."""
-    from fedrel.config.show import documented_toml
+    from fedrel.config.check import documented_toml
 
     typer.echo(documented_toml(read_config(config, settings, plugins)), nl=False)
 

@@ -1,10 +1,12 @@
-"""TOML files as typed sections: one base class, one reader, and one check that names the key that is wrong.
+"""TOML files as typed sections: one base class, one reader, one check that names the key that is wrong, one writer.
 
 Configs of runs and the files of coordinators and sites are all read by this module.
 """
 
 from __future__ import annotations
 
+import json
+import textwrap
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from pydantic_core import PydanticCustomError, core_schema
 from fedrel.errors import UserError, nearest
 
 Tree = dict[str, Any]
+WIDTH = 100  # characters of a comment in a written file
 Settings = Sequence[str] | Mapping[str, Any]
 """Changes to a config: `key.path=value` each, or values by key."""
 
@@ -134,6 +137,25 @@ def parse_value(text: str) -> Any:
         return text
 
 
+def documented_toml(section: Section) -> str:
+    """A section and those in it as TOML: every key with its value, and above it, as a comment, what it means.
+
+    It reads back as the same section. A key without a value is a comment.
+    """
+    import tomli_w
+
+    plain, tables = _divided(section)
+    parts = [_key_lines(section, plain)]
+    for name, value in tables.items():
+        if isinstance(value, Section):
+            inner, _ = _divided(value)
+            about = (type(value).__doc__ or "").split("\n\n")[0]
+            parts.append([*_comment(about), f"[{name}]", *_key_lines(value, inner)])
+        elif value:
+            parts.append([*_described(section, name), *tomli_w.dumps({name: value}).strip().split("\n")])
+    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
 def _parsed(setting: str) -> tuple[str, Any]:
     key, equals, text = setting.partition("=")
     if not equals or not key:
@@ -211,3 +233,29 @@ def _marks(kind: type[Section]) -> Iterator[tuple[str, Kinds]]:
         for mark in field.metadata:
             if isinstance(mark, Kinds):
                 yield name, mark
+
+
+def _divided(section: Section) -> tuple[Tree, Tree]:
+    """A section's keys with plain values, and those that are tables: TOML has the plain ones first."""
+    tree = section.model_dump(mode="json")
+    tables = {name: value for name, value in section if isinstance(value, Section | dict)}
+    return {name: value for name, value in tree.items() if name not in tables}, tables
+
+
+def _key_lines(section: Section, values: Tree) -> list[str]:
+    """A line for each key, below what the key means; TOML writes plain values and lists as JSON does."""
+    lines: list[str] = []
+    for name, value in values.items():
+        lines += _described(section, name)
+        written = json.dumps(value, ensure_ascii=False)
+        lines.append(f"# {name} is not set" if value is None else f"{name} = {written}")
+    return lines
+
+
+def _described(section: Section, name: str) -> Iterator[str]:
+    return _comment(type(section).model_fields[name].description or "")
+
+
+def _comment(text: str) -> Iterator[str]:
+    for line in textwrap.wrap(" ".join(text.split()), WIDTH - 2):
+        yield f"# {line}"

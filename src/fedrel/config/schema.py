@@ -259,9 +259,12 @@ class Evaluation(Section):
     of a classification: f1 (micro-F1 without `NA`), macro_f1 or accuracy; of documents: f1 (micro-F1), ign_f1
     (without what training gave away), intra_f1 or inter_f1 (pairs that some sentence mentions, or none does)."""
     target: float | None = Field(None, gt=0, le=1)
-    """Report the rounds and bytes needed until the dev metric reaches this."""
+    """Report the rounds and bytes needed until the metric reaches this."""
+    target_on: Literal["dev", "test"] = "dev"
+    """Where the target is looked for. `test`, as in FedED's Table 8: the test set is evaluated with dev, for this
+    report only; it chooses nothing."""
     patience: int | None = Field(None, ge=1)
-    """Stop after this many evaluations without a better dev metric."""
+    """Stop when the best round on dev is this many rounds ago."""
 
     @property
     def measure(self) -> str:
@@ -386,6 +389,8 @@ class Config(Section):
         """
         tree = self.model_dump(mode="json", exclude={"engine", "sweep", "plugins"})
         del tree["training"]["rounds"], tree["training"]["precision"], tree["evaluation"]["patience"]
+        if self.evaluation.target_on == "dev":  # as in checkpoints from before this key
+            del tree["evaluation"]["target_on"]
         return tree
 
     def digest(self) -> str:

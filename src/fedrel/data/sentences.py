@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedrel.data.bags import Bags, grouped_by
 from fedrel.data.store import (
@@ -26,7 +26,7 @@ from fedrel.data.store import (
     Writer,
     numbering,
 )
-from fedrel.data.text import Span, tokenise
+from fedrel.data.words import WordNumbers
 from fedrel.errors import UserError
 
 
@@ -179,7 +179,7 @@ class SentenceCorpus(Corpus):
 
 
 class SentenceWriter(Writer):
-    """Takes instances one at a time; keeps only the distinct words, entities, pairs, triples, sources and types."""
+    """Numbers some thousand instances at a time; keeps the distinct words, entities, pairs and so on."""
 
     flush_every = 4096
 
@@ -190,34 +190,21 @@ class SentenceWriter(Writer):
         self._names: list[str] = []
         # The keys are two numbers in one (first << 32 | second): hundreds of thousands of tuples would be heavy.
         self._pairs, self._triples = numbering(), numbering()
+        self._numbers = WordNumbers(self._words.__getitem__)
+        self._waiting: list[Instance] = []
 
     def add(self, split: int, row: Instance) -> None:
-        """Take the next instance."""
-        columns, text = self.columns, row.text
-        spans = tokenise(text) if row.tokens is None else row.tokens
-        ends = [end for _, end in spans]
-        for name, mention in (("head", row.head), ("tail", row.tail)):
-            columns[name].append(self._first_token(mention, text, ends))
-            columns[f"{name}_span"].extend((mention.start, mention.end))
-            columns[f"{name}_type"].append(self._types[mention.type])
-        relation = self.relation(row.relation, f"instance {self.rows + 1}")
-
-        columns["tokens"].extend(map(self._words.__getitem__, _lower_words(text, spans)))
-        self.end("starts", len(spans))
-        encoded = text.encode()
-        columns["text"].frombytes(encoded)
-        self.end("text_starts", len(encoded))
-        digest = hashlib.blake2b(encoded, digest_size=8).digest()
-        columns["sentence"].append(int.from_bytes(digest, "little", signed=True))
-
-        pair = self._pairs[self._entity(row.head) << 32 | self._entity(row.tail)]
-        columns["pair"].append(pair)
-        columns["relation"].append(relation)
-        columns["triple"].append(self._triples[pair << 32 | relation])
-        columns["source"].append(self._sources[row.source])
-        columns["split"].append(split)
-        columns["expresses"].append(-1 if row.expresses is None else row.expresses)
+        """Take the next instance; what is wrong with it may be raised only when it is numbered."""
+        if self._waiting and (row.tokens is None) != (self._waiting[0].tokens is None):
+            self._number()
+        self._waiting.append(row)
+        self.columns["split"].append(split)
         self.rows += 1
+
+    def flush(self) -> None:
+        """Number the instances that wait, and move the buffers to disk."""
+        self._number()
+        super().flush()
 
     def tables(self) -> Mapping[str, Iterable[str]]:
         """The strings of each table."""
@@ -232,9 +219,54 @@ class SentenceWriter(Writer):
 
     def finish(self) -> None:
         """Write the pairs and triples, too."""
+        self._number()
         for name, keys in (("pairs", self._pairs), ("triples", self._triples)):
             self.columns[name].extend(chain.from_iterable(divmod(key, 1 << 32) for key in keys))
         super().finish()
+
+    def _number(self) -> None:
+        """Write the numbers of the instances that wait, all of which came tokenised or none."""
+        rows, self._waiting = self._waiting, []
+        if not rows:
+            return
+        texts = [row.text for row in rows]
+        spans = [row.tokens for row in rows if row.tokens is not None]
+        places = [(row.head.start, row.head.end, row.tail.start, row.tail.end) for row in rows]
+        begin, end = np.array(places).reshape(-1, 2, 2).transpose(2, 0, 1)  # [rows, head and tail] each
+        tokens = self._numbers.given(texts, spans, begin) if spans else self._numbers.of(texts, begin)
+        sizes = np.array([len(text) for text in texts])
+        wrong = (begin < 0) | (begin >= end) | (end > sizes[:, None]) | (tokens.at >= tokens.sizes[:, None])
+        if wrong.any():
+            raise self._no_token(rows, int(wrong.argmax()))
+
+        self._put("tokens", tokens.words)
+        self.end_many("starts", tokens.sizes)
+        types = np.array([(self._types[row.head.type], self._types[row.tail.type]) for row in rows])
+        for side, name in enumerate(("head", "tail")):
+            self._put(name, tokens.at[:, side])  # the token that holds the mention's first character
+            self._put(f"{name}_span", np.stack((begin[:, side], end[:, side]), axis=1))
+            self._put(f"{name}_type", types[:, side])
+        self._put_texts(texts)
+
+        first = self.rows - len(rows) + 1
+        relations = [self.relation(row.relation, f"instance {n}") for n, row in enumerate(rows, first)]
+        entities = np.array([(self._entity(row.head), self._entity(row.tail)) for row in rows], np.int64)
+        pairs = _numbered(self._pairs, entities[:, 0], entities[:, 1])
+        self._put("pair", pairs)
+        self._put("relation", np.array(relations))
+        self._put("triple", _numbered(self._triples, pairs, np.array(relations)))
+        self._put("source", np.array([self._sources[row.source] for row in rows]))
+        self.columns["expresses"].extend(-1 if row.expresses is None else row.expresses for row in rows)
+
+    def _put(self, name: str, values: NDArray[Any]) -> None:
+        self.columns[name].frombytes(values.astype(self.columns[name].typecode).tobytes())
+
+    def _put_texts(self, texts: Sequence[str]) -> None:
+        encoded = [text.encode() for text in texts]
+        self.columns["text"].frombytes(b"".join(encoded))
+        self.end_many("text_starts", np.fromiter(map(len, encoded), np.int64, len(encoded)))
+        digests = b"".join([hashlib.blake2b(text, digest_size=8).digest() for text in encoded])
+        self._put("sentence", np.frombuffer(digests, "<i8"))
 
     def _entity(self, mention: Mention) -> int:
         number = self._entities[mention.id]
@@ -242,18 +274,14 @@ class SentenceWriter(Writer):
             self._names.append(mention.name)
         return number
 
-    def _first_token(self, mention: Mention, text: str, ends: list[int]) -> int:
-        """The token that holds the mention's first character: the first one that ends after it."""
-        if 0 <= mention.start < mention.end <= len(text):
-            token = bisect_right(ends, mention.start)
-            if token < len(ends):
-                return token
-        place = f"[{mention.start}, {mention.end}) of a sentence of {len(text)} characters"
-        raise UserError(f"instance {self.rows + 1}: no token of {mention.name!r} at {place}")
+    def _no_token(self, rows: Sequence[Instance], mention: int) -> UserError:
+        at, side = divmod(mention, 2)
+        row, number = rows[at], self.rows - len(rows) + at + 1
+        wrong = row.tail if side else row.head
+        place = f"[{wrong.start}, {wrong.end}) of a sentence of {len(row.text)} characters"
+        return UserError(f"instance {number}: no token of {wrong.name!r} at {place}")
 
 
-def _lower_words(text: str, spans: Sequence[Span]) -> list[str]:
-    lowered = text.lower()
-    if len(lowered) == len(text):
-        return [lowered[start:end] for start, end in spans]
-    return [text[start:end].lower() for start, end in spans]  # a few characters, as İ, grow in lower case
+def _numbered(numbers: dict[int, int], first: Ints, second: Ints) -> Ints:
+    """The numbers of the two in one."""
+    return np.array([numbers[key] for key in (first << 32 | second).tolist()], np.int64)

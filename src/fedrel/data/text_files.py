@@ -28,6 +28,25 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
         yield number, line.rstrip("\r\n")
 
 
+def byte_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The same lines as `lines` gives, as they are stored, with what ends them.
+
+    They are for readers that decode them faster than `lines` does; what is no UTF-8 must be left to `decoded`.
+    """
+    number = 0
+    try:
+        with stored(path) as raw, _decompressed(raw, path) as file:
+            for number, line in enumerate(file, 1):
+                yield number, line
+    except UNREADABLE as error:
+        raise unreadable(path, error, f" after line {number}") from error
+
+
+def decoded(line: bytes, number: int, path: Path) -> str:
+    """The text of a line, without what ends it; a `UserError` if it is not UTF-8."""
+    return _decoded(line, number, path).rstrip("\r\n")
+
+
 def paragraphs(path: Path) -> Iterator[tuple[int, str]]:
     """The text between blank lines, with the number of characters before it in the file."""
     start, size = 0, 0
@@ -78,16 +97,16 @@ UNREADABLE = (OSError, EOFError, RuntimeError, zlib.error, lzma.LZMAError, zipfi
 
 
 def _whole_lines(path: Path) -> Iterator[str]:
-    number = 0
+    for number, line in byte_lines(path):
+        yield _decoded(line, number, path)
+
+
+def _decoded(line: bytes, number: int, path: Path) -> str:
     try:
-        with stored(path) as raw, _decompressed(raw, path) as file:
-            for number, line in enumerate(file, 1):
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
         problem = f"byte {error.object[error.start]:#04x} is not UTF-8 text"
         raise UserError(problem, file=path, line=number, hint="convert the file to UTF-8") from error
-    except UNREADABLE as error:
-        raise unreadable(path, error, f" after line {number}") from error
 
 
 def _decompressed(raw: IO[bytes], path: Path) -> IO[bytes]:

@@ -13,7 +13,7 @@ from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.policy import SiteGate
 from fedrel.federation.flower.client import client_app
 from fedrel.federation.flower.host import Gate, Host, Refusal, RefusalCode, StoredMessages
-from fedrel.methods.registry import method
+from fedrel.methods.by_name import method
 
 if TYPE_CHECKING:
     from fedrel.federation.method import Method

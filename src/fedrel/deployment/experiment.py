@@ -14,12 +14,12 @@ from typing import Any, Literal
 from pydantic import Field
 
 from fedrel.config.check import Section, Settings, apply_settings, check, read_toml
-from fedrel.config.load import data_folder
 from fedrel.config.schema import Config
+from fedrel.config.sources import data_folder
 from fedrel.data.readers import READERS
 from fedrel.errors import UserError, nearest
 from fedrel.extractors.registry import extractor_kind
-from fedrel.methods.registry import method, methods
+from fedrel.methods.by_name import method, methods
 
 AWAY = {"corpus": "documents", "train": ["at the sites"], "test": ["at the coordinator"]}
 """What `[data]` says in an experiment about documents: that the data are documents, but not where they are."""

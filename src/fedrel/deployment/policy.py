@@ -23,7 +23,7 @@ from fedrel.errors import UserError, nearest
 from fedrel.federation.flower.host import Refusal, RefusalCode
 from fedrel.federation.messages import Message
 from fedrel.files import locked_in_turn
-from fedrel.methods.registry import methods
+from fedrel.methods.by_name import methods
 
 if TYPE_CHECKING:
     from fedrel.federation.flower.host import Request

@@ -18,7 +18,7 @@ from fedrel.errors import UserError
 from fedrel.federation.flower.members import Members, RemoteEngine, run_of
 from fedrel.federation.flower.transport import Transport
 from fedrel.files import write_text
-from fedrel.methods.registry import method
+from fedrel.methods.by_name import method
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import Preparation
 from fedrel.runs.records import Round

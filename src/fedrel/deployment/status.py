@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fedrel.deployment.folders import CoordinatorFolder
 from fedrel.deployment.superlink import status_by_site
 from fedrel.errors import UserError
+from fedrel.runs.folder import MetricsFile
 from fedrel.studio.formatting import size
 
 if TYPE_CHECKING:
@@ -49,14 +50,14 @@ def federation_status(folder: CoordinatorFolder) -> Status:
         known = dict.fromkeys(names, "coordinator not running")
     out = _latest(folder)
     members = _members(out)
-    lines = _lines(out)
+    rounds = MetricsFile(out / "metrics.jsonl").rounds() if out else []
     return Status(
         sites=[_site(name, known, members) for name in names],
         run=out.name if out else None,
-        round=lines[-1]["round"] if lines else 0,
-        up=sum(line["bytes"]["up"] for line in lines),
-        down=sum(line["bytes"]["down"] for line in lines),
-        refused=[f"{names[one['site']]} {one['reason']}" for one in lines[-1]["refused"]] if lines else [],
+        round=rounds[-1].round if rounds else 0,
+        up=sum(one.bytes.up for one in rounds),
+        down=sum(one.bytes.down for one in rounds),
+        refused=[f"{names[one.site]} {one.reason}" for one in rounds[-1].refused] if rounds else [],
     )
 
 
@@ -96,24 +97,12 @@ def _members(out: Path | None) -> dict[str, dict[str, Any]]:
     """What a run's federation.json says of each site, by its name."""
     if out is None:
         return {}
-    return {one["name"]: one for one in _parsed(out / "federation.json")["sites"]}
-
-
-def _lines(out: Path | None) -> list[dict[str, Any]]:
-    file = out / "metrics.jsonl" if out else None
-    if file is None or not file.exists():
-        return []
-    return [_parsed(file, line) for line in file.read_text(encoding="utf-8").split("\n")[:-1]]
-
-
-def _parsed(file: Path, text: str | None = None) -> dict[str, Any]:
-    """What a file of a run, or a line of it, says."""
+    file = out / "federation.json"
     try:
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8") if text is None else text)
-    except ValueError as error:
+        return {one["name"]: one for one in json.loads(file.read_text(encoding="utf-8"))["sites"]}
+    except (ValueError, KeyError, TypeError) as error:
         problem = f"cannot be read: {error}"
         raise UserError(problem, file=file, hint="move that run's folder away") from error
-    return found
 
 
 def _ago(moment: float | None) -> str:

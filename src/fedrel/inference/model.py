@@ -1,23 +1,37 @@
-"""Trained models: `load_model` opens one, and a model of sentences predicts the relations of entity pairs."""
+"""Trained models: `load_model` opens one, and a model of sentences predicts the relations of entity pairs.
+
+Sentences are given as strings with marked entities, as dictionaries, or as a reader's instances. In a string,
+`<e1>...</e1>` is the head and `<e2>...</e2>` the tail, as in SemEval-2010 Task 8; they may come in either order.
+`<e1:GENE>...</e1>` also gives the entity's type, which models that blind entities need. An entity's id is its text:
+sentences that mention the same two texts are pooled.
+"""
 
 from __future__ import annotations
 
+import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from fedrel.data.bags import SCORED_AT_ONCE, Bags, slices
+from fedrel.data.readers.opennre import Record
 from fedrel.data.relations import NA
-from fedrel.data.sentences import Instance, SentenceCorpus
+from fedrel.data.sentences import Instance, Mention, SentenceCorpus
 from fedrel.data.store import TEST
+from fedrel.errors import UserError
 from fedrel.extractors.batches import Inputs
 from fedrel.extractors.saved import SavedModel, open_saved
 from fedrel.inference.document_model import DocumentModel
-from fedrel.inference.marked_text import Sentence, instances
+
+Sentence = Instance | str | Mapping[str, Any]
+"""An instance, a string with marked entities, or a dictionary as a line of OpenNRE's JSON."""
+
+_TAG = re.compile(r"<(/?)e([12])(?::([^<>]*))?>")
+_HINT = "mark head and tail, as in '<e1>Aspirin</e1> relieves <e2>headache</e2>'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +136,51 @@ class Model:
                 probability=float(pooled[bag, relation]),
                 sentences=tuple(sorted(sentences, key=lambda one: -one.probability)),
             )
+
+
+def instances(sentences: Iterable[Sentence] | Sentence) -> Iterator[Instance]:
+    """The sentences as instances, one after another; a single one may be given as it is."""
+    match sentences:
+        case str() | Mapping() | Instance():
+            sentences = [sentences]
+    for number, one in enumerate(sentences, 1):
+        match one:
+            case str():
+                yield parse(one, number)
+            case Mapping():
+                yield Record(dict(one), Path("sentences"), number).instance(labelled=False)
+            case _:
+                yield one
+
+
+def parse(text: str, number: int = 1) -> Instance:
+    """The instance that a string with marked entities stands for; errors name the sentence by its number.
+
+    >>> found = parse("<e1:DRUG>Aspirin</e1> relieves <e2>headache</e2>")
+    >>> found.text, found.head, found.tail.start
+    ('Aspirin relieves headache', Mention(id='Aspirin', name='Aspirin', start=0, end=7, type='DRUG'), 17)
+    """
+    plain, done = "", 0
+    places: dict[str, int] = {}  # of each tag, in the text without tags
+    types: dict[str, str] = {}
+    for tag in _TAG.finditer(text):
+        plain += text[done : tag.start()]
+        name = f"{tag[1]}e{tag[2]}"
+        if name in places:
+            raise UserError(f"sentence {number}: <{name}> is there twice, in {text!r}", hint=_HINT)
+        places[name], done = len(plain), tag.end()
+        if not tag[1]:
+            types[name] = tag[3] or ""
+    plain += text[done:]
+    head, tail = (_mention(name, plain, places, types, number) for name in ("e1", "e2"))
+    return Instance(plain, head, tail, NA)
+
+
+def _mention(name: str, text: str, places: dict[str, int], types: dict[str, str], number: int) -> Mention:
+    start, end = places.get(name), places.get(f"/{name}")
+    if start is None or end is None or not text[start:end].strip():
+        raise UserError(f"sentence {number} has no entity <{name}>...</{name}>: {text!r}", hint=_HINT)
+    return Mention(text[start:end], text[start:end], start, end, types[name])
 
 
 def _without_label(instance: Instance) -> Instance:

@@ -19,8 +19,8 @@ from fedrel.data.bags import Bags
 from fedrel.federation.messages import Array, Message, Model, RefusedError, Update
 from fedrel.federation.method import at_coordinator, at_site
 from fedrel.federation.predictions import SMALLEST, BytePredictions, Floats, Predictions
+from fedrel.methods.baselines import needs_validation
 from fedrel.methods.fedavg import FedAvg
-from fedrel.methods.validation_only import needs_validation
 from fedrel.tensors.weights import NoAnswerError, dense
 
 if TYPE_CHECKING:

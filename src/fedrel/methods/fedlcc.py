@@ -19,8 +19,8 @@ import numpy.typing as npt
 from pydantic import Field
 
 from fedrel.federation.messages import Model, RefusedError
-from fedrel.methods.contrast import ONE_MODEL, Anchors
 from fedrel.methods.fedavg import FedAvg
+from fedrel.methods.moon import ONE_MODEL, Anchors
 
 if TYPE_CHECKING:
     from torch import Tensor

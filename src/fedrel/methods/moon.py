@@ -13,14 +13,15 @@ released code does in its first round. The extractor stays as it is: no projecti
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from fedrel.data.bags import Bags
 from fedrel.federation.messages import Model, RefusedError
-from fedrel.methods.contrast import ONE_MODEL, Anchors
 from fedrel.methods.fedavg import FedAvg
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 
 STORED = "moon.vectors"  # at a site: its sentences' vectors under its previous model, [S, d]
+ONE_MODEL = (
+    "with one place to train, the global model is its own previous one, and a contrast of the two is constant"
+)
 SENTENCE_HEADS = ("none", "one")  # the bag heads whose vectors are those of single sentences
 
 
@@ -75,6 +79,26 @@ class MOON(FedAvg):
                 f"moon compares the vectors of single sentences, and the head {cls.train_head!r} mixes them"
             )
         return super().unsuited() if cls.several_sites else ONE_MODEL
+
+
+@dataclass(frozen=True, slots=True)
+class Anchors:
+    """The vectors that the two other models give to what a site trains on: MOON's sentences or FedLCC's pairs."""
+
+    rows: npt.NDArray[np.int64]  # [n], which sentences or pairs they are, ascending
+    now: Tensor  # [n, d], of the global model, z_glob
+    before: Tensor  # [n, d], of the site's previous model, z_prev
+
+    def contrast(self, rows: npt.NDArray[np.int64], vectors: Tensor, tau: float) -> Tensor:
+        """-log(exp(s_glob / tau) / (exp(s_glob / tau) + exp(s_prev / tau))), s cosines, the mean over a batch.
+
+        This is MOON's Eq. 3 and FedLCC's Eq. 12.
+        """
+        from torch.nn.functional import cosine_similarity, softplus
+
+        at = np.searchsorted(self.rows, rows)
+        nearer = cosine_similarity(vectors, self.now[at]) - cosine_similarity(vectors, self.before[at])
+        return softplus(-nearer / tau).mean()
 
 
 def anchors(site: Site, examples: Bags) -> Anchors | None:

@@ -33,7 +33,6 @@ class Checkpoint:
     state: Weights  # what the method remembers at the coordinator
     best_round: int
     best_metric: float
-    rounds_since_best: int
     seconds: float
 
 
@@ -65,6 +64,7 @@ class Checkpoints:
             with safe_open(files[-1], framework="numpy") as opened:
                 about = opened.metadata() or {}
             config, numbers = about["config"], json.loads(about["run"])
+            numbers.pop("rounds_since_best", None)  # checkpoints of version 0.1 have it
             tensors = load_file(files[-1])
         except (SafetensorError, KeyError, OSError, ValueError) as error:
             raise UserError(f"is not a checkpoint: {error}", file=files[-1]) from error

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,7 +21,7 @@ from fedrel.federation.resident import ResidentModel
 from fedrel.federation.runner import Runner
 from fedrel.federation.site_data import SiteData
 from fedrel.federation.site_memory import SiteStates
-from fedrel.methods.registry import method
+from fedrel.methods.by_name import method
 from fedrel.runs.prepare import Preparation, prepare
 from fedrel.tensors import compiling
 from fedrel.tensors.precision import FLOAT32, resolve
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from fedrel.data.store import Progress
     from fedrel.extractors.base import Extractor
 
-WORKER = "fedrel.runs.worker"  # the module that a worker process runs
+WORKER = "fedrel.runs.engines"  # the module that a worker process runs: this one
 
 
 class Sites(Protocol):
@@ -144,6 +146,21 @@ def open_runner(folder: Path) -> Runner:
     return new_runner(config, SiteData.load(folder, config.extractor.kind), states)
 
 
+def serve_as_worker(folder: Path) -> None:
+    """In a worker process: answer for sites over what the run saved in the folder, until standard input ends."""
+    from fedrel.federation.engines.processes import serve
+    from fedrel.federation.wire import encode, write_block
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints must not get between the answers
+    with suppress(EOFError, BrokenPipeError):
+        try:
+            serve(open_runner(folder), sys.stdin.buffer, answers)
+        except UserError as mistake:  # to be raised again in the process that started the run
+            write_block(answers, {"mistake": mistake.to_json()}, encode({}))
+
+
 def _check_other_processes_can_import(config: Config) -> None:
     """Fail fast if method or extractor are classes of a notebook or script: workers could not find them."""
     chosen = (method(config.method, config.methods), extractor_kind(config.extractor.kind))
@@ -154,3 +171,7 @@ def _check_other_processes_can_import(config: Config) -> None:
                 "worker processes and Flower's simulation cannot import it",
                 hint='set engine.kind = "local", or move the class to a file and load that as a plug-in',
             )
+
+
+if __name__ == "__main__":
+    serve_as_worker(Path(sys.argv[1]))

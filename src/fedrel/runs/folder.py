@@ -28,6 +28,8 @@ from fedrel.runs.records import (
 
 T = TypeVar("T")
 
+UNITS = "test_units.safetensors"  # a run's answers on the test set, unit by unit
+
 
 def write_json(path: Path, record: Record | Sequence[Record], *, indent: int | None = 1) -> None:
     """Write a record, or a list of them, as one JSON file."""
@@ -44,11 +46,15 @@ class MetricsFile:
         """Add a round."""
         append_line(self._path, json.dumps(_plain(line)))
 
+    def rounds(self) -> list[Round]:
+        """All rounds so far; none if there is no file yet. A last line that a kill cut short does not count."""
+        text = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
+        lines = enumerate(text.split("\n")[:-1], 1)
+        return [read_json(Round, self._path, line, number) for number, line in lines if line.strip()]
+
     def keep(self, rounds: int) -> list[Round]:
         """Drop what a killed run wrote after its last checkpoint, of round `rounds`; returns what is left."""
-        text = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
-        whole = text[: text.rfind("\n") + 1]  # a kill may have cut the last line short
-        kept = [line for line in _rounds(self._path, whole) if line.round <= rounds]
+        kept = [line for line in self.rounds() if line.round <= rounds]
         write_text(self._path, "".join(json.dumps(_plain(line)) + "\n" for line in kept))
         return kept
 
@@ -105,12 +111,12 @@ def read_run(folder: Path) -> Run:
     result = folder / "result.json"
     if not result.exists():
         raise UserError("no such file", file=result, hint="the run has not finished: add --resume to go on")
-    path, lines = folder / "config.toml", folder / "metrics.jsonl"
+    path = folder / "config.toml"
     config = path.read_text(encoding="utf-8") if path.exists() else ""
     return Run(
         folder=folder,
         result=read_json(Result, result),
-        rounds=_rounds(lines, lines.read_text(encoding="utf-8") if lines.exists() else ""),
+        rounds=MetricsFile(folder / "metrics.jsonl").rounds(),
         curve=_optional(Curve, folder / "pr_curve.json", None),
         classes=_optional(Classes, folder / "classes.json", None),
         label_counts=_optional(LabelCounts, folder / "label_counts.json", None),
@@ -134,11 +140,6 @@ def _target(path: Path, config: str) -> float | None:
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"is not TOML: {error}", file=path) from error
     return None if target is None else float(target)
-
-
-def _rounds(path: Path, text: str) -> list[Round]:
-    lines = enumerate(text.split("\n"), 1)
-    return [read_json(Round, path, line, number) for number, line in lines if line.strip()]
 
 
 def _optional(kind: Any, path: Path, otherwise: T) -> T:

@@ -15,7 +15,7 @@ from fedrel.data.store import Progress
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.site_data import SiteData
-from fedrel.methods.registry import method
+from fedrel.methods.by_name import method
 from fedrel.runs.case_study import watched_rows
 
 Ints = npt.NDArray[np.int64]

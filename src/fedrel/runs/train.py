@@ -25,13 +25,13 @@ from fedrel.evaluation.tasks import task
 from fedrel.extractors.registry import extractor_kind
 from fedrel.extractors.saved import save_model
 from fedrel.federation.coordinator import Federation, RoundNotes
-from fedrel.files import ELSEWHERE, locked, write_text
-from fedrel.methods.registry import method
+from fedrel.files import ELSEWHERE, locked, write_tensors, write_text
+from fedrel.methods.by_name import method
 from fedrel.runs.case_study import SEARCHED, case_study, evidence, pair_options
 from fedrel.runs.checkpoint import Checkpoint, Checkpoints
 from fedrel.runs.engines import SimulatedSites, Sites, precision_of
 from fedrel.runs.environment import check_same_data, environment
-from fedrel.runs.folder import MetricsFile, write_json
+from fedrel.runs.folder import UNITS, MetricsFile, write_json
 from fedrel.runs.prepare import Ints, Preparation
 from fedrel.runs.records import Case, LabelCounts, Result, Round, Traffic, to_target
 from fedrel.tensors.precision import warn_if_emulated
@@ -132,7 +132,7 @@ class Session:
         text, relations = ready.dataset.corpus, len(ready.dataset.corpus.relations)
         if checkpoint is None:
             model = new_extractor(config, ready)
-            checkpoint = Checkpoint(0, model.state(), {}, 0, -1.0, 0, 0.0)
+            checkpoint = Checkpoint(0, model.state(), {}, 0, -1.0, 0.0)
         self._fed = Federation(
             engine,
             self._method.check,
@@ -150,11 +150,8 @@ class Session:
         self._at = checkpoint
 
     def finished(self) -> bool:
-        """Whether all rounds are done, or dev has not improved for `evaluation.patience` evaluations."""
-        patience = self._config.evaluation.patience
-        return self._at.round >= self._config.training.rounds or (
-            patience is not None and self._at.rounds_since_best >= patience
-        )
+        """Whether all rounds are done, or the best round on dev is `evaluation.patience` rounds ago."""
+        return is_over(self._config, self._at.round, self._at.best_round)
 
     def checkpoint(self) -> Checkpoint:
         """The state of the run after the last round."""
@@ -166,14 +163,14 @@ class Session:
         last, evaluation = self._at, self._config.evaluation
         number = last.round + 1
         self._train(number)
-        dev = None
-        best_round, best_metric, since = last.best_round, last.best_metric, last.rounds_since_best
+        dev = test = None
+        best_round, best_metric = last.best_round, last.best_metric
         if number % evaluation.every == 0 or number == self._config.training.rounds:
             dev = self.evaluate(self._fed.weights, self._ready.dataset.dev).metrics()
             if dev[evaluation.measure] > best_metric:
-                best_round, best_metric, since = number, dev[evaluation.measure], 0
-            else:
-                since += 1
+                best_round, best_metric = number, dev[evaluation.measure]
+            if evaluation.target_on == "test":
+                test = self.evaluate(self._fed.weights, self._ready.dataset.test).metrics()
         seconds = time.monotonic() - started
         self._at = Checkpoint(
             round=number,
@@ -181,10 +178,10 @@ class Session:
             state=self._fed.state,
             best_round=best_round,
             best_metric=best_metric,
-            rounds_since_best=since,
             seconds=last.seconds + seconds,
         )
-        return round_record(number, self._fed.notes, dev, seconds, self._config.training.epochs)
+        noted = round_record(number, self._fed.notes, dev, seconds, self._config.training.epochs)
+        return noted.model_copy(update={"test": test})
 
     def evaluate(self, weights: Weights, rows: Ints) -> Outcome:
         """How good these weights are on the given rows."""
@@ -202,7 +199,9 @@ class Session:
             dev_metric={evaluation.measure: self._at.best_metric},
             best_round=self._at.best_round,
             rounds=self._at.round,
-            to_target=None if target is None else to_target(rounds, evaluation.measure, target),
+            to_target=None
+            if target is None
+            else to_target(rounds, evaluation.measure, target, evaluation.target_on),
             bytes=Traffic(up=sum(one.bytes.up for one in rounds), down=sum(one.bytes.down for one in rounds)),
             seconds=round(self._at.seconds, 3),
             selection_precision=float(np.mean(selected)) if selected else None,
@@ -225,6 +224,12 @@ class Session:
             f"round {number}: {problem} ({'; '.join(said[:SHOWN] + more) or 'no site answered'})",
             hint=f"the checkpoint of round {number - 1} is kept: repair the sites and go on with --resume",
         )
+
+
+def is_over(config: Config, round_: int, best_round: int) -> bool:
+    """Whether a run ends after a round: the last one, or `evaluation.patience` rounds after the best."""
+    patience = config.evaluation.patience
+    return round_ >= config.training.rounds or (patience is not None and round_ - best_round >= patience)
 
 
 def round_record(
@@ -309,6 +314,7 @@ def finish(
         head=method(config.method, config.methods).test_head,
         pairs=pairs,
     )
+    write_tensors(out / UNITS, outcome.units(), {})
     for name, record in outcome.files().items():
         write_json(out / name, record)
     if len(ready.site_data.partition.order):  # of real sites, the coordinator does not know it

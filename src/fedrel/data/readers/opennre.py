@@ -9,17 +9,19 @@ and `t`, as `GENE`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from fedrel.data.readers import Reader
 from fedrel.data.relations import NA, RelationMap
 from fedrel.data.sentences import Instance, Mention
 from fedrel.data.text import Span
-from fedrel.data.text_files import lines
+from fedrel.data.text_files import byte_lines, decoded, lines
 from fedrel.errors import UserError
 
 
@@ -40,8 +42,13 @@ class OpenNRE(Reader):
 
         With `labelled=False`, for text to predict on, `relation` may be absent and is then NA.
         """
-        for record in records(path):
-            yield record.instance(relations, source, labelled)
+        known = None if relations is None else frozenset(relations)
+        for number, line in byte_lines(path):
+            instance = _usual(line, known, source)
+            if instance is not None:
+                yield instance
+            elif (text := decoded(line, number, path)).strip():
+                yield _record(text, path, number).instance(relations, source, labelled)
 
 
 class JSONLines(OpenNRE):
@@ -53,20 +60,59 @@ class JSONLines(OpenNRE):
 def records(path: Path) -> Iterator[Record]:
     """The JSON objects of a file."""
     for number, line in lines(path):
-        if not line.strip():
-            continue
-        try:
-            fields = json.loads(line)
-            if "\\ud" in line.lower():
-                json.dumps(
-                    fields, ensure_ascii=False
-                ).encode()  # raises for half a surrogate pair, which is no character
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"broken JSON: {error}", file=path, line=number) from error
-        if not isinstance(fields, dict):
-            problem = f"expected a JSON object, found {_kind(fields)}"
-            raise UserError(problem, file=path, line=number, hint="write one object a line")
-        yield Record(fields, path, number)
+        if line.strip():
+            yield _record(line, path, number)
+
+
+def _record(line: str, path: Path, number: int) -> Record:
+    try:
+        fields = json.loads(line)
+        if "\\ud" in line.lower():
+            json.dumps(
+                fields, ensure_ascii=False
+            ).encode()  # raises for half a surrogate pair, which is no character
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"broken JSON: {error}", file=path, line=number) from error
+    if not isinstance(fields, dict):
+        problem = f"expected a JSON object, found {_kind(fields)}"
+        raise UserError(problem, file=path, line=number, hint="write one object a line")
+    return Record(fields, path, number)
+
+
+def _usual(line: bytes, relations: Collection[str] | None, source: str) -> Instance | None:
+    """The instance of a line as nearly all are: with `text`, and nothing in it to look at twice.
+
+    None for all others, right or wrong, which `Record` reads; so this need not tell what is wrong with them.
+    """
+    try:
+        fields = orjson.loads(line)
+        text, relation = fields["text"], fields["relation"]
+        head, tail = _usual_mention(fields["h"], text), _usual_mention(fields["t"], text)
+        origin, expresses = fields.get(source, ""), fields.get("expresses")
+        if (
+            head is None
+            or tail is None
+            or type(relation) is not str
+            or not (relations is None or relation in relations)
+            or type(origin) is not str
+            or not (expresses is None or type(expresses) is bool)
+        ):
+            return None
+        return Instance(text, head, tail, relation, origin, expresses)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _usual_mention(entity: dict[str, Any], text: str) -> Mention | None:
+    identity, name, (start, end), kind = entity["id"], entity["name"], entity["pos"], entity.get("type", "")
+    if (
+        type(identity) is type(name) is type(kind) is type(text) is str
+        and type(start) is type(end) is int
+        and 0 <= start < end <= len(text)
+        and not text[start:end].isspace()
+    ):
+        return Mention(identity, name, start, end, kind)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

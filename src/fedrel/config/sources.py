@@ -49,10 +49,15 @@ def presets_folder() -> Path:
     return _INSTALLED if _INSTALLED.is_dir() else _IN_SOURCE_TREE
 
 
+def papers_folder() -> Path:
+    """Where the files are that say what papers report."""
+    return presets_folder() / "papers"
+
+
 def presets() -> dict[str, str]:
     """Every preset's name and what its first comment says of it."""
     found = {}
-    for path in sorted(presets_folder().rglob("*.toml")):
+    for path in sorted(set(presets_folder().rglob("*.toml")) - set(papers_folder().iterdir())):
         first = path.read_text(encoding="utf-8").splitlines()[0]
         found[path.relative_to(presets_folder()).with_suffix("").as_posix()] = first.lstrip("# ")
     return found

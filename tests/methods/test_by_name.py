@@ -15,7 +15,7 @@ import pytest
 from fedrel.config.plugins import Registry
 from fedrel.errors import UserError
 from fedrel.federation.method import Method
-from fedrel.methods.registry import method, methods, parts
+from fedrel.methods.by_name import method, methods, parts
 
 ROOT = Path(__file__).parents[2]
 MEDIAN = ROOT / "docs" / "examples" / "median_method.py"
@@ -48,7 +48,7 @@ import numpy as np
 
 from fedrel.config.plugins import load_files
 from fedrel.errors import UserError
-from fedrel.methods.registry import method, methods, parts
+from fedrel.methods.by_name import method, methods, parts
 from fedrel.runs.engines import engine
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import Session
@@ -199,7 +199,7 @@ def test_an_installed_package_that_cannot_be_loaded_is_named(tmp_path, monkeypat
     [
         ("no_such_module:Class", "cannot import the method 'no_such_module:Class': No module named"),
         ("fedrel.methods.moon:Moon", "cannot import the method 'fedrel.methods.moon:Moon'"),
-        ("fedrel.methods.contrast:Anchors", "is no method: expected a subclass of Method"),
+        ("fedrel.methods.moon:Anchors", "is no method: expected a subclass of Method"),
     ],
 )
 def test_a_class_that_is_not_there_or_no_method_is_refused(name, problem):

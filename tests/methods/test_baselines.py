@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedrel.methods.registry import method
+from fedrel.methods.by_name import method
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from fedrel.data.relations import NA
 from fedrel.data.sentences import Instance, Mention
 from fedrel.errors import UserError
-from fedrel.inference.marked_text import instances, parse
+from fedrel.inference.model import instances, parse
 
 
 def test_marks_are_taken_out_and_entities_found() -> None:
