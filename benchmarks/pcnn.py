@@ -44,6 +44,7 @@ from torch import nn
 
 from fedrel.extractors.batches import Batch
 from fedrel.extractors.heads import HEADS, bag_of_sentence, sentence_probabilities
+from fedrel.extractors.objective import Objective
 from fedrel.extractors.optim.sgd import SGD
 from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.methods.lazy_mil import first_of_highest
@@ -187,8 +188,8 @@ class KernelLoop:
     def fit(self, batch: Batch, seed: int, head: str = "none") -> np.ndarray:
         """All of a batch, in order: each step's loss."""
         order = [np.arange(len(batch.labels))]
-        settings = {"batch_size": BATCH, "lr": RATE, "weight_decay": DECAY, "seed": seed, "head": head}
-        return self.net.fit(batch, order, **settings).losses  # type: ignore[arg-type]
+        settings = {"batch_size": BATCH, "lr": RATE, "weight_decay": DECAY, "seed": seed}
+        return self.net.fit(batch, order, **settings, objective=Objective(head)).losses  # type: ignore[arg-type]
 
     def score(self, number: int) -> int:
         """Relations of one batch; says how many sentences it has."""

@@ -36,8 +36,8 @@ from unittest import mock
 
 import numpy as np
 import torch
-
 from fedrel.config.load import load_config
+
 from fedrel.config.schema import Config
 from fedrel.extractors.optim import optimiser as optimisers
 from fedrel.extractors.transformer.piece_batch import PieceBatch

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from fedrel.config.check import check
-from fedrel.config.schema import Config, WorldData
+from fedrel.config.data_sections import WorldData
+from fedrel.config.schema import Config
 from fedrel.config.sources import load_config
 from fedrel.data.world.world import WorldConfig
 from fedrel.errors import UserError
@@ -62,6 +63,14 @@ def test_data_paths_follow_fedrel_data_and_else_the_config(tmp_path, monkeypatch
 def test_what_is_wrong_is_said_with_its_key(tree, message):
     with pytest.raises(UserError, match=message.replace("?", r"\?").replace(".", r"\.")):
         check(Config, tree, "config.toml")
+
+
+def test_the_hint_of_a_wrong_value_says_what_its_key_means():
+    expected = (
+        r"training\.fraction: .* less than or equal to 1, found 2\nhint: fraction: C, the share of sites"
+    )
+    with pytest.raises(UserError, match=expected):
+        load_config("demo", {"training.fraction": 2})
 
 
 def test_a_site_file_is_checked_as_a_config_is(tmp_path):

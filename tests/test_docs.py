@@ -23,16 +23,12 @@ import pytest
 from pydantic import BaseModel
 
 import fedrel
-from fedrel.config.schema import (
-    Config,
-    DocumentData,
-    FileData,
-    WorldData,
-)
+from fedrel.config.data_sections import ColumnNames, DocumentData, FileData, WorldData
+from fedrel.config.schema import Config
 from fedrel.extractors.document import DocumentSection
 from fedrel.extractors.pcnn import PCNNSection
 from fedrel.extractors.transformer import TransformerSection
-from fedrel.methods.by_name import methods
+from fedrel.methods.by_name import describe, methods
 from fedrel.runs.train import run
 from tests.conftest import tiny
 
@@ -196,7 +192,7 @@ def sections() -> dict[str, type[BaseModel]]:
     for name, field in Config.model_fields.items():
         if name == "data":
             found |= {'[data] with corpus = "world"': WorldData, '[data] with corpus = "files"': FileData}
-            found['[data] with corpus = "documents"'] = DocumentData
+            found |= {'[data] with corpus = "documents"': DocumentData, "[data.columns]": ColumnNames}
         elif name == "extractor":
             found |= {"[extractor]": PCNNSection, '[extractor] with kind = "transformer"': TransformerSection}
             found['[extractor] with kind = "document"'] = DocumentSection
@@ -219,7 +215,9 @@ def test_every_config_key_is_documented_with_its_default(heading, model):
 
 def test_every_method_and_its_options_are_documented():
     page = tables("methods.md")
-    assert set(page["The methods at a glance"]) == set(methods())
+    assert {name: cells[-1] for name, cells in page["The methods at a glance"].items()} == {
+        name: describe(name).trained_by for name in methods()
+    }
     options = {
         f"{name}.{option}": json.dumps(field.default)
         for name, kind in methods().items()

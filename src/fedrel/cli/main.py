@@ -20,7 +20,7 @@ from fedrel.cli.options import (
     print_json,
     read_config,
 )
-from fedrel.cli.reproduce import reproduce
+from fedrel.cli.reproduction import reproduce
 from fedrel.errors import UserError
 
 app = typer.Typer(

@@ -80,11 +80,17 @@ class Fairness(Record):
 
 
 class AtSites(Record):
-    """A metric at each site, on its share of the test set; None where there was nothing to measure."""
+    """A metric at each site, on its share of the test set; None where there was nothing to measure.
+
+    `rows` is how many sentences or documents each share has. `natural` says that a site's share is its own text,
+    and not one that only looks like it.
+    """
 
     metric: str
     values: dict[str, float | None]
     fairness: Fairness | None = None
+    rows: dict[str, int] = {}
+    natural: bool = False
 
     @classmethod
     def of(cls, metric: str, values: Mapping[str, float | None]) -> AtSites:

@@ -110,7 +110,10 @@ class WordInputs(Inputs):
         if compiling.has_numba():
             from fedrel.tensors.array_kernels import lay_end_to_end
 
-            return lay_end_to_end(corpus.tokens, corpus.starts, self.lookup, rows)
+            constant = compiling.read_only
+            return lay_end_to_end(
+                constant(corpus.tokens), constant(corpus.starts), constant(self.lookup), constant(rows)
+            )
         sizes = self.lengths(rows)
         words = self.lookup[corpus.tokens[ragged(corpus.starts[rows], sizes)]]
         return words, np.concatenate(([0], np.cumsum(sizes)))

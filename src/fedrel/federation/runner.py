@@ -56,10 +56,9 @@ class Runner:
         """Each relation's probability for each bag, [B, R], under the given weights."""
         return self.model.score(weights, head, bags)
 
-    def trains_by_kernels(self) -> bool:
-        """Whether kernels do all of a site's training: then threads can run sites side by side."""
-        head = self.method.kernel_head()
-        return head is not None and self.model.can_fit(head)
+    def runs_kernels(self) -> bool:
+        """Whether kernels do most of a site's work: then threads can run sites side by side."""
+        return self.model.extractor.has_kernels
 
     def unpack(self, phase: str, arrays: Arrays) -> dict[type[Message], Message]:
         """The messages of a request; arrays are named `Kind.field`."""

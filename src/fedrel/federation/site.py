@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fedrel.extractors.base import Extractor
     from fedrel.extractors.batches import Batch
     from fedrel.extractors.heads import Reading
+    from fedrel.extractors.objective import Objective
     from fedrel.extractors.optim.optimiser import Optimiser
     from fedrel.federation.resident import ResidentModel
     from fedrel.tensors.weights import Tensors, Weights
@@ -51,6 +52,7 @@ class Site:
         self._losses: list[float] = []
         self._correction = Correction()
         self._steps = 0
+        self._fitted_path: float | None = None  # of training by kernels
 
     # The site's own text.
 
@@ -225,12 +227,12 @@ class Site:
             for which in shuffled(len(bags), training.batch_size, shuffle):
                 yield self._model.batch(bags.take(which))
 
-    def fit(self, bags: Bags, head: str) -> bool:
-        """Train all E epochs of a head's cross-entropy with the extractor's kernels; False if they cannot do it."""
+    def fit(self, bags: Bags, objective: Objective) -> bool:
+        """Train all E epochs of an objective with the extractor's kernels; False if they cannot do it."""
         import torch
 
         training = self._model.training
-        if self._correction or not self._model.can_fit(head):
+        if not self._model.can_fit(objective.head):
             return False
         shuffle = numpy_generator(self._model.seed, "shuffle", self.round, self.number)
         batch = self._model.batch(bags)
@@ -241,10 +243,11 @@ class Site:
             lr=training.learning_rate_in(self.round),
             weight_decay=training.weight_decay,
             seed=derive(self._model.seed, "dropout", self.round, self.number),
-            head=head,
+            objective=objective,
         )
         self._losses += fitted.losses.tolist()
-        self.journal.trained(batch, torch.from_numpy(fitted.times))
+        self._fitted_path = fitted.path
+        self.journal.trained(batch, torch.from_numpy(fitted.shares))
         return True
 
     @cached_property
@@ -271,6 +274,8 @@ class Site:
         """How far this round's SGD steps move a weight under a constant gradient of 1."""
         from fedrel.extractors.optim.sgd import SGD
 
+        if self._fitted_path is not None:
+            return self._fitted_path
         assert isinstance(self._optimiser, SGD)
         return self._optimiser.path
 

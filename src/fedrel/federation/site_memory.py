@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +49,8 @@ class SiteStates:
                 about: Mapping[str, str] = opened.metadata() or {}
             tensors: Weights = load_file(before[-1])
         except (SafetensorError, OSError) as error:
-            raise UserError(f"is not a site's state: {error}", file=before[-1]) from error
+            hint = "restore the file from a copy, or remove the folder to start without site states"
+            raise UserError(f"is not a site's state: {error}", file=before[-1], hint=hint) from error
         if about.get("model") != self._model:
             raise UserError(
                 "is the state of another model",
@@ -81,6 +82,11 @@ class Entry:
     weight: float = 0.0
     expressing: float = 0.0
     watched: dict[int, float] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Entry:
+        """The entry that another process wrote as JSON, which makes its row numbers strings."""
+        return cls(**{**fields, "watched": {int(row): weight for row, weight in fields["watched"].items()}})
 
 
 class Journal:

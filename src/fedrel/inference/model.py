@@ -8,7 +8,6 @@ sentences that mention the same two texts are pooled.
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,9 +17,10 @@ from typing import Any, Literal
 import numpy as np
 
 from fedrel.data.bags import SCORED_AT_ONCE, Bags, slices
+from fedrel.data.mentions import unmarked
 from fedrel.data.readers.opennre import Record
 from fedrel.data.relations import NA
-from fedrel.data.sentences import Instance, Mention, SentenceCorpus
+from fedrel.data.sentences import Instance, SentenceCorpus
 from fedrel.data.store import TEST
 from fedrel.errors import UserError
 from fedrel.extractors.batches import Inputs
@@ -30,8 +30,7 @@ from fedrel.inference.document_model import DocumentModel
 Sentence = Instance | str | Mapping[str, Any]
 """An instance, a string with marked entities, or a dictionary as a line of OpenNRE's JSON."""
 
-_TAG = re.compile(r"<(/?)e([12])(?::([^<>]*))?>")
-_HINT = "mark head and tail, as in '<e1>Aspirin</e1> relieves <e2>headache</e2>'"
+SHOWN = 5  # sites that an error names
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +67,13 @@ def load_model(folder: str | Path) -> Model | DocumentModel:
         model.predict("<e1>Aspirin</e1> relieves <e2>headache</e2>")
     """
     folder = Path(folder)
-    own = folder / "model"
-    saved = open_saved(own if own.is_dir() else folder)
+    own = folder / "model" if (folder / "model").is_dir() else folder
+    sites = [path.parent.name for path in sorted(own.glob("*/config.json"))]
+    if sites and not (own / "config.json").exists():
+        named = ", ".join(sites[:SHOWN]) + (f" and {len(sites) - SHOWN} more" if len(sites) > SHOWN else "")
+        problem = f"has a model for each site: {named}"
+        raise UserError(problem, file=own, hint=f"choose one, as {own / sites[0]}")
+    saved = open_saved(own)
     return DocumentModel(saved) if saved.kind.unit == "documents" else Model(saved)
 
 
@@ -160,27 +164,10 @@ def parse(text: str, number: int = 1) -> Instance:
     >>> found.text, found.head, found.tail.start
     ('Aspirin relieves headache', Mention(id='Aspirin', name='Aspirin', start=0, end=7, type='DRUG'), 17)
     """
-    plain, done = "", 0
-    places: dict[str, int] = {}  # of each tag, in the text without tags
-    types: dict[str, str] = {}
-    for tag in _TAG.finditer(text):
-        plain += text[done : tag.start()]
-        name = f"{tag[1]}e{tag[2]}"
-        if name in places:
-            raise UserError(f"sentence {number}: <{name}> is there twice, in {text!r}", hint=_HINT)
-        places[name], done = len(plain), tag.end()
-        if not tag[1]:
-            types[name] = tag[3] or ""
-    plain += text[done:]
-    head, tail = (_mention(name, plain, places, types, number) for name in ("e1", "e2"))
-    return Instance(plain, head, tail, NA)
-
-
-def _mention(name: str, text: str, places: dict[str, int], types: dict[str, str], number: int) -> Mention:
-    start, end = places.get(name), places.get(f"/{name}")
-    if start is None or end is None or not text[start:end].strip():
-        raise UserError(f"sentence {number} has no entity <{name}>...</{name}>: {text!r}", hint=_HINT)
-    return Mention(text[start:end], text[start:end], start, end, types[name])
+    try:
+        return unmarked(text)
+    except UserError as error:
+        raise UserError(f"sentence {number}: {error.problem}", hint=error.hint) from error
 
 
 def _without_label(instance: Instance) -> Instance:

@@ -67,7 +67,8 @@ class Checkpoints:
             numbers.pop("rounds_since_best", None)  # checkpoints of version 0.1 have it
             tensors = load_file(files[-1])
         except (SafetensorError, KeyError, OSError, ValueError) as error:
-            raise UserError(f"is not a checkpoint: {error}", file=files[-1]) from error
+            hint = f"restore the file from a copy, or {ELSEWHERE} and begin anew"
+            raise UserError(f"is not a checkpoint: {error}", file=files[-1], hint=hint) from error
         if config != self._config:
             raise UserError(
                 f"was made with another config ({_first_difference(json.loads(config), json.loads(self._config))})",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from fedrel.config.schema import Config
 from fedrel.data.documents import DocumentCorpus
 from fedrel.data.partition import Partition, divide, held_back
 from fedrel.data.partition.mirror import mirrored
+from fedrel.data.partition.simple import BySource
 from fedrel.data.sentences import SentenceCorpus
 from fedrel.errors import UserError
 from fedrel.evaluation.document_metrics import THRESHOLD
@@ -32,6 +34,7 @@ from fedrel.runs.checkpoint import Checkpoint, Checkpoints
 from fedrel.runs.engines import SimulatedSites, Sites, precision_of
 from fedrel.runs.environment import check_same_data, environment
 from fedrel.runs.folder import UNITS, MetricsFile, write_json
+from fedrel.runs.own_models import OwnModels
 from fedrel.runs.prepare import Ints, Preparation
 from fedrel.runs.records import Case, LabelCounts, Result, Round, Traffic, to_target
 from fedrel.tensors.precision import warn_if_emulated
@@ -90,7 +93,9 @@ def _run(config: Config, out: Path, resume: bool, watcher: Watcher, sites: Sites
     if checkpoint is not None and checkpoint.round > config.training.rounds:
         problem = f"has {checkpoint.round} rounds already, but training.rounds is {config.training.rounds}"
         raise UserError(problem, file=out, hint=f"ask for at least as many rounds, or {ELSEWHERE}")
-    ready = sites.prepare(config, watcher.reading)
+    through_graph = method(config.method, config.methods).kernel_head() is None
+    with extractor_kind(config.extractor.kind).compiling(through_graph=through_graph):
+        ready = sites.prepare(config, watcher.reading)
     here = environment(ready.dataset.corpus.fingerprint, precision_of(config))
     if checkpoint is not None:
         check_same_data(out, here)
@@ -111,8 +116,9 @@ def _run(config: Config, out: Path, resume: bool, watcher: Watcher, sites: Sites
             watcher.round_done(rounds[-1])
         best = checkpoints.best(session.checkpoint())
         outcome = session.evaluate(best, ready.dataset.test)
-    result = session.result(rounds, outcome)
-    finish(out, config, ready, best, outcome, rounds, result)
+        at_sites = session.at_sites(best, outcome)
+    result = session.result(rounds, outcome, at_sites)
+    finish(out, config, ready, session.models(best), outcome, rounds, result)
     return result
 
 
@@ -147,6 +153,7 @@ class Session:
             min_sites=config.engine.min_sites or 1,
             extra_sites=config.engine.extra_sites,
         )
+        self._own = OwnModels(config, ready, engine, self._fed) if self._method.own_models else None
         self._at = checkpoint
 
     def finished(self) -> bool:
@@ -166,6 +173,8 @@ class Session:
         dev = test = None
         best_round, best_metric = last.best_round, last.best_metric
         if number % evaluation.every == 0 or number == self._config.training.rounds:
+            if self._own is not None:
+                self._own.choose(self._task, self._method.test_head)
             dev = self.evaluate(self._fed.weights, self._ready.dataset.dev).metrics()
             if dev[evaluation.measure] > best_metric:
                 best_round, best_metric = number, dev[evaluation.measure]
@@ -184,10 +193,40 @@ class Session:
         return noted.model_copy(update={"test": test})
 
     def evaluate(self, weights: Weights, rows: Ints) -> Outcome:
-        """How good these weights are on the given rows."""
-        return self._task.evaluate(rows, self._method.test_head, partial(self._engine.score, weights))
+        """How good these weights are on the given rows; or the models that the sites keep, if each has its own."""
+        score = partial(self._engine.score, weights) if self._own is None else self._own.score
+        return self._task.evaluate(rows, self._method.test_head, score)
 
-    def result(self, rounds: Sequence[Round], outcome: Outcome) -> Result:
+    def models(self, weights: Weights) -> dict[str, Weights]:
+        """What the run has trained: these weights, under no name, or the model that each site keeps, by site."""
+        if self._own is None:
+            return {"": weights}
+        names = self._ready.site_data.partition.names
+        return {name: self._own.kept(site) for site, name in enumerate(names)}
+
+    def at_sites(self, weights: Weights, outcome: Outcome) -> AtSites | None:
+        """How good the model is at each site: on its own test part where sites are natural, else on a share of the
+        test set that is labelled as its own data are."""
+        parts, data = configured_partition(self._config, self._ready), self._ready.dataset
+        if parts is None or parts.sites == 1 or not len(parts.order):
+            return None
+        held = mirrored(self._config.partition, parts, data.corpus, data.test, self._config.seed)
+        shares = {name: held.rows(site) for site, name in enumerate(held.names)}
+        natural = self._config.partition.kind == BySource.name
+        measure = self._config.evaluation.measure
+        at = outcome.at_sites(shares, measure)
+        if at is None and (natural or self._own):
+            values = {
+                name: self.evaluate(weights, rows).metrics()[measure]
+                if data.corpus.label_counts(rows)[1:].any()
+                else None
+                for name, rows in shares.items()
+            }
+            at = AtSites.of(measure, values)
+        counts = {name: len(rows) for name, rows in shares.items()}
+        return at and at.model_copy(update={"rows": counts, "natural": natural})
+
+    def result(self, rounds: Sequence[Round], outcome: Outcome, sites: AtSites | None = None) -> Result:
         """The run in numbers."""
         selected = [one.selection_precision for one in rounds if one.selection_precision is not None]
         evaluation = self._config.evaluation
@@ -205,7 +244,7 @@ class Session:
             bytes=Traffic(up=sum(one.bytes.up for one in rounds), down=sum(one.bytes.down for one in rounds)),
             seconds=round(self._at.seconds, 3),
             selection_precision=float(np.mean(selected)) if selected else None,
-            sites=by_site(self._config, self._ready, outcome),
+            sites=sites,
         )
 
     def _train(self, number: int) -> None:
@@ -259,17 +298,6 @@ def round_record(
     )
 
 
-def by_site(config: Config, ready: Preparation, outcome: Outcome) -> AtSites | None:
-    """How good the model is at each site, on a share of the test set that is labelled as its own data are."""
-    parts = configured_partition(config, ready)
-    if parts is None or parts.sites == 1 or not len(parts.order):
-        return None
-    rows = ready.dataset.test
-    held = mirrored(config.partition, parts, ready.dataset.corpus, rows, config.seed)
-    shares = {name: held.rows(site) for site, name in enumerate(held.names)}
-    return outcome.at_sites(shares, config.evaluation.measure)
-
-
 def configured_partition(config: Config, ready: Preparation) -> Partition | None:
     """The partition of the config, also for a method that pools all data: it is compared at the same sites.
 
@@ -288,32 +316,37 @@ def finish(
     out: Path,
     config: Config,
     ready: Preparation,
-    best: Weights,
+    models: Mapping[str, Weights],
     outcome: Outcome,
     rounds: Sequence[Round],
     result: Result,
 ) -> None:
-    """Write all that follows from a finished training, `result.json` last."""
+    """Write all that follows from a finished training, `result.json` last.
+
+    `models` are the trained weights by site, or under no name if all sites have one model.
+    """
     text, pairs = ready.dataset.corpus, None
-    model = new_extractor(config, ready)
-    model.load(best)
     if config.data.corpus == "documents":
-        documents = text.require(DocumentCorpus)
-        pairs = pair_options(config.data, documents)
-        rows, relations = ready.dataset.test[:SEARCHED], list(text.relations)
-        find = extractor_kind(config.extractor.kind).find
-        found = find(model, ready.site_data.inputs, rows, relations, THRESHOLD)
-        write_json(out / "evidence.json", evidence(documents, found, config.case_study))
-    save_model(
-        out / "model",
-        config.extractor,
-        model,
-        ready.site_data.inputs,
-        list(text.relations),
-        method=config.method,
-        head=method(config.method, config.methods).test_head,
-        pairs=pairs,
-    )
+        pairs = pair_options(config.data, text.require(DocumentCorpus))
+    for site, weights in models.items():
+        model = new_extractor(config, ready)
+        model.load(weights)
+        if config.data.corpus == "documents" and not site:
+            documents = text.require(DocumentCorpus)
+            rows, relations = ready.dataset.test[:SEARCHED], list(text.relations)
+            find = extractor_kind(config.extractor.kind).find
+            found = find(model, ready.site_data.inputs, rows, relations, THRESHOLD)
+            write_json(out / "evidence.json", evidence(documents, found, config.case_study))
+        save_model(
+            out / "model" / quote(site, safe=" "),
+            config.extractor,
+            model,
+            ready.site_data.inputs,
+            list(text.relations),
+            method=config.method,
+            head=method(config.method, config.methods).test_head,
+            pairs=pairs,
+        )
     write_tensors(out / UNITS, outcome.units(), {})
     for name, record in outcome.files().items():
         write_json(out / name, record)

@@ -82,9 +82,7 @@ class WorkerEngine(Engine):
             if note["failure"]:
                 yield site, Answer(None, failure=note["failure"])
             else:
-                journal = note["journal"]
-                watched = {int(row): weight for row, weight in journal.pop("watched").items()}
-                yield site, Answer(arrays, journal=Entry(**journal, watched=watched))
+                yield site, Answer(arrays, journal=Entry.from_json(note["journal"]))
 
     def score(self, weights: Weights, head: str, bags: Bags) -> npt.NDArray[np.float32]:
         """Each relation's probability for each bag."""
