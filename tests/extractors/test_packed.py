@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 from transformers import AutoModel
 
-from fedrel.extractors import hashed_dropout
-from fedrel.extractors.hashed_dropout import Mask, add_dropped, drop, dropped, key
 from fedrel.extractors.transformer.encoder import Encoder, PackedEncoder, PaddedEncoder, encoder
 from fedrel.extractors.transformer.encoder_loading import load_encoder
 from fedrel.extractors.transformer.lora import add_lora
-from fedrel.extractors.transformer.packed import packed_layers
+from fedrel.extractors.transformer.packed import hashed_dropout, packed_attention, packed_layers
+from fedrel.extractors.transformer.packed.hashed_dropout import Mask, add_dropped, drop, dropped, key
 from fedrel.seeding import numpy_generator, torch_generator
 from fedrel.tensors import compiling
 from fedrel.tensors.cores import cores
@@ -233,6 +232,47 @@ def test_kernels_and_torch_drop_the_same_numbers(monkeypatch: pytest.MonkeyPatch
     kept = mask.kept(x.shape)
     assert torch.equal(by_kernels[0] != 0, kept) and torch.equal(by_kernels[2] != 0, kept)
     assert torch.equal(by_kernels[1] != x, kept)
+
+
+@pytest.mark.skipif(not compiling.has_numba(), reason="numba is not installed")
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("seed", [None, 7])
+def test_kernels_and_torch_agree_on_values_and_gradients(
+    encoders: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, seed: int | None, precision: torch.dtype
+) -> None:
+    model, x = made(encoders("bert"), torch.float32)
+    model.train(seed is not None)
+    model.precision = precision
+
+    def all_of_it() -> list[Tensor]:
+        read, states, attention = run(model, x, asked(LENGTHS), seed)
+        return [read, states, *attention, *gradients(model, x, [read, states, *attention]).values()]
+
+    by_kernels = all_of_it()
+    for module in (hashed_dropout, packed_attention):
+        monkeypatch.setattr(module, "has_kernels", lambda _: False)
+    near = {"rtol": 1e-4, "atol": 1e-4} if precision is torch.float32 else {"rtol": 0.1, "atol": 0.15}
+    for one, other in zip(by_kernels, all_of_it(), strict=True):
+        torch.testing.assert_close(one, other, **near)
+        assert (one - other).norm() <= near["rtol"] * other.norm() + 0.1 * near["atol"]
+
+
+@pytest.mark.skipif(not compiling.has_numba(), reason="numba is not installed")
+def test_the_kernels_exponential_is_right_to_the_last_places() -> None:
+    import numba
+
+    from fedrel.extractors.transformer.packed.dropout_kernels import raised
+
+    @numba.njit
+    def all_raised(numbers: np.ndarray, out: np.ndarray) -> None:
+        for place in range(len(numbers)):
+            out[place] = raised(numbers[place])
+
+    numbers = np.append(np.linspace(-87, 0, 5001), [-1e9, np.nan]).astype(np.float32)
+    found = np.empty_like(numbers)
+    all_raised(numbers, found)
+    np.testing.assert_allclose(found[:-2], np.exp(numbers[:-2].astype(np.float64)), rtol=3e-7)
+    assert found[-2] < 1e-37 and np.isnan(found[-1])
 
 
 def test_a_hash_keeps_the_share_independently_of_place_and_key() -> None:

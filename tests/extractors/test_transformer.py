@@ -17,10 +17,10 @@ from transformers import AutoModel, AutoTokenizer
 
 from fedrel.data.bags import Bags
 from fedrel.errors import UserError
-from fedrel.extractors.hashed_dropout import HashedDropout
 from fedrel.extractors.heads import HEADS
 from fedrel.extractors.optim.sgd import SGD
 from fedrel.extractors.transformer import TransformerSection, padding
+from fedrel.extractors.transformer.packed.hashed_dropout import HashedDropout
 from fedrel.extractors.transformer.padding import alike
 from fedrel.extractors.transformer.piece_batch import PieceBatch
 from fedrel.extractors.transformer.pieces import PieceInputs

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from fedrel.errors import UserError
-from fedrel.extractors.hashed_dropout import HashedDropout, key
 from fedrel.extractors.recomputing import frugal
 from fedrel.extractors.transformer.encoder_loading import positions_begin
 from fedrel.extractors.transformer.packed import packed_layers
+from fedrel.extractors.transformer.packed.hashed_dropout import HashedDropout, key
 from fedrel.extractors.transformer.packed.layer_pass import ACTIVATIONS
 from fedrel.extractors.transformer.packed.packed_layers import PackedLayers
 from fedrel.extractors.transformer.padding import alike, padded

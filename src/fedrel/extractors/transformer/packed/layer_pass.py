@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from fedrel.extractors.hashed_dropout import Mask, add_dropped, dropped, key
+from fedrel.extractors.transformer.packed.hashed_dropout import Mask, add_dropped, column_sums, dropped, key
 from fedrel.extractors.transformer.packed.layer_weights import Gradients, Matrices
 from fedrel.extractors.transformer.packed.packed_attention import Kept, Span, Text, attend, attend_back
 
@@ -93,13 +93,12 @@ class LayerPass:
     def forward(self, *, keep: bool) -> tuple[Tensor, Tensor]:
         """The states that are asked for, and attention as one long row (nothing, unless `attends`)."""
         x, half = self._x, self._x.to(self._settings.dtype)
-        told: list[Tensor] = []
+        told = x.new_zeros(0)
         for number, weights in enumerate(self._matrices):
             x, half, told, kept = self._layer(number, weights, x, half)
             if keep:
                 self._kept.append(kept)
-        attention = torch.cat([part.reshape(-1) for part in told]) if told else x.new_zeros(0)
-        return x, attention.to(x.dtype)
+        return x, told
 
     @torch.no_grad()
     def backward(
@@ -116,7 +115,7 @@ class LayerPass:
 
     def _layer(
         self, number: int, w: Matrices, x: Tensor, half: Tensor
-    ) -> tuple[Tensor, Tensor, list[Tensor], _Layer]:
+    ) -> tuple[Tensor, Tensor, Tensor, _Layer]:
         """One layer; the last one only for the pieces that are asked for, unless all are."""
         settings, rows, width = self._settings, self._only(number), len(w.out)
         if rows is None:
@@ -152,33 +151,30 @@ class LayerPass:
         dy = _plus_product(dtotal, dbefore, w.up)
         dadded, g.norm1, g.norm1_bias = _norm_back(dy, kept.added, kept.norm1, w.norm1, w.norm1_bias)
         dout = dropped(dadded, self._mask(number, _OUT, width), settings.dtype)
-        last = self._is_last(number) and settings.attends
-        dquery, dmemory = attend_back(
-            dout @ w.out,
-            kept.attention,
-            self._texts(number),
-            settings.heads,
-            self._asked if last else None,
-            told if last else None,
+        asked = self._asked if settings.attends and self._is_last(number) else None
+        dqkv = dout.new_empty(len(kept.half), 3 * width)
+        dmemory = dqkv[:, width:] if rows is None else dout.new_empty(len(kept.half), 2 * width)
+        dquery = dqkv[:, :width] if rows is None else dout.new_empty(len(rows), width)
+        attend_back(
+            dout @ w.out, kept.attention, self._texts(number), settings.heads, asked, told, dquery, dmemory
         )
         if rows is None:
-            dqkv = torch.cat([dquery, dmemory], 1)
             dx = _plus_product(dadded, dqkv, w.qkv)
             g.qkv = dqkv.t() @ kept.half if "qkv" in wanted else None
-            g.qkv_bias = _column_sums(dqkv) if "qkv_bias" in wanted else None
+            g.qkv_bias = column_sums(dqkv) if "qkv_bias" in wanted else None
         else:
             dx = (dmemory @ w.qkv[width:]).to(dadded.dtype)
             dx.index_add_(0, rows, _plus_product(dadded, dquery, w.qkv[:width]))
             if "qkv" in wanted:
                 g.qkv = torch.cat([dquery.t() @ kept.half[rows], dmemory.t() @ kept.half])
             if "qkv_bias" in wanted:
-                g.qkv_bias = torch.cat([_column_sums(dquery), _column_sums(dmemory)])
+                g.qkv_bias = torch.cat([column_sums(dquery), column_sums(dmemory)])
         products = {"out": (dout, kept.context), "up": (dbefore, kept.y_half), "down": (ddown, kept.middle)}
         for name, (gradient, entered) in products.items():
             if name in wanted:
                 setattr(g, name, gradient.t() @ entered)
             if f"{name}_bias" in wanted:
-                setattr(g, f"{name}_bias", _column_sums(gradient))
+                setattr(g, f"{name}_bias", column_sums(gradient))
         return dx, g
 
     def _activate(self, x: Tensor) -> Tensor:
@@ -233,8 +229,3 @@ def _norm_back(
 def _plus_product(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """total + left @ right; `total` may be overwritten."""
     return torch.addmm(total, left, right) if left.dtype == total.dtype else total.add_(left @ right)
-
-
-def _column_sums(x: Tensor) -> Tensor:
-    """The sum of the rows of x: as a product, which is faster than `sum`."""
-    return (x.new_ones(1, len(x)) @ x)[0]

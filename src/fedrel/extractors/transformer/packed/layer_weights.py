@@ -84,15 +84,31 @@ def versions(layer: nn.Module) -> list[int]:
     return [parameter._version for parameter in layer.parameters()]
 
 
-def matrices(given: Sequence[Tensor], dtype: torch.dtype, norms: torch.dtype) -> Matrices:
-    """`weights` in the precision of products, those of norms in theirs."""
+def matrices(
+    given: Sequence[Tensor], dtype: torch.dtype, norms: torch.dtype, old: Matrices | None
+) -> Matrices:
+    """`weights` in the precision of products, those of norms in theirs; copies go where `old` has them."""
     q, qb, k, kb, v, vb, out, out_bias, n1, n1b, up, up_bias, down, down_bias, n2, n2b = (
         weight.detach() for weight in given
     )
-    qkv, qkv_bias = (torch.cat(three).to(dtype) for three in ((q, k, v), (qb, kb, vb)))
-    cast: list[Tensor] = [part.to(dtype) for part in (out, out_bias, up, up_bias, down, down_bias)]
-    kept: list[Tensor] = [part.to(norms) for part in (n1, n1b, n2, n2b)]
-    return Matrices(qkv, qkv_bias, *cast[:2], *kept[:2], *cast[2:], *kept[2:])
+
+    def cast(name: str, *parts: Tensor, to: torch.dtype = dtype) -> Tensor:
+        if len(parts) == 1 and parts[0].dtype is to:
+            return parts[0]
+        rows = sum(len(part) for part in parts)
+        target: Tensor = (
+            q.new_empty((rows, *parts[0].shape[1:]), dtype=to) if old is None else getattr(old, name)
+        )
+        for place, part in zip(target.chunk(len(parts)), parts, strict=True):
+            place.copy_(part)
+        return target
+
+    return Matrices(
+        cast("qkv", q, k, v), cast("qkv_bias", qb, kb, vb), cast("out", out), cast("out_bias", out_bias),
+        cast("norm1", n1, to=norms), cast("norm1_bias", n1b, to=norms),
+        cast("up", up), cast("up_bias", up_bias), cast("down", down), cast("down_bias", down_bias),
+        cast("norm2", n2, to=norms), cast("norm2_bias", n2b, to=norms),
+    )  # fmt: skip
 
 
 def wanted(needed: Sequence[bool]) -> list[frozenset[str]]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedrel.extractors.hashed_dropout import Mask, drop
+from fedrel.extractors.transformer.packed.hashed_dropout import Mask, drop, flat, has_kernels
 
+Ints = npt.NDArray[np.int64]
 Span = tuple[int, int]
 
 
@@ -36,26 +39,32 @@ class Kept:
 
     query: Tensor  # [n, d]
     memory: Tensor  # [T, 2 d], keys beside values
-    shares: list[Tensor]  # of each text, [h, n, L]: before dropout
+    shares: Tensor  # of each text [h, n, L], one after the other: before dropout
 
 
 def attend(
     query: Tensor, memory: Tensor, texts: Sequence[Text], heads: int, asked: Sequence[Tensor] | None
-) -> tuple[Tensor, Kept, list[Tensor]]:
-    """Each query's context, [n, d]; and the attention of the queries `asked` of each text, after dropout."""
-    context, kept, told = torch.empty_like(query), Kept(query, memory, []), []
-    for number, text in enumerate(texts):
-        q, k, v = _heads(query, memory, text, heads)
-        shares = _product(q, k.transpose(1, 2), q.shape[2] ** -0.5).softmax(2)
-        used = drop(shares, text.mask)
-        out = used @ v
-        if text.mask:
-            out *= text.mask.scale
-        _by_head(context[text.queries], heads).copy_(out)
-        kept.shares.append(shares)
-        if asked is not None:
-            told.append(used[:, asked[number]] * (text.mask.scale if text.mask else 1.0))
-    return context, kept, told
+) -> tuple[Tensor, Kept, Tensor]:
+    """Each query's context, [n, d]; and of the queries `asked` of each text, their attention after dropout.
+
+    That is [h, Q, L] for each text, one after the other; nothing if none are asked.
+    """
+    context = query.new_empty(query.shape)
+    shares = query.new_empty(sum(_sizes(texts, heads)))
+    told = query.new_empty(
+        0 if asked is None else sum(_told_sizes(texts, heads, asked)), dtype=_told_dtype(query)
+    )
+    if has_kernels(query):
+        from fedrel.extractors.transformer.packed import attention_kernels
+
+        table, rows, cut, scale = _table(texts, heads, asked)
+        numbers, where = _memory(query, memory, context)
+        attention_kernels.attend(
+            numbers, where, query.shape[1], heads, table, cut, scale, flat(shares), rows, flat(told)
+        )
+    else:
+        _attend(query, memory, texts, heads, asked, context, shares, told)
+    return context, Kept(query, memory, shares), told
 
 
 def attend_back(
@@ -64,30 +73,124 @@ def attend_back(
     texts: Sequence[Text],
     heads: int,
     asked: Sequence[Tensor] | None,
-    told: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """The gradients of queries and memory, from those of the context and of the attention that was told."""
-    dquery, dmemory, begin = torch.empty_like(kept.query), torch.empty_like(kept.memory), 0
-    for number, (text, shares) in enumerate(zip(texts, kept.shares, strict=True)):
+    told: Tensor,
+    dquery: Tensor,
+    dmemory: Tensor,
+) -> None:
+    """Set the gradients of queries and memory, from those of the context and of the attention that was told."""
+    if has_kernels(dcontext):
+        from fedrel.extractors.transformer.packed import attention_kernels
+
+        table, rows, cut, scale = _table(texts, heads, asked)
+        numbers, where = _memory(dcontext.contiguous(), kept.query, kept.memory, dquery, dmemory)
+        attention_kernels.attend_back(
+            numbers, where, dquery.shape[1], heads, table, cut, scale, flat(kept.shares), rows,
+            flat(told.contiguous()),
+        )  # fmt: skip
+    else:
+        _attend_back(dcontext, kept, texts, heads, asked, told, dquery, dmemory)
+
+
+def _attend(
+    query: Tensor,
+    memory: Tensor,
+    texts: Sequence[Text],
+    heads: int,
+    asked: Sequence[Tensor] | None,
+    context: Tensor,
+    shares: Tensor,
+    told: Tensor,
+) -> None:
+    """As the kernel, in PyTorch."""
+    own = torch.split(shares, _sizes(texts, heads))
+    said = torch.split(told, _told_sizes(texts, heads, asked)) if asked is not None else ()
+    for number, text in enumerate(texts):
+        q, k, v = _heads(query, memory, text, heads)
+        share = own[number].view(*q.shape[:2], k.shape[1])
+        share.copy_(_product(q, k.transpose(1, 2), q.shape[2] ** -0.5).softmax(2))
+        used, scale = drop(share, text.mask), text.mask.scale if text.mask else 1.0
+        _by_head(context[text.queries], heads).copy_(used @ v * scale)
+        if asked is not None:
+            said[number].copy_((used[:, asked[number]] * scale).reshape(-1))
+
+
+def _attend_back(
+    dcontext: Tensor,
+    kept: Kept,
+    texts: Sequence[Text],
+    heads: int,
+    asked: Sequence[Tensor] | None,
+    told: Tensor,
+    dquery: Tensor,
+    dmemory: Tensor,
+) -> None:
+    """As the kernel, in PyTorch."""
+    own = torch.split(kept.shares, _sizes(texts, heads))
+    said = torch.split(told, _told_sizes(texts, heads, asked)) if asked is not None else ()
+    for number, text in enumerate(texts):
         q, k, v = _heads(kept.query, kept.memory, text, heads)
         dq, dk, dv = _heads(dquery, dmemory, text, heads)
-        dout = _by_head(dcontext[text.queries], heads)
-        scale = text.mask.scale if text.mask else 1.0
-        if text.mask:
-            dout = dout * scale
-        dv.copy_(drop(shares, text.mask).transpose(1, 2) @ dout)
+        share, scale = own[number].view(*q.shape[:2], k.shape[1]), text.mask.scale if text.mask else 1.0
+        dout = _by_head(dcontext[text.queries], heads) * scale
+        dv.copy_(drop(share, text.mask).transpose(1, 2) @ dout)
         dused = dout @ v.transpose(1, 2)
-        if told is not None and asked is not None:
+        if asked is not None:
             rows = asked[number]
-            size = len(dused) * len(rows) * dused.shape[2]
-            more = told[begin : begin + size].view(len(dused), len(rows), dused.shape[2]) * scale
+            more = said[number].view(len(dused), len(rows), dused.shape[2]) * scale
             dused.index_add_(1, rows, more.to(dused.dtype))
-            begin += size
         dused = drop(dused, text.mask, in_place=True)
-        dscores = torch.ops.aten._softmax_backward_data(dused, shares, 2, shares.dtype)
+        dscores = torch.ops.aten._softmax_backward_data(dused, share, 2, share.dtype)
         dq.copy_(_product(dscores, k, q.shape[2] ** -0.5))
         dk.copy_(_product(dscores.transpose(1, 2), q, q.shape[2] ** -0.5))
-    return dquery, dmemory
+
+
+def _table(
+    texts: Sequence[Text], heads: int, asked: Sequence[Tensor] | None
+) -> tuple[Ints, Ints, int, float]:
+    """Texts as kernels read them: a row each; the rows that are asked; the least hash kept, and its factor."""
+    found, shares, told, before = [], 0, 0, 0
+    cut, scale = 0, 1.0
+    for number, text in enumerate(texts):
+        many, length = text.queries.stop - text.queries.start, text.pieces.stop - text.pieces.start
+        count = 0 if asked is None else len(asked[number])
+        seed = stride = 0
+        if text.mask:
+            (_, seed, stride, cut), scale = text.mask.words, text.mask.scale
+        found.append(
+            (text.pieces.start, text.pieces.stop, text.queries.start, text.queries.stop, shares,
+             before, before + count, told, seed, stride)
+        )  # fmt: skip
+        shares += heads * many * length
+        told += heads * count * length
+        before += count
+    rows = torch.cat(list(asked)).numpy() if asked else np.empty(0, np.int64)
+    return np.array(found, np.int64), rows, cut, scale
+
+
+def _sizes(texts: Sequence[Text], heads: int) -> list[int]:
+    """How many shares each text has."""
+    return [
+        heads * (text.queries.stop - text.queries.start) * (text.pieces.stop - text.pieces.start)
+        for text in texts
+    ]
+
+
+def _told_sizes(texts: Sequence[Text], heads: int, asked: Sequence[Tensor]) -> list[int]:
+    return [
+        heads * len(rows) * (text.pieces.stop - text.pieces.start)
+        for text, rows in zip(texts, asked, strict=True)
+    ]
+
+
+def _told_dtype(query: Tensor) -> torch.dtype:
+    """Attention leaves the encoder in the precision of states."""
+    return torch.float32 if query.dtype is torch.bfloat16 else query.dtype
+
+
+def _memory(*given: Tensor) -> tuple[tuple[np.ndarray[Any, Any], ...], Ints]:
+    """The memory that each matrix is a view of; and where it begins there, and how far its rows are apart."""
+    numbers = tuple(flat(torch.empty(0, dtype=x.dtype).set_(x.untyped_storage())) for x in given)
+    return numbers, np.array([(x.storage_offset(), x.stride(0)) for x in given], np.int64)
 
 
 def _heads(query: Tensor, memory: Tensor, text: Text, heads: int) -> Heads:

@@ -12,7 +12,7 @@ the work of one site, and the result has the same bits as on one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -90,18 +90,23 @@ class PackedLayers:
         parts = _parts(settings, cast, x.detach(), starts, where, keep=keep)
         if not graph:
             return _forward(parts, keep=False)
-        states, attention = _Layers.apply(parts, keep, x, *given)  # type: ignore[no-untyped-call]
+        states, attention = _Layers.apply(parts, keep, self._versions, x, *given)  # type: ignore[no-untyped-call]
         return states, attention
+
+    def _versions(self) -> list[int]:
+        """Numbers that change when any weight does."""
+        return [version for layer in self._layers for version in versions(layer)]
 
     def _matrices(self, given: Sequence[Tensor], dtype: torch.dtype, norms: torch.dtype) -> list[Matrices]:
         """The weights as products read them: cast again only after they were changed."""
-        now = [version for layer in self._layers for version in versions(layer)]
+        now = self._versions()
         known, cast = self._cast.get((dtype, norms), ([], []))
         if known != now:
             count = len(given) // len(self._layers)
-            own = (given[begin : begin + count] for begin in range(0, len(given), count))
-            with torch.no_grad():
-                cast = [matrices(one, dtype, norms) for one in own]
+            own = [given[begin : begin + count] for begin in range(0, len(given), count)]
+            before: list[Matrices | None] = [*cast] or [None] * len(own)
+            with torch.inference_mode(False), torch.no_grad():  # to be used in training, too
+                cast = [matrices(one, dtype, norms, old) for one, old in zip(own, before, strict=True)]
             self._cast[dtype, norms] = now, cast
         return cast
 
@@ -110,18 +115,21 @@ class _Layers(torch.autograd.Function):
     """All layers as one node of the graph."""
 
     @staticmethod
-    def forward(ctx: Any, parts: list[LayerPass], keep: bool, x: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, parts: list[LayerPass], keep: bool, versions: Callable[[], list[int]], x: Tensor, *_: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """The parts themselves keep what the backward pass needs."""
-        ctx.parts, ctx.dtype = parts, x.dtype
+        ctx.parts, ctx.dtype, ctx.versions, ctx.begun = parts, x.dtype, versions, versions()
         return _forward(parts, keep=keep)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """The gradient of x, and of the weights that are trained: those of the parts added in their order."""
+        assert ctx.versions() == ctx.begun, "weights were changed between the forward and the backward pass"
         parts: list[LayerPass] = ctx.parts
         ctx.parts = None
-        asked = wanted(ctx.needs_input_grad[3:])
+        asked = wanted(ctx.needs_input_grad[4:])
         sizes = [part.sizes for part in parts]
         given = [
             torch.split(gradient, [size[which] for size in sizes]) for which, gradient in enumerate(gradients)
@@ -144,8 +152,8 @@ class _Layers(torch.autograd.Function):
                     one.add(other, ctx.dtype)
         found = [part for layer in total for part in layer.split()]
         cast = [None if one is None or not needed else one.to(ctx.dtype)
-                for one, needed in zip(found, ctx.needs_input_grad[3:], strict=True)]  # fmt: skip
-        return None, None, torch.cat(into), *cast
+                for one, needed in zip(found, ctx.needs_input_grad[4:], strict=True)]  # fmt: skip
+        return None, None, None, torch.cat(into), *cast
 
 
 def _forward(parts: Sequence[LayerPass], *, keep: bool) -> tuple[Tensor, Tensor]:

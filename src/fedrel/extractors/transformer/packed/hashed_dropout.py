@@ -64,7 +64,7 @@ def drop(x: Tensor, mask: Mask | None, *, in_place: bool = False) -> Tensor:
         return x
     if not has_kernels(x):
         return x * mask.kept(x.shape, x.device)
-    from fedrel.extractors import dropout_kernels
+    from fedrel.extractors.transformer.packed import dropout_kernels
 
     x = x.contiguous()
     out = x if in_place else torch.empty_like(x)
@@ -78,12 +78,10 @@ def add_dropped(x: Tensor, o: Tensor, mask: Mask | None) -> Tensor:
         return x + o
     if not has_kernels(x):
         return x + o * mask.kept(o.shape, o.device) * mask.scale
-    from fedrel.extractors import dropout_kernels
+    from fedrel.extractors.transformer.packed import dropout_kernels
 
     total, x, o = torch.empty_like(x), x.contiguous(), o.contiguous()
-    halves = o.dtype is torch.bfloat16
-    add = dropout_kernels.add_dropped_halves if halves else dropout_kernels.add_dropped
-    add(flat(x), flat(o), flat(total), *mask.words, mask.scale)
+    dropout_kernels.add_dropped(flat(x), flat(o), flat(total), *mask.words, mask.scale)
     return total
 
 
@@ -93,12 +91,21 @@ def dropped(x: Tensor, mask: Mask | None, dtype: torch.dtype) -> Tensor:
         return x.to(dtype)
     if not has_kernels(x):
         return (x * mask.kept(x.shape, x.device) * mask.scale).to(dtype)
-    from fedrel.extractors import dropout_kernels
+    from fedrel.extractors.transformer.packed import dropout_kernels
 
     out, x = torch.empty(x.shape, dtype=dtype), x.contiguous()
-    halves = dtype is torch.bfloat16
-    run = dropout_kernels.dropped_halves if halves else dropout_kernels.dropped
-    run(flat(x), flat(out), *mask.words, mask.scale)
+    dropout_kernels.dropped(flat(x), flat(out), *mask.words, mask.scale)
+    return out
+
+
+def column_sums(x: Tensor) -> Tensor:
+    """The sum of the rows of a matrix, in float32 at least."""
+    if not has_kernels(x):
+        return x.sum(0, dtype=torch.float32 if x.dtype is torch.bfloat16 else None)
+    from fedrel.extractors.transformer.packed import dropout_kernels
+
+    out, x = torch.empty(x.shape[1]), x.contiguous()
+    dropout_kernels.column_sums(flat(x), x.shape[1], flat(out))
     return out
 
 
