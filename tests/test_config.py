@@ -103,6 +103,24 @@ def test_a_config_is_read_from_a_path_a_name_a_dictionary_or_a_config(tmp_path, 
 
 
 @pytest.mark.parametrize(
+    ("typed", "first"),
+    [
+        ("demoo", "did you mean 'demo'"),
+        ("presets/natural/pip.toml", "did you mean 'natural/ppi'"),
+        ("ppi", "did you mean 'natural/ppi'"),
+        ("fedcmc/pgr-pcn.toml", "did you mean 'fedcmc/pgr-pcnn'"),
+        ("my/experiments/qqqqqq.toml", "check the path"),
+    ],
+)
+def test_a_mistyped_preset_is_answered_with_the_nearest_ones(typed, first):
+    with pytest.raises(UserError) as raised:
+        load_config(typed)
+    assert raised.value.hint.startswith(first)
+    assert raised.value.hint.endswith("`fedrel presets` lists all presets")
+    assert len(raised.value.hint) < 150
+
+
+@pytest.mark.parametrize(
     ("tree", "digest"),
     [
         ({}, "a243d17e920fb41520a8bdeeaf8bce80"),

@@ -57,7 +57,7 @@ def blocks(page: Path) -> Iterator[Block]:
         yield Block(found["mark"].strip(), found["code"], f"{page.name}:{line}")
 
 
-def perform(block: Block, folder: Path) -> str | None:
+def perform(block: Block, folder: Path, **variables: str) -> str | None:
     """Write a block's file, or run the block and return what it printed; None for one that is only shown."""
     if named := FILE.match(block.code):
         path = folder / named[1]
@@ -71,12 +71,12 @@ def perform(block: Block, folder: Path) -> str | None:
     if (language := block.mark.removesuffix(" slow")) not in commands:
         return None
     environment = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         # In a clone, the clone's own package.
         "PYTHONPATH": os.pathsep.join([str(folder / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(
             os.pathsep
         ),
         "COLUMNS": "120",
+        **variables,
     }
     done = subprocess.run(
         commands[language], cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -87,8 +87,10 @@ def perform(block: Block, folder: Path) -> str | None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_code_of_a_page_runs(page, tmp_path):
+    variables = {}
     if page.name in IN_A_CLONE:
-        for part in ("src", "presets", "tests/methods"):
+        variables["FEDREL_KERNELS"] = "off"  # or they would be compiled for the clone, too
+        for part in ("src", "presets", "tests/methods", "tests/quick_python"):
             shutil.copytree(
                 ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("test_*", "__pycache__")
             )
@@ -99,7 +101,7 @@ def test_the_code_of_a_page_runs(page, tmp_path):
         if block.mark == "text output":
             assert printed == block.code, block.place
         elif not block.mark.endswith(" slow"):
-            printed = perform(block, tmp_path)
+            printed = perform(block, tmp_path, **variables)
 
 
 def test_the_python_of_the_readme_runs(tmp_path):

@@ -17,7 +17,7 @@ from fedrel.extractors.batches import Batch
 from fedrel.extractors.heads import HEADS, Reading
 from fedrel.extractors.objective import PLAIN, Objective
 from fedrel.extractors.row_tables import RowEmbedding
-from fedrel.tensors.weights import Rows, Weights
+from fedrel.tensors.weights import Rows, Tensors, Weights
 
 
 class Fitted(NamedTuple):
@@ -87,6 +87,29 @@ class Extractor(nn.Module, ABC):
         objective: Objective = PLAIN,
     ) -> Fitted:
         """Train on an objective with SGD, an epoch in each of these orders of the bags."""
+        raise NotImplementedError
+
+    @property
+    def reads_separately(self) -> bool:
+        """Whether a sentence's vector is the same to the bit whatever is read with it, and `fit_several` works."""
+        return False
+
+    def fit_several(
+        self,
+        batch: Batch,
+        orders: Sequence[Sequence[npt.NDArray[np.int64]]],
+        *,
+        batch_size: int,
+        lr: float,
+        weight_decay: float,
+        seeds: Sequence[int],
+        objective: Objective = PLAIN,
+    ) -> list[tuple[Fitted, Tensors]]:
+        """`fit` and `update` for several sites, each from the weights that `begin` was given, which stay.
+
+        The batch has the first site's bags, then the second's, and so on; a site has its orders and its seed. The
+        objective must be plain.
+        """
         raise NotImplementedError
 
     def shapes(self) -> dict[str, tuple[int, ...]]:

@@ -23,6 +23,7 @@ from fedrel.data.relations import NA
 from fedrel.data.sentences import Instance, SentenceCorpus
 from fedrel.data.store import TEST
 from fedrel.errors import UserError
+from fedrel.evaluation.thresholds import UNTUNED
 from fedrel.extractors.batches import Inputs
 from fedrel.extractors.saved import SavedModel, open_saved
 from fedrel.inference.document_model import DocumentModel
@@ -84,13 +85,16 @@ class Model:
 
     def __init__(self, saved: SavedModel) -> None:
         self.extractor, self.relations, self.head = saved.trained.extractor, saved.relations, saved.head
+        self.method, self.tuned = saved.method, saved.threshold is not None
+        self.threshold = UNTUNED if saved.threshold is None else saved.threshold
         self._read = saved.trained.read
 
     def predict(
-        self, sentences: Iterable[Sentence] | Sentence, *, threshold: float = 0.5
+        self, sentences: Iterable[Sentence] | Sentence, *, threshold: float | None = None
     ) -> list[Prediction]:
         """The relations of each pair with a probability of at least `threshold`, the most probable first.
 
+        Without one, the model's own `threshold` counts, which was tuned on the development set.
         A sentence is a string with its entities marked (`<e1>Aspirin</e1> relieves <e2>headache</e2>`), a
         dictionary as a line of OpenNRE's JSON (`text`, `h` and `t`), or an `Instance`, as readers yield them. All
         sentences that mention a pair are pooled, wherever they are in the input. Relations that they are labelled
@@ -98,6 +102,7 @@ class Model:
         """
         import torch
 
+        least = self.threshold if threshold is None else threshold
         found: list[Prediction] = []
         with tempfile.TemporaryDirectory(prefix="fedrel-") as scratch, torch.inference_mode():
             # As columns on disk: the input may be larger than memory.
@@ -105,7 +110,7 @@ class Model:
             corpus = SentenceCorpus.build(asked, Path(scratch) / "input", [NA])
             inputs = self._read(corpus, Path(scratch))
             for bags in slices(corpus.bags_by_pair(corpus.rows(TEST)), SCORED_AT_ONCE):
-                found += self._predictions(corpus, inputs, bags, threshold)
+                found += self._predictions(corpus, inputs, bags, least)
         return sorted(found, key=lambda one: -one.probability)
 
     def _predictions(

@@ -13,7 +13,7 @@ from fedrel.data.annotations import Document
 from fedrel.data.pairing import Marked, MarkedText, Relation, document
 from fedrel.data.readers import Reader
 from fedrel.data.relations import NA, RelationMap
-from fedrel.data.tables import csv_rows
+from fedrel.data.table_files import csv_rows
 from fedrel.data.text_files import files_in, lines, stem
 from fedrel.errors import UserError
 
