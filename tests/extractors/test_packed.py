@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModel
 
+from fedrel.extractors.batches import shuffled
 from fedrel.extractors.transformer.encoder import Encoder, PackedEncoder, PaddedEncoder, encoder
 from fedrel.extractors.transformer.encoder_loading import load_encoder
 from fedrel.extractors.transformer.lora import add_lora
@@ -294,3 +296,24 @@ def test_plain_hugging_face_models_stay_as_they_were(encoders: Callable[[str], s
     with torch.no_grad():
         expected = untouched(input_ids=ids).last_hidden_state
         assert torch.equal(model.model(input_ids=ids).last_hidden_state, expected)
+
+
+@pytest.mark.parametrize(("count", "size"), [(50, 3), (77, 4), (500, 32)])
+def test_batch_mates_repeat_as_rarely_as_by_chance(count: int, size: int) -> None:
+    """Of the pairs that share a batch in one epoch, the share that does so in the next one again."""
+    random = numpy_generator(1, "shuffle")
+
+    def mates() -> set[tuple[int, int]]:
+        return {
+            (one, other)
+            for batch in shuffled(count, size, random)
+            for one in batch.tolist()
+            for other in batch.tolist()
+            if one < other
+        }
+
+    epochs = [mates() for _ in range(200)]
+    repeated = sum(len(one & other) for one, other in pairwise(epochs)) / sum(map(len, epochs[:-1]))
+    by_chance = np.mean([len(one) for one in epochs]) / (count * (count - 1) / 2)
+    assert repeated <= 1.5 * by_chance
+    assert sorted(np.concatenate(list(shuffled(count, size, random))).tolist()) == list(range(count))
