@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.extractors.pcnn.kernels.simd import COLUMNS, LANES, ROWS, Matrix, multiply
 from fedrel.extractors.transformer.packed.dropout_kernels import hashed, narrowed, raised, widened
 from fedrel.tensors.compiling import inner, kernel
+from fedrel.tensors.simd import COLUMNS, LANES, ROWS, Matrix, multiply
 
 Numbers = npt.NDArray[Any]  # float32, or uint16 for bfloat16
 Floats = npt.NDArray[np.float32]
