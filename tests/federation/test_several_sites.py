@@ -170,6 +170,8 @@ def test_only_small_sites_share_a_group():
     assert list(groups_of([10] * 5, 2)) == [[0, 1], [2, 3], [4]]
     assert list(groups_of([3000, 1000, 90, 10, 5000, 7], 9)) == [[0, 1, 2], [3], [4], [5]]
     assert [len(group) for group in groups_of([1] * 40, 100)] == [16, 16, 8]
+    assert list(groups_of([5000, 5000, 1], 9)) == [[0], [1], [2]]
+    assert list(groups_of([], 9)) == []
 
 
 def test_a_method_may_use_the_model_after_its_update():

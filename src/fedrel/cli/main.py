@@ -10,7 +10,7 @@ from typing import Annotated
 import click
 import typer
 
-from fedrel.cli import federation, show
+from fedrel.cli import data_commands, federation, show
 from fedrel.cli.options import (
     AsJson,
     ConfigArgument,
@@ -274,4 +274,5 @@ def predict(
 
 app.command()(reproduce)
 show.add_to(app)
+data_commands.add_to(app)
 federation.add_to(app)

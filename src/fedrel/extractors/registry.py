@@ -84,6 +84,10 @@ class ExtractorKind(ABC, Generic[SectionT, InputsT]):
         """While the block runs, compile what training and scoring need, if they need that; nothing by default."""
         return nullcontext()
 
+    def unknown_share(self, section: SectionT, inputs: InputsT, rows: Ints) -> float | None:
+        """The share of these rows' tokens that the vocabulary does not know; None where that is not known."""
+        return None
+
     # A trained model as a folder.
 
     def save(self, folder: Path, extractor: Extractor, inputs: InputsT) -> Weights:

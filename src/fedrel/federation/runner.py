@@ -65,15 +65,17 @@ class Runner:
 
         Answers of a group wait in memory for each other, so only small sites share one.
         """
-        most, sizes = min(most, SITES_AT_ONCE if self.model.serves_several else 1), self._sizes
+        most = min(most, SITES_AT_ONCE if self.model.serves_several else 1)
         group: dict[int, Arrays] = {}
         sentences = 0
         for site, arrays in own.items():
-            if len(group) == most or sentences + sizes[site] > SENTENCES_AT_ONCE:
+            size = int(self._sizes[site]) if 0 <= site < len(self._sizes) else 0  # the coordinator holds none
+            if group and (len(group) == most or sentences + size > SENTENCES_AT_ONCE):
                 yield group
                 group, sentences = {}, 0
-            group[site], sentences = arrays, sentences + sizes[site]
-        yield group
+            group[site], sentences = arrays, sentences + size
+        if group:
+            yield group
 
     def answers(
         self, phase: str, round_: int, own: Mapping[int, Arrays]

@@ -36,7 +36,7 @@ from fedrel.runs.case_study import SEARCHED, case_study, evidence, pair_options
 from fedrel.runs.checkpoint import Checkpoint, Checkpoints
 from fedrel.runs.engines import SimulatedSites, Sites, precision_of
 from fedrel.runs.environment import check_same_data, environment
-from fedrel.runs.folder import UNITS, MetricsFile, write_json
+from fedrel.runs.folder import UNITS, MetricsFile, write_data_check, write_json
 from fedrel.runs.own_models import OwnModels
 from fedrel.runs.prepare import Ints, Preparation
 from fedrel.runs.records import Case, LabelCounts, Result, Round, Traffic, to_target
@@ -107,6 +107,8 @@ def _run(config: Config, out: Path, resume: bool, watcher: Watcher, sites: Sites
     watcher.prepared(ready)
     write_text(out / "config.toml", config.to_toml())
     write_json(out / "environment.json", here)
+    if ready.check is not None:
+        write_data_check(out, ready.check, ready.dataset.corpus.folder)
     metrics = MetricsFile(out / "metrics.jsonl")
     rounds = metrics.keep(checkpoint.round if checkpoint else 0)
     if checkpoint is None:

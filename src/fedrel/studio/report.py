@@ -27,6 +27,8 @@ from fedrel.studio.run_page import run_page
 if TYPE_CHECKING:
     from markupsafe import Markup
 
+    from fedrel.data.data_check import DataCheck
+
 PLOTLY = "plotly.min.js"  # the name of the shared script
 
 
@@ -58,6 +60,12 @@ def write_findings_report(
     """Write a page of what was found in documents, given as in `evidence.json`; of very many, several pages."""
     for path, values in findings_pages(page, documents, about):
         write_text(path, render("findings.html", values))
+
+
+def write_data_page(page: Path, found: DataCheck, config: str) -> None:
+    """Write a page of what was found when the data of a config were checked."""
+    values = {"title": f"The data of {config}", "data": found, "parts": list(found.sizes)}
+    write_text(page, render("data.html", values))
 
 
 def render(template: str, values: Mapping[str, Any], plotly: str | None = None) -> str:

@@ -29,8 +29,8 @@ def plan(
         tensor.contiguous().numpy()
         for tensor in (batch.words, batch.starts, batch.head, batch.tail, batch.bags, batch.labels)
     )
-    counts = np.array([[len(orders), len(orders[0])] for orders in several])
-    of_bags = np.concatenate([each for orders in several for each in orders])
+    counts = np.array([[len(orders), len(orders[0]) if orders else 0] for orders in several])
+    of_bags = np.concatenate([np.empty(0, np.int64), *(each for orders in several for each in orders)])
     order, steps, of_sentences, bounds, parts, sizes = _lay_out(
         of_bags, counts, bags, labels, starts, words, batch_size, vocabulary, relations
     )
