@@ -24,9 +24,9 @@ from fedrel.extractors.pcnn.kernels.convolution import (
     stretch,
 )
 from fedrel.extractors.pcnn.kernels.memory import Lines, Panels, Places, Shape, Text
-from fedrel.extractors.pcnn.kernels.simd import Floats, Ints
 from fedrel.extractors.row_tables import GAP
 from fedrel.tensors.compiling import inner
+from fedrel.tensors.simd import Floats, Ints
 
 _SMALLEST_SCALE = 1e-6  # at a smaller scale, the stored rows of words would become too large for float32
 
