@@ -38,6 +38,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from exchange import CHECK, TIMED, Settings, SiteText, initial, write_result
 
 from fedrel.config.schema import Config
+from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.coordinator import Engine
 from fedrel.runs.engines import engine
 from fedrel.runs.prepare import Preparation, prepare
@@ -198,7 +199,8 @@ def measure(folder: Path, python: Path, sentences: int) -> dict[str, Any]:
     for name, count, dropout in ((CHECK, CHECKED, 0.0), (TIMED, sentences, DROPOUT)):
         write_text(folder, count)
         rounds[name] = experiment(folder, count, dropout), count
-    ready = {name: prepare(config) for name, (config, _) in rounds.items()}
+    with extractor_kind("pcnn").compiling(through_graph=False):  # in other processes, as `fedrel run` does
+        ready = {name: prepare(config) for name, (config, _) in rounds.items()}
     with (
         engine(rounds[CHECK][0], ready[CHECK], folder / "sites") as small,
         engine(rounds[TIMED][0], ready[TIMED], folder / "sites") as large,
