@@ -247,6 +247,35 @@ def test_a_signal_ends_the_runner_and_nothing_is_left(tmp_path: Path, number: si
     assert not (tmp_path / "runner").exists()
 
 
+STUBBORN = """\
+import sys, time
+from pathlib import Path
+from fedrel.deployment import site_runner
+
+def answer(self, request):
+    Path(sys.argv[1], "asked").touch()
+    while True:
+        try:
+            time.sleep(600)
+        except BaseException:  # as a compiler's handlers may do
+            pass
+
+site_runner.ResidentSite.answer = answer
+site_runner.main()
+"""
+
+
+def test_a_signal_ends_the_runner_whatever_it_computes(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", STUBBORN, str(tmp_path)]) as process:
+        wait_for((tmp_path / "runner" / SOCKET).exists, "the runner")
+        with connected(tmp_path) as connection:
+            send(connection, b"anything")
+            wait_for((tmp_path / "asked").exists, "the request")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+    assert not (tmp_path / "runner").exists()
+
+
 def test_a_program_that_ends_is_started_again_ever_more_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     now, started = [100.0], []
     monkeypatch.setattr(task_starter.time, "monotonic", lambda: now[0])

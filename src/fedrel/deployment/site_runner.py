@@ -10,16 +10,18 @@ it. The rules, the experiment and the record are read anew for each request; onl
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from flwr.app import RecordDict
 
-from fedrel.deployment.child_processes import interruptible
 from fedrel.deployment.client_app import SiteHost
-from fedrel.deployment.site_socket import StrangerError, accept, listening, receive, send
+from fedrel.deployment.site_socket import StrangerError, accept, listening, receive, remove_socket, send
 from fedrel.errors import UserError
 from fedrel.federation.flower.client import respond
 from fedrel.federation.flower.record_bytes import from_bytes, to_bytes
@@ -85,6 +87,8 @@ class ResidentHost(SiteHost):
 def serve(folder: Path) -> None:
     """Answer what comes through the site's socket, one request after the other, until this process is ended."""
     with listening(folder) as server:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, partial(_leave, folder))
         import torch  # noqa: F401 - so that the first request need not wait for it
 
         import fedrel.runs.engines  # noqa: F401
@@ -103,15 +107,21 @@ def _serve_one(site: ResidentSite, connection: socket.socket) -> None:
     send(connection, site.answer(receive(connection)))
 
 
+def _leave(folder: Path, *_: object) -> NoReturn:
+    """End at once. An exception could be lost in whatever is under way, such as a compiler's own handlers.
+
+    What is written is whole or not there, as it must be for a runner that is killed.
+    """
+    with suppress(OSError):
+        remove_socket(folder)
+    os._exit(0)
+
+
 def main() -> None:
-    """Run until a signal ends it: SIGTERM and SIGINT alike."""
+    """Run until a signal ends it."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with interruptible():
-            serve(Path(sys.argv[1]).absolute())
-    except KeyboardInterrupt:
-        return
+        serve(Path(sys.argv[1]).absolute())
     except UserError as error:
         raise SystemExit(f"error: {error}") from error
 

@@ -54,6 +54,12 @@ def listening(site: Path) -> Iterator[socket.socket]:
         raise UserError("a runner of this site is running already", file=folder, hint=hint) from error
 
 
+def remove_socket(site: Path) -> None:
+    """Remove what listening has made, for the process that listens and ends at once."""
+    (site / FOLDER / SOCKET).unlink(missing_ok=True)
+    (site / FOLDER).rmdir()
+
+
 def accept(server: socket.socket) -> socket.socket:
     """The next connection; `StrangerError` if it is another user's."""
     connection, _ = server.accept()
