@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.data import words
+from fedrel.data import word_numbers
 from fedrel.data.readers.nyt10 import NYT10
 from fedrel.data.readers.opennre import OpenNRE
 from fedrel.data.relations import RelationMap
@@ -63,7 +63,7 @@ def test_columns_of_odd_text(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, Instance]], parts: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(words, "_PARTS", parts)  # tables that are cleared change nothing
+        patch.setattr(word_numbers, "_PARTS", parts)  # tables that are cleared change nothing
         same_columns(rows, tmp_path_factory.mktemp("odd"))
 
 

@@ -26,7 +26,7 @@ from fedrel.data.store import (
     Writer,
     numbering,
 )
-from fedrel.data.words import WordNumbers
+from fedrel.data.word_numbers import WordNumbers
 from fedrel.errors import UserError
 
 
