@@ -44,6 +44,7 @@ from torch import nn
 
 from fedrel.extractors.batches import Batch
 from fedrel.extractors.heads import HEADS, bag_of_sentence, sentence_probabilities
+from fedrel.extractors.objective import Objective
 from fedrel.extractors.optim.sgd import SGD
 from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.methods.lazy_mil import first_of_highest
@@ -105,7 +106,7 @@ class PublishedLoop:
     """Steps and scores of the published loop, on batches that were padded beforehand."""
 
     def __init__(self, pool: Batch, dropout: float) -> None:
-        self.net = Published(model(dropout), dropout)
+        self.net = Published.like(model(dropout), dropout)
         self.optimiser = torch.optim.SGD(self.net.parameters(), lr=RATE, weight_decay=DECAY, fused=True)
         self.batches = [(pad(batch, LONGEST), batch.labels) for batch in cut(pool, BATCH)]
         self.large = [pad(batch, LONGEST) for batch in cut(pool, PUBLISHED_SCORED_AT_ONCE)]
@@ -187,8 +188,8 @@ class KernelLoop:
     def fit(self, batch: Batch, seed: int, head: str = "none") -> np.ndarray:
         """All of a batch, in order: each step's loss."""
         order = [np.arange(len(batch.labels))]
-        settings = {"batch_size": BATCH, "lr": RATE, "weight_decay": DECAY, "seed": seed, "head": head}
-        return self.net.fit(batch, order, **settings).losses  # type: ignore[arg-type]
+        settings = {"batch_size": BATCH, "lr": RATE, "weight_decay": DECAY, "seed": seed}
+        return self.net.fit(batch, order, **settings, objective=Objective(head)).losses  # type: ignore[arg-type]
 
     def score(self, number: int) -> int:
         """Relations of one batch; says how many sentences it has."""

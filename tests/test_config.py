@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from fedrel.config.check import check
-from fedrel.config.schema import Config, WorldData
+from fedrel.config.data_sections import WorldData
+from fedrel.config.schema import Config
 from fedrel.config.sources import load_config
 from fedrel.data.world.world import WorldConfig
 from fedrel.errors import UserError
@@ -64,6 +65,14 @@ def test_what_is_wrong_is_said_with_its_key(tree, message):
         check(Config, tree, "config.toml")
 
 
+def test_the_hint_of_a_wrong_value_says_what_its_key_means():
+    expected = (
+        r"training\.fraction: .* less than or equal to 1, found 2\nhint: fraction: C, the share of sites"
+    )
+    with pytest.raises(UserError, match=expected):
+        load_config("demo", {"training.fraction": 2})
+
+
 def test_a_site_file_is_checked_as_a_config_is(tmp_path):
     """One loader: a nested key of a site's own file is named with the nearest one, too."""
     from fedrel.deployment.policy import read_policy
@@ -91,6 +100,24 @@ def test_a_config_is_read_from_a_path_a_name_a_dictionary_or_a_config(tmp_path, 
     assert load_config("demo", ["seed=9"]) == load_config("demo").with_settings({"seed": 9})
     with pytest.raises(UserError, match="no config file and no preset is called 'demoo'"):
         load_config("demoo")
+
+
+@pytest.mark.parametrize(
+    ("typed", "first"),
+    [
+        ("demoo", "did you mean 'demo'"),
+        ("presets/natural/pip.toml", "did you mean 'natural/ppi'"),
+        ("ppi", "did you mean 'natural/ppi'"),
+        ("fedcmc/pgr-pcn.toml", "did you mean 'fedcmc/pgr-pcnn'"),
+        ("my/experiments/qqqqqq.toml", "check the path"),
+    ],
+)
+def test_a_mistyped_preset_is_answered_with_the_nearest_ones(typed, first):
+    with pytest.raises(UserError) as raised:
+        load_config(typed)
+    assert raised.value.hint.startswith(first)
+    assert raised.value.hint.endswith("`fedrel presets` lists all presets")
+    assert len(raised.value.hint) < 150
 
 
 @pytest.mark.parametrize(

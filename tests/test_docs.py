@@ -23,16 +23,12 @@ import pytest
 from pydantic import BaseModel
 
 import fedrel
-from fedrel.config.schema import (
-    Config,
-    DocumentData,
-    FileData,
-    WorldData,
-)
+from fedrel.config.data_sections import ColumnNames, DocumentData, FileData, WorldData
+from fedrel.config.schema import Config
 from fedrel.extractors.document import DocumentSection
 from fedrel.extractors.pcnn import PCNNSection
 from fedrel.extractors.transformer import TransformerSection
-from fedrel.methods.by_name import methods
+from fedrel.methods.by_name import describe, methods
 from fedrel.runs.train import run
 from tests.conftest import tiny
 
@@ -61,7 +57,7 @@ def blocks(page: Path) -> Iterator[Block]:
         yield Block(found["mark"].strip(), found["code"], f"{page.name}:{line}")
 
 
-def perform(block: Block, folder: Path) -> str | None:
+def perform(block: Block, folder: Path, **variables: str) -> str | None:
     """Write a block's file, or run the block and return what it printed; None for one that is only shown."""
     if named := FILE.match(block.code):
         path = folder / named[1]
@@ -75,12 +71,12 @@ def perform(block: Block, folder: Path) -> str | None:
     if (language := block.mark.removesuffix(" slow")) not in commands:
         return None
     environment = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         # In a clone, the clone's own package.
         "PYTHONPATH": os.pathsep.join([str(folder / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(
             os.pathsep
         ),
         "COLUMNS": "120",
+        **variables,
     }
     done = subprocess.run(
         commands[language], cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -91,8 +87,10 @@ def perform(block: Block, folder: Path) -> str | None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_code_of_a_page_runs(page, tmp_path):
+    variables = {}
     if page.name in IN_A_CLONE:
-        for part in ("src", "presets", "tests/methods"):
+        variables["FEDREL_KERNELS"] = "off"  # or they would be compiled for the clone, too
+        for part in ("src", "presets", "tests/methods", "tests/quick_python"):
             shutil.copytree(
                 ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("test_*", "__pycache__")
             )
@@ -103,7 +101,7 @@ def test_the_code_of_a_page_runs(page, tmp_path):
         if block.mark == "text output":
             assert printed == block.code, block.place
         elif not block.mark.endswith(" slow"):
-            printed = perform(block, tmp_path)
+            printed = perform(block, tmp_path, **variables)
 
 
 def test_the_python_of_the_readme_runs(tmp_path):
@@ -196,7 +194,7 @@ def sections() -> dict[str, type[BaseModel]]:
     for name, field in Config.model_fields.items():
         if name == "data":
             found |= {'[data] with corpus = "world"': WorldData, '[data] with corpus = "files"': FileData}
-            found['[data] with corpus = "documents"'] = DocumentData
+            found |= {'[data] with corpus = "documents"': DocumentData, "[data.columns]": ColumnNames}
         elif name == "extractor":
             found |= {"[extractor]": PCNNSection, '[extractor] with kind = "transformer"': TransformerSection}
             found['[extractor] with kind = "document"'] = DocumentSection
@@ -219,7 +217,9 @@ def test_every_config_key_is_documented_with_its_default(heading, model):
 
 def test_every_method_and_its_options_are_documented():
     page = tables("methods.md")
-    assert set(page["The methods at a glance"]) == set(methods())
+    assert {name: cells[-1] for name, cells in page["The methods at a glance"].items()} == {
+        name: describe(name).trained_by for name in methods()
+    }
     options = {
         f"{name}.{option}": json.dumps(field.default)
         for name, kind in methods().items()
@@ -239,6 +239,43 @@ def test_every_command_is_documented():
     assert set(tables("commands.md")["The commands"]) == set(get_command(app).commands)
 
 
+def test_every_format_is_documented_with_what_it_does():
+    from fedrel.data.convert import writers
+    from fedrel.data.readers import READERS
+
+    rows = tables("data.md")["Formats"]
+    ours = {name: one for name, one in READERS.all().items() if one.__module__.startswith("fedrel.")}
+    written = set(writers())
+    assert len(rows) >= 15
+    assert {name: cells[:4] for name, cells in rows.items()} == {
+        name: [one.unit, "yes", "yes", "from and to" if name in written else "from"]
+        for name, one in ours.items()
+    }
+
+
+def test_every_published_corpus_is_documented():
+    from fedrel.config.sources import load_config, presets
+    from fedrel.data.corpora import corpora
+    from fedrel.data.natural_sites import SITE
+    from fedrel.data.text_files import uncompressed
+
+    rows = tables("data.md")["Published corpora"]
+    assert {name: (cells[1].strip("`"), cells[3]) for name, cells in rows.items()} == {
+        name: (one.format, one.licence) for name, one in corpora().items()
+    }
+    known = {f"{one.folder}/{file}" for one in corpora().values() for file in one.files}
+    for name in presets():
+        if name.startswith("papers/"):
+            continue
+        data = load_config(name).data
+        if data.corpus == "world" or any(SITE in str(path) for path in (*data.pool, *data.train)):
+            continue
+        for path in (*data.pool, *data.train, *data.dev, *data.test):
+            inside = uncompressed(data.root / path).as_posix().partition(".zip/")
+            file = inside[0] + (".zip" if inside[1] else "")
+            assert any(file.endswith(f"/{one}") for one in known), (name, path)
+
+
 def test_everything_public_is_documented():
     listed = set(tables("api.md")["Python API"])
     assert listed | {"RunResult", "Comparison"} == set(fedrel.__all__)
@@ -246,7 +283,8 @@ def test_everything_public_is_documented():
 
 DYNAMIC = {  # where keys are data, the word that stands for them
     **{"by_kind": "KIND", "watched": "ROW", "versions": "NAME"},
-    **dict.fromkeys(("dev", "metrics", "dev_metric"), "METRIC"),
+    **{"sizes": "PART", "repeated": "PART", "relations": "PART", "relations.PART": "RELATION"},
+    **dict.fromkeys(("dev", "test", "metrics", "dev_metric"), "METRIC"),
 }
 
 
@@ -256,7 +294,7 @@ def paths(value: object, prefix: str = "") -> set[str]:
         return {path for item in value for path in paths(item, prefix)}
     if not isinstance(value, Mapping):
         return {prefix}
-    word = DYNAMIC.get(prefix.rpartition(".")[2])
+    word = DYNAMIC.get(prefix) or DYNAMIC.get(prefix.rpartition(".")[2])
     return {
         path for key, item in value.items() for path in paths(item, f"{prefix}.{word or key}".lstrip("."))
     }
@@ -264,13 +302,17 @@ def paths(value: object, prefix: str = "") -> set[str]:
 
 def test_every_file_and_field_of_a_run_folder_is_documented(out):
     page = tables("run-folder.md")
-    fedrel.run(tiny(method="lazy-mil", training__rounds=2), out)
+    fedrel.run(tiny(method="lazy-mil", training__rounds=2, evaluation__target_on="test"), out)
     assert set(page["The files"]) == {f"{path.name}{'/' if path.is_dir() else ''}" for path in out.iterdir()}
     line = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
     line["refused"] = [{"site": 0, "message": "Update", "reason": "of an honest run there are none"}]
     assert set(page["metrics.jsonl"]) == paths(line)
-    for name in ("result.json", "environment.json", "case_study.json", "pr_curve.json"):
-        assert set(page[name]) == paths(json.loads((out / name).read_text())), name
+    for name in ("result.json", "environment.json", "data_check.json", "case_study.json", "pr_curve.json"):
+        content = json.loads((out / name).read_text())
+        empty = (
+            {key: None for key, value in content.items() if value == {}} if isinstance(content, dict) else {}
+        )
+        assert set(page[name]) == paths(content | empty if empty else content), name
     model = json.loads((out / "model" / "config.json").read_text())
     assert set(page["model/config.json"]) == set(model)
 

@@ -130,7 +130,7 @@ DOCRED_FILES = {"train": ["a.json"], "dev": ["a.json"], "test": ["a.json"]}
 GAD_FILES = {"train": ["gad.tsv"], "dev": ["gad.tsv"], "test": ["gad.tsv"]}
 FILTERED = {
     "pair_types": [("Chemical", "Disease")],
-    "directions": "once",
+    "directions": "annotated",
     "relations": "map.json",
     "mesh": "tree.tsv",
     "not_include": ["eog.data"],
@@ -141,35 +141,35 @@ FILTERED = {
 @pytest.mark.parametrize(
     ("section", "folder", "fingerprint"),
     [
-        ({"corpus": "files", **JSONL}, "corpus-bb57458c510457d2ccc21d3cff75de63", "5a7043d7f8c82951"),
+        ({"corpus": "files", **JSONL}, "corpus-93a656fbb7e382b264b72c167f09adc1", "5a7043d7f8c82951"),
         (
             {"corpus": "files", **JSONL, **OPENNRE},
-            "corpus-80187f9901ada078de097db219e852ca",
+            "corpus-f44874d016ab856e440aab151adbc60c",
             "5a7043d7f8c82951",
         ),
         (
             {"corpus": "files", "format": "gad", **GAD_FILES},
-            "corpus-d047aa5d90599301ab51f4100fdca018",
+            "corpus-3e409aa4a593b9bcf631d2b7b0daea6f",
             "b5f094ad8a5d7e57",
         ),
         (
             {"corpus": "world", "sentences": 1000},
-            "corpus-e4fe3c45782b03e2d095c17df3f73307",
+            "corpus-6be3567c19face5aeac3772ffa2f44f6",
             "8a0f961d986ec9e8",
         ),
         (
             {"corpus": "documents", **PUBTATOR_FILES},
-            "documents-22c100e4dec5fb7bda4b99f9234e059f",
+            "documents-9b3efdd705951f0907095032af220ac1",
             "cbfa1c7de57fba4b",
         ),
         (
             {"corpus": "documents", **PUBTATOR_FILES, **FILTERED},
-            "documents-c5c6371cb32bd46ade3efc610ca4bb5c",
+            "documents-cb44cf4840431c6f29b8cb453ddd0971",
             "c6a1ef2a0947b8eb",
         ),
         (
             {"corpus": "documents", **PUBTATOR_FILES, **FILTERED, "id_separator": ""},
-            "documents-72326bd702513e57ccff66a51d28a23d",
+            "documents-b45a1808d4c94bab97099a63b12bfec7",
             "573eff46717cbb49",
         ),
         (
@@ -179,12 +179,12 @@ FILTERED = {
                 "rel_info": "rel_info.json",
                 **DOCRED_FILES,
             },
-            "documents-266f15bbd6fd3a70d7fb103c174d49cf",
+            "documents-3c88ae1e6b0d337f5721192449c47ad6",
             "803ec437b54a0ed8",
         ),
     ],
 )
-def test_caches_of_earlier_versions_are_found(
+def test_fingerprints_are_those_of_earlier_versions(
     section: dict[str, object], folder: str, fingerprint: str, tmp_path: Path
 ) -> None:
     for name, content in FILES.items():

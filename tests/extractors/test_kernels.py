@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from fedrel.extractors.batches import Batch
 from fedrel.extractors.dropout import dropout
 from fedrel.extractors.heads import HEADS, bag_of_sentence, sentence_probabilities
+from fedrel.extractors.objective import Objective
 from fedrel.extractors.optim.sgd import SGD
 from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.seeding import numpy_generator, torch_generator
@@ -166,7 +167,9 @@ def test_nothing_hides_a_nan() -> None:
     bags = random_batch(0, [2, 3])
     for head, one in (("none", batch), ("one", bags)):
         orders_ = [np.arange(len(one.labels))]
-        losses = pcnn.fit(one, orders_, batch_size=5, lr=0.1, weight_decay=0.0, seed=0, head=head).losses
+        losses = pcnn.fit(
+            one, orders_, batch_size=5, lr=0.1, weight_decay=0.0, seed=0, objective=Objective(head)
+        ).losses
         assert np.isnan(losses[0])
 
 
@@ -331,9 +334,9 @@ def test_thirty_steps_are_float64s(head: str, rate: float, decay: float, bias: b
     )
     pcnn = model(dropout=rate, bias=bias)
     settings_ = {"batch_size": BATCH_SIZE, "lr": 0.3, "weight_decay": decay, "seed": 11}
-    losses, times = pcnn.fit(batch, orders(len(SIZES)), **settings_, head=head)  # type: ignore[arg-type]
+    losses, shares, _ = pcnn.fit(batch, orders(len(SIZES)), **settings_, objective=Objective(head))  # type: ignore[arg-type]
     assert len(losses) == 30
-    assert times.tolist() == expected_times.tolist()
+    assert shares.tolist() == expected_times.tolist()
     np.testing.assert_allclose(losses, expected_losses, atol=1e-5)
     for name, array in pcnn.state().items():
         np.testing.assert_allclose(array, expected[name], atol=1e-5, err_msg=name)
@@ -344,7 +347,7 @@ def test_fit_is_a_loop_over_the_graph(head: str) -> None:
     batch = random_batch(9, SIZES)
     fitted, looped = model(), model()
     settings_ = {"batch_size": BATCH_SIZE, "lr": 0.3, "weight_decay": 1e-2, "seed": 0}
-    losses = fitted.fit(batch, orders(len(SIZES)), **settings_, head=head).losses  # type: ignore[arg-type]
+    losses = fitted.fit(batch, orders(len(SIZES)), **settings_, objective=Objective(head)).losses  # type: ignore[arg-type]
     optimiser = SGD(looped, lr=0.3, weight_decay=1e-2)
     for number, one in enumerate(steps(batch)):
         reading = HEADS[head].read(looped, one, None)
@@ -404,7 +407,7 @@ def test_no_epochs_change_nothing() -> None:
     pcnn = model()
     before = pcnn.state()
     fitted = pcnn.fit(random_batch(0, [1]), [], batch_size=4, lr=0.1, weight_decay=0.1, seed=0)
-    assert len(fitted.losses) == 0 and fitted.times.tolist() == [0]
+    assert len(fitted.losses) == 0 and fitted.shares.tolist() == [0]
     assert all((array == before[name]).all() for name, array in pcnn.state().items())
 
 
@@ -428,15 +431,28 @@ def test_the_same_bits_again_and_on_two_threads() -> None:
 # Dropout.
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.9])
-@pytest.mark.parametrize("seed", [0, 3, 2**31, 2**62 - 1])
-def test_kernels_drop_the_units_that_tensors_do(rate: float, seed: int) -> None:
-    from fedrel.extractors.dropout import units_kept
+@pytest.fixture(scope="module")
+def draw() -> Callable[..., None]:
+    """Masks as kernels draw them."""
+    import numba
+
     from fedrel.extractors.pcnn.kernels.classify import draw_kept
 
+    @numba.njit
+    def draw(seed, rate, masks):  # type: ignore[no-untyped-def]
+        for sentence in range(len(masks)):
+            draw_kept(seed, sentence, rate, masks[sentence])
+
+    return draw
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("seed", [0, 3, 2**31, 2**62 - 1])
+def test_kernels_drop_the_units_that_tensors_do(rate: float, seed: int, draw: Callable[..., None]) -> None:
+    from fedrel.extractors.dropout import units_kept
+
     masks = np.empty((40, 690), np.bool_)
-    for sentence, mask in enumerate(masks):
-        draw_kept(seed, sentence, rate, mask)
+    draw(seed, rate, masks)
     np.testing.assert_array_equal(masks, units_kept(seed, 40, 690, rate).numpy())
 
 

@@ -54,7 +54,7 @@ def same(one: Path, other: Path) -> None:
 @pytest.fixture
 def processes(monkeypatch):
     """Workers are processes, even where they would be threads."""
-    monkeypatch.setattr(Runner, "trains_by_kernels", lambda _: False)
+    monkeypatch.setattr(Runner, "runs_kernels", lambda _: False)
 
 
 @pytest.mark.parametrize("method", ["lazy-mil", "att-ra", "one"])
@@ -80,7 +80,7 @@ class SitesOn(SimulatedSites):
         return nullcontext(self._engine)
 
 
-@pytest.mark.parametrize("method", ["lazy-mil", "att-ra"])
+@pytest.mark.parametrize("method", ["lazy-mil", "att-ra+scaffold", "moon"])
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_threads_give_the_same_weights_and_bytes(method, threads, tmp_path):
     config = tiny(method=f'"{method}"', training__rounds=2)
@@ -100,21 +100,25 @@ def test_many_sites_go_to_threads_several_at_a_time(tmp_path):
 
 
 @pytest.mark.skipif(not compiling.has_numba(), reason="without kernels, workers are processes")
-@pytest.mark.parametrize(
-    ("method", "kind"),
-    [("lazy-mil", ThreadEngine), ("att", WorkerEngine), ("lazy-mil+fedprox", WorkerEngine)],
-)
-def test_workers_are_threads_where_kernels_train(method, kind, tmp_path):
+@pytest.mark.parametrize("method", ["lazy-mil", "att", "lazy-mil+fedprox", "moon"])
+def test_workers_are_threads_where_kernels_do_most_of_the_work(method, tmp_path):
+    """Also of a method that is trained through the graph, as MOON is."""
     config = tiny(method=f'"{method}"')
     with parallel_engine(config, prepare(config).site_data, tmp_path, 2) as engine:
-        assert isinstance(engine, kind)
+        assert isinstance(engine, ThreadEngine)
+
+
+def test_elsewhere_workers_are_processes(tmp_path, processes):
+    config = tiny(method="att")
+    with parallel_engine(config, prepare(config).site_data, tmp_path, 2) as engine:
+        assert isinstance(engine, WorkerEngine)
 
 
 def test_an_error_on_a_thread_ends_the_request(tmp_path, monkeypatch):
     """What goes wrong on a thread is raised where the question was put; no other site is begun."""
     config, begun = tiny(), []
 
-    def answer(_: Runner, __: str, ___: int, site: int, ____: Arrays) -> tuple[Arrays, Entry]:
+    def answer(_: Runner, __: str, ___: int, site: int, *____: Arrays) -> tuple[Arrays, Entry]:
         begun.append(site)
         if site == 2:
             raise UserError("site 2 has lost its file")

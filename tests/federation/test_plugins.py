@@ -85,7 +85,7 @@ for method in ("slower", "plain"):
 
 
 def test_a_method_of_a_notebook_runs_in_its_own_process_only():
-    """In one loop, or on threads where kernels train; other processes could not import it."""
+    """In one loop, or on threads where there are kernels; other processes could not import it."""
     done = subprocess.run(
         [sys.executable, "-"],  # as a cell of a notebook, the code is in no file
         input=NOTEBOOK,
@@ -103,7 +103,7 @@ def test_a_method_of_a_notebook_runs_in_its_own_process_only():
         "worker processes and Flower's simulation cannot import it"
     )
     assert said["slower", "local"] == said["plain", "local"] == "LocalEngine"
-    assert said["slower", "workers"] == said["slower", "flower-simulation"] == refused.format("Slower")
-    on_threads = "ThreadEngine" if compiling.has_numba() else refused.format("Plain")
-    assert said["plain", "workers"] == on_threads
-    assert said["plain", "flower-simulation"] == refused.format("Plain")
+    for method, name in (("slower", "Slower"), ("plain", "Plain")):
+        on_threads = "ThreadEngine" if compiling.has_numba() else refused.format(name)
+        assert said[method, "workers"] == on_threads
+        assert said[method, "flower-simulation"] == refused.format(name)

@@ -136,6 +136,7 @@ def _sentences() -> dict[str, Case]:
         "lazy-mil+fedprox": _case(WORLD, "lazy-mil+fedprox", _options("fedprox", mu=0.5)),
         "one+scaffold": _case(WORLD, "one+scaffold"),
         "centralised": _case(WORLD, "centralised", **threads),
+        "local": _case(skewed, "local", **threads),
         "centralised-share": _case(WORLD, "centralised", _options("centralised", share=0.5), **threads),
         "centralised+one": _case(WORLD, "centralised+one", **threads),
         "feded": _case(WORLD, "feded", COORDINATOR, processes=False, slow=(FLOWER,)),

@@ -117,9 +117,9 @@ class OneSite:
         assert correction == Correction()
         self.done.append("correct")
 
-    def fit(self, bags, head) -> bool:
+    def fit(self, bags, objective) -> bool:
         assert bags is self.bags
-        self.done.append(f"fit {head}")
+        self.done.append(f"fit {objective.head}")
         return self.kernels
 
     def batches(self, bags):
@@ -149,7 +149,7 @@ def test_and_step_by_step_where_there_are_none():
     assert site.done == ["begin global", "correct", "fit one", *steps]
 
 
-@pytest.mark.parametrize("changed", ["loss", "logits", "correction"])
+@pytest.mark.parametrize("changed", ["loss", "logits"])
 def test_a_method_with_a_loss_of_its_own_is_not_trained_by_kernels(changed):
     def own(self, *given):
         return getattr(super(kind, self), changed)(*given)
@@ -159,6 +159,17 @@ def test_a_method_with_a_loss_of_its_own_is_not_trained_by_kernels(changed):
     site = OneSite(kernels=True)
     kind().train(site)
     assert site.done[2:] == ["step on the criterion of none a and a", "step on the criterion of none b and b"]
+
+
+@pytest.mark.parametrize("changed", ["calibration", "fixed_classifier", "correction"])
+def test_a_method_whose_objective_is_described_is_trained_by_kernels(changed):
+    def own(self, *given):
+        return getattr(super(kind, self), changed)(*given)
+
+    kind = type("Own", (FedAvg,), {changed: own})
+    site = OneSite(kernels=True)
+    kind().train(site)
+    assert site.done[2:] == ["fit none"]
 
 
 def test_a_method_that_only_averages_in_its_own_way_is_trained_by_kernels():

@@ -31,7 +31,7 @@ IDENTITIES = {f"{min('fedavg', name)}+{max('fedavg', name)}": name for name in N
 HEADS = {"one", "ave", "att", "att-ra"}
 TWO_HEADS = r"both define `(train|test)_head`, and one of the two would be ignored"
 TWO_STEPS = "both change `server_update`, and the result would depend on their order"
-UNUSED = "does not use `(after_training|aggregator)`, which .* changes"
+UNUSED = "does not use `(after_training|aggregator|server_update)`, which .* changes"
 NOTHING = "none trains as fedavg does, and adds nothing to"
 ONE_PLACE = "with one place to train, the global model is its own previous one"
 SENTENCES = "sentences, but the data are documents"
@@ -51,23 +51,27 @@ REFUSED = {
     },
     **dict.fromkeys(("fedadam+feddyn", "fedadam+scaffold", "fedavgm+feddyn"), TWO_STEPS),
     **dict.fromkeys(("fedavgm+scaffold", "feddyn+scaffold"), TWO_STEPS),
-    "fedlc+fedrs": "both change `logits`, and the result would depend on their order",
+    "fedlc+fedrs": "both define `calibration`, and one of the two would be ignored",
     "fedatt+scaffold": "scaffold corrects the mean of the updates, and another part replaces that mean",
     **dict.fromkeys(("fedatt+feded", "fedcmc+feded", "feddyn+feded", "feded+scaffold"), UNUSED),
     **{f"{name}+validation-only": UNUSED for name in ("fedatt", "fedcmc", "feddyn", "scaffold")},
     **dict.fromkeys(
         ("feded+lazy-mil", "feded+validation-only", "lazy-mil+validation-only"), "both define `round`"
     ),
-    "centralised+validation-only": "both define `several_sites`",
-    "centralised+fedrs": "one place with all data lacks none",
-    "fedrs+validation-only": "one place with all data lacks none",
+    **dict.fromkeys(("centralised+validation-only", "centralised+local"), "both define `several_sites`"),
+    **{f"{name}+local": UNUSED for name in ("fedadam", "fedatt", "fedavgm", "fedcmc", "feddyn")},
+    "local+scaffold": UNUSED,
+    **dict.fromkeys(("feded+local", "lazy-mil+local", "local+validation-only"), "both define `round`"),
+    "fedprox+local": "no global model to stay near",
+    **dict.fromkeys(("centralised+fedrs", "fedrs+local", "fedrs+validation-only"), "nothing to average"),
     "centralised+scaffold": "one place alone has none",
-    **dict.fromkeys(("centralised+moon", "moon+validation-only"), ONE_PLACE),
-    **dict.fromkeys(("centralised+fedlcc", "fedlcc+validation-only"), ONE_PLACE),
+    **dict.fromkeys(("centralised+moon", "local+moon", "moon+validation-only"), ONE_PLACE),
+    **dict.fromkeys(("centralised+fedlcc", "fedlcc+local", "fedlcc+validation-only"), ONE_PLACE),
     # These compose, but FedLCC is for documents and the others are for sentences.
     **dict.fromkeys(("att+fedlcc", "att-ra+fedlcc", "ave+fedlcc", "fedlcc+one", "fedlcc+lazy-mil"), BAGS),
-    **dict.fromkeys(("feded+fedlcc", "fedlcc+moon", "fedlcc+fedrs", "fedlc+fedlcc"), SENTENCES),
-    "fedcmc+fedlcc": "which works only without a bias",
+    **dict.fromkeys(
+        ("feded+fedlcc", "fedlcc+moon", "fedlcc+fedrs", "fedlc+fedlcc", "fedcmc+fedlcc"), SENTENCES
+    ),
 }
 
 SETTINGS = (
@@ -101,7 +105,7 @@ class Trained:
             session = local_session(config, ready, self._folder / name)
             for number in (1, 2):
                 session._train(number)
-            self._weights[name] = dict(session._fed.weights)
+            self._weights[name] = dict(session._fed.model_of(0))  # of most methods, all sites have one model
         return self._weights[name]
 
 

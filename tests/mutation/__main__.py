@@ -1,4 +1,4 @@
-"""`python -m tests.mutation [--mutants N] [--seed S] [--module NAME]`: run the tests on changed code.
+"""`python -m tests.mutation [--mutants N] [--seed S] [--module NAME] [--out FILE]`: run the tests on changed code.
 
 cosmic-ray finds what can be changed. Its own runner starts a new process for each mutant; here a process that has
 imported the libraries is forked instead, and the changed module is put in place of the real one in its memory. So
@@ -11,18 +11,23 @@ import argparse
 import ast
 import importlib.abc
 import importlib.machinery
+import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from tests.mutation.selection import MODULES, tests_of
+from tests.mutation.survivors import reason_for
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
@@ -60,33 +65,86 @@ class Mutant:
 def main() -> int:
     """Returns 1 if fewer than the asked share are killed."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
-    parser.add_argument("--mutants", type=int, default=300, help="how many are drawn (0: all)")
+    parser.add_argument("--mutants", type=int, default=300, help="how many are drawn of all modules (0: all)")
     parser.add_argument("--seed", type=int, default=1, help="of the draw")
     parser.add_argument("--module", action="append", help="only this one, as methods.moon; may be repeated")
     parser.add_argument("--least", type=float, default=0.9, help="the share that must be killed")
+    parser.add_argument(
+        "--out", type=Path, help="write the result here; of a module that is not run, keep it"
+    )
+    parser.add_argument("--again", action="store_true", help="only those that --out lists as survivors")
     asked = parser.parse_args()
     chosen = [f"fedrel.{name}" for name in asked.module] if asked.module else MODULES
-    mutants = [mutant for module in chosen for mutant in mutants_of(module)]
+    mutants = [mutant for module in MODULES for mutant in mutants_of(module)]
     total = len(mutants)
     if 0 < asked.mutants < total:
         mutants = sorted(random.Random(asked.seed).sample(mutants, asked.mutants), key=str)
-    print(f"{len(mutants)} of {total} mutants in {len(chosen)} modules", flush=True)
+    print(f"{len(mutants)} of {total} mutants in {len(MODULES)} modules", flush=True)
     preload()
+    done: dict[str, Any] = {}
     for module in chosen:
-        if outcome(None, tests_of(module)) != "survived":
+        mine = [mutant for mutant in mutants if mutant.module == module]
+        drawn = len(mine)
+        if asked.again:
+            survived = {one["mutant"] for one in earlier(asked.out)[module]["survivors"]}
+            mine = [mutant for mutant in mine if str(mutant) in survived]
+            assert {str(mutant) for mutant in mine} == survived, (
+                f"{module} has changed: run it without --again"
+            )
+        if mine and outcome(None, tests_of(module)) != "survived":
             print(f"the tests of {module} fail without a change: {' '.join(tests_of(module))}")
             return 2
+        survivors = tried(mine)
+        done[module] = {
+            "date": f"{datetime.now(UTC):%Y-%m-%d}",
+            "commit": commit(),
+            "mutants": drawn,
+            "killed": drawn - len(survivors),
+            "survivors": survivors,
+        }
+        if asked.out:
+            write_result(asked.out, done, {"mutants": total, "drawn": len(mutants), "seed": asked.seed})
+    count = sum(one["mutants"] for one in done.values())
+    killed = sum(one["killed"] for one in done.values())
+    print(f"{killed} of {count} killed: {killed / max(count, 1):.1%}")
+    return int(killed < asked.least * count)
+
+
+def tried(mutants: Sequence[Mutant]) -> list[dict[str, str]]:
+    """Run the tests of one module on each of its mutants; returns the survivors."""
     survivors = []
     for number, mutant in enumerate(mutants, 1):
         started = time.monotonic()
         found = outcome(mutant, tests_of(mutant.module))
         print(f"{number:4} {found:9} {time.monotonic() - started:5.1f} s  {mutant}", flush=True)
         if found == "survived":
-            survivors.append(mutant)
-            print(*(f"          {line}" for line in difference(mutant)), sep="\n", flush=True)
-    share = 1 - len(survivors) / max(len(mutants), 1)
-    print(f"{len(mutants) - len(survivors)} of {len(mutants)} killed: {share:.1%}")
-    return int(share < asked.least)
+            before, after = difference(mutant)
+            reason = reason_for(mutant.module, after)
+            survivors.append({"mutant": str(mutant), "before": before, "after": after, "reason": reason})
+            print(f"          - {before}\n          + {after}\n          {reason}", flush=True)
+    return survivors
+
+
+def write_result(out: Path, done: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+    """Write what was found, over what an earlier call found of the same modules."""
+    before = earlier(out)
+    modules = {module: one for module in MODULES if (one := done.get(module, before.get(module)))}
+    killed, tested = (sum(one[key] for one in modules.values()) for key in ("killed", "mutants"))
+    command = "python -m tests.mutation --out results/mutation.json"
+    result = {"command": command, **about, "tested": tested, "killed": killed, "modules": modules}
+    out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def earlier(out: Path) -> dict[str, Any]:
+    """What a result says of each module; nothing if there is none yet."""
+    found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))["modules"] if out.exists() else {}
+    return found
+
+
+def commit() -> str:
+    command = ["git", "describe", "--always", "--dirty=+", "--abbrev=12"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return said.stdout.strip()
 
 
 def source_of(module: str) -> Path:
@@ -138,16 +196,15 @@ def changed_code(mutant: Mutant) -> str:
     return str(changed)
 
 
-def difference(mutant: Mutant) -> list[str]:
-    """The lines that a mutant changes."""
+def difference(mutant: Mutant) -> tuple[str, str]:
+    """The lines that a mutant changes, as they were and as they are, without the white space around them."""
     before = source_of(mutant.module).read_text(encoding="utf-8").splitlines()
     after = changed_code(mutant).splitlines()
-    return [
-        f"{sign} {line.strip()}"
-        for old, new in zip(before, after, strict=False)
-        if old != new
-        for sign, line in (("-", old), ("+", new))
-    ][:4]
+    first = next(n for n, (old, new) in enumerate(zip(before, after, strict=False)) if old != new)
+    same = next(n for n, (old, new) in enumerate(zip(before[::-1], after[::-1], strict=False)) if old != new)
+    parts = (lines[first : max(len(lines) - same, first)] for lines in (before, after))
+    old, new = (" ".join(line.strip() for line in part) for part in parts)
+    return old, new
 
 
 class Replaced(importlib.abc.MetaPathFinder, importlib.abc.Loader):

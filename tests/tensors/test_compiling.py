@@ -17,27 +17,27 @@ from fedrel.tensors import compiling
 if not compiling.has_numba():
     pytest.skip("numba, which makes the kernels, is not installed", allow_module_level=True)
 
-DRAW = """
+ADD = """
 import numpy as np
-from fedrel.extractors.pcnn.kernels.classify import draw_kept
-mask = np.empty(40, np.bool_)
-draw_kept(1, 2, 0.5, mask)
-print(mask.sum())
+from fedrel.tensors.array_kernels import add
+total = np.zeros(3)
+add(total, np.arange(3, dtype=np.float32), 0.5)
+print(total)
 """
+SUM = "[0.  0.5 1. ]\n"
 
 
-def draw(**environment: str) -> tuple[str, str]:
-    """What a process of its own draws, and what it says."""
-    done = subprocess.run(
-        [sys.executable, "-c", DRAW], env=os.environ | environment, capture_output=True, text=True, check=True
-    )
-    return done.stdout, done.stderr
+def said(**environment: str) -> str:
+    """What a process of its own says when it uses a kernel."""
+    command = [sys.executable, "-c", ADD]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True)
+    assert done.stdout == SUM
+    return done.stderr
 
 
 def test_the_first_use_says_that_it_compiles_and_keeps_the_result(tmp_path: Path) -> None:
-    drawn, said = draw(NUMBA_CACHE_DIR=str(tmp_path))
-    assert "compiling kernels" in said
-    assert draw(NUMBA_CACHE_DIR=str(tmp_path)) == (drawn, "")
+    assert "compiling kernels" in said(NUMBA_CACHE_DIR=str(tmp_path))
+    assert said(NUMBA_CACHE_DIR=str(tmp_path)) == ""
 
 
 @pytest.mark.slow
@@ -47,22 +47,19 @@ def test_nothing_but_the_temporary_folder_can_be_written(tmp_path: Path) -> None
     nowhere.touch()
     package = Path(fedrel.__file__).parent
     copied = shutil.copytree(package, tmp_path / package.name, ignore=shutil.ignore_patterns("__pycache__"))
-    (copied / "extractors" / "pcnn" / "kernels" / "__pycache__").touch()
-    drawn, _ = draw()
+    (copied / "tensors" / "__pycache__").touch()
     unwritable = {name: str(nowhere / "folder") for name in ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR")}
-    found, said = draw(**unwritable, FEDREL_CACHE=str(nowhere / "folder"), PYTHONPATH=str(tmp_path))
-    assert found == drawn
-    assert "compiling kernels" in said and "cannot keep" in said
+    complaint = said(**unwritable, FEDREL_CACHE=str(nowhere / "folder"), PYTHONPATH=str(tmp_path))
+    assert "compiling kernels" in complaint and "cannot keep" in complaint
 
 
 def test_kernels_need_no_folder_to_be_kept_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     nowhere = tmp_path / "file"
     nowhere.touch()
-    drawn, _ = draw()
-    assert draw(NUMBA_CACHE_DIR=str(nowhere / "cache"))[0] == drawn
+    said(NUMBA_CACHE_DIR=str(nowhere / "cache"))
 
     monkeypatch.setattr("numba.config.CACHE_DIR", str(nowhere / "cache"))
     monkeypatch.setenv("FEDREL_CACHE", str(nowhere / "corpora"))
-    folder = compiling._folder.__wrapped__(nowhere / "kernels")
+    folder = compiling.kernel_folder.__wrapped__(nowhere / "kernels")
     folder.mkdir()
     tempfile.TemporaryFile(dir=folder).close()

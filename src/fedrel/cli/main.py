@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import click
 import typer
 
-from fedrel.cli import federation, show
+from fedrel.cli import data_commands, federation, show
 from fedrel.cli.options import (
     AsJson,
     ConfigArgument,
@@ -20,6 +21,7 @@ from fedrel.cli.options import (
     print_json,
     read_config,
 )
+from fedrel.cli.reproduction import reproduce
 from fedrel.errors import UserError
 
 app = typer.Typer(
@@ -128,7 +130,7 @@ def compare(
     """Train several methods and seeds and compare them; run again, it goes on where it stopped."""
     from fedrel.api import compare as train_all
     from fedrel.cli.progress import console, watching
-    from fedrel.runs.compare import best_of
+    from fedrel.runs.sweep import best_of
     from fedrel.studio.tables import comparison_table
 
     chosen = read_config(config, settings, plugins)
@@ -151,6 +153,10 @@ def sweep(
         list[str], typer.Option("--grid", metavar="KEY=V1,V2", help="Values to try; may be repeated.")
     ] = [],  # noqa: B006
     methods: Annotated[str, typer.Option("--methods", help="Methods; default: the config's.")] = "",
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, counted from the config's.")] = 1,
+    halving: Annotated[
+        bool, typer.Option("--halving", help="Train all a little, the better half on, and so on.")
+    ] = False,
     settings: Settings = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="The folder; default: runs/CONFIG-sweep.")] = None,
     plugins: Plugins = [],  # noqa: B006
@@ -160,7 +166,8 @@ def sweep(
     """Search a grid of settings for the best dev metric; run again, it goes on where it stopped."""
     from fedrel.cli.progress import console, watching
     from fedrel.config.check import parse_value
-    from fedrel.runs.compare import sweep as search
+    from fedrel.runs.sweep import halving as halve
+    from fedrel.runs.sweep import sweep as search
     from fedrel.studio.report import write_run_report
 
     chosen = read_config(config, settings, plugins)
@@ -174,7 +181,11 @@ def sweep(
     folder = out or Path("runs") / f"{Path(config).stem}-sweep"
     tried = names(methods) or [chosen.method]
     with watching(quiet=quiet, as_json=as_json) as watch:
-        found = search(chosen, folder, values, tried, watch=watch, report=write_run_report)
+        if halving:
+            found = halve(chosen, folder, values, tried, seeds=seeds, watch=watch)
+        else:
+            page = partial(write_run_report, shared=folder)
+            found = search(chosen, folder, values, tried, seeds=seeds, watch=watch, report=page)
     if as_json:
         print_json(found)
         return
@@ -186,11 +197,14 @@ def sweep(
 @app.command()
 def report(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run or a comparison.")],
+    standalone: Annotated[
+        bool, typer.Option("--standalone", help="One file that needs no other, for mailing: 5 MB larger.")
+    ] = False,
 ) -> None:
     """Write the report of a finished run, or of a comparison, anew."""
     from fedrel.api import write_report
 
-    typer.echo(f"report: {write_report(folder)}")
+    typer.echo(f"report: {write_report(folder, standalone=standalone)}")
 
 
 @app.command()
@@ -220,16 +234,22 @@ def align(
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(help="A model folder, as a run leaves it.")],
+    model: Annotated[Path, typer.Argument(help="The folder of a run, or of its model.")],
     texts: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             metavar="INPUT",
-            help="JSON lines with h and t, or raw text; for a model of documents, PubTator or DocRED's JSON.",
+            help="Files, folders, patterns, or - for standard input: JSON lines with h and t, sentences with <e1>"
+            " and <e2>, PubTator, DocRED's JSON, or raw text.",
         ),
     ],
     kb: Annotated[Path | None, typer.Option(help="For raw text: a KB whose names to look for.")] = None,
-    threshold: Annotated[float, typer.Option(min=0, max=1, help="The least probability to report.")] = 0.5,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, help="The least probability to report; default: the model's, tuned on dev."
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write JSON lines here instead of the terminal.")] = None,
     report: Annotated[
         Path | None, typer.Option(help="Of documents: a page (HTML) with what was found, marked in the text.")
@@ -247,9 +267,12 @@ def predict(
     with counting("reading", quiet=quiet) as count:
         found = find(model, texts, kb=kb, threshold=threshold, report=report is not None, count=count)
     if report is not None:
-        write_findings_report(report, **found.for_report())
+        write_findings_report(report, **found.for_report(texts))
     found.write(out)
+    typer.echo(found.summary(out), err=True)
 
 
+app.command()(reproduce)
 show.add_to(app)
+data_commands.add_to(app)
 federation.add_to(app)

@@ -100,14 +100,17 @@ def read_toml(path: Path, kind: type[Section], *, _seen: tuple[Path, ...] = ()) 
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UserError(f"cannot read: {error.strerror}", file=path) from error
+        hint = "check the path, and that you may read the file"
+        raise UserError(f"cannot read: {error.strerror}", file=path, hint=hint) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"is not TOML: {error}", file=path) from error
+        hint = "write keys as rounds = 3, texts in quotes and sections as [training]"
+        raise UserError(f"is not TOML: {error}", file=path, hint=hint) from error
     base = tree.pop("extends", None)
     if base is None:
         return tree
     if not isinstance(base, str) or path.resolve() in _seen:
-        raise UserError("`extends` must name another config file, in a chain that ends", file=path)
+        problem = "`extends` must name another config file, in a chain that ends"
+        raise UserError(problem, file=path, hint='write extends = "other.toml"')
     below = read_toml(path.parent / base, kind, _seen=(*_seen, path.resolve()))
     return _overlaid(below, tree, {name: mark.key for name, mark in _marks(kind)})
 
@@ -121,7 +124,8 @@ def apply_settings(tree: Tree, settings: Settings) -> None:
         for part in path:
             section = section.setdefault(part, {})
             if not isinstance(section, dict):
-                raise UserError(f"cannot set {key!r}: {part!r} is not a section")
+                problem = f"cannot set {key!r}: {part!r} is not a section"
+                raise UserError(problem, hint="name a key in its section, as training.rounds=3")
         section[last] = value
 
 
@@ -142,18 +146,22 @@ def documented_toml(section: Section) -> str:
 
     It reads back as the same section. A key without a value is a comment.
     """
+    return "\n\n".join("\n".join(part) for part in _parts(section)) + "\n"
+
+
+def _parts(section: Section, place: str = "") -> Iterator[list[str]]:
+    """The lines of a section's own keys, then those of each table in it; `place` is its name, with a dot."""
     import tomli_w
 
     plain, tables = _divided(section)
-    parts = [_key_lines(section, plain)]
+    about = (type(section).__doc__ or "").split("\n\n")[0]
+    title = [*_comment(about), f"[{place[:-1]}]"] if place else []
+    yield [*title, *_key_lines(section, plain)]
     for name, value in tables.items():
         if isinstance(value, Section):
-            inner, _ = _divided(value)
-            about = (type(value).__doc__ or "").split("\n\n")[0]
-            parts.append([*_comment(about), f"[{name}]", *_key_lines(value, inner)])
+            yield from _parts(value, f"{place}{name}.")
         elif value:
-            parts.append([*_described(section, name), *tomli_w.dumps({name: value}).strip().split("\n")])
-    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+            yield [*_described(section, name), *tomli_w.dumps({name: value}).strip().split("\n")]
 
 
 def _parsed(setting: str) -> tuple[str, Any]:
@@ -193,7 +201,14 @@ def _first_mistake(
     problem = (f"{key}: " if key else "") + first["msg"].removeprefix("Value error, ")
     if first["type"] != "value_error" and isinstance(first["input"], int | float | str):
         problem += f", found {first['input']!r}"
-    return UserError(problem, file=origin)
+    return UserError(problem, file=origin, hint=_meaning(kind, tree, where))
+
+
+def _meaning(kind: type[Section], tree: Mapping[str, Any], where: Sequence[int | str]) -> str:
+    """What the key at this place of the tree means; empty where that is not documented."""
+    field = _section_at(kind, tree, where[:-1]).model_fields.get(str(where[-1])) if where else None
+    about = " ".join((field.description or "").split()) if field else ""
+    return f"{where[-1]}: {about}" if about else ""
 
 
 def _path_in(tree: Any, location: Sequence[int | str], missing: bool) -> list[int | str]:

@@ -82,7 +82,7 @@ class Registry(Generic[Kind]):
             ) from error
         if not (isinstance(found, type) and issubclass(found, self._base)):
             problem = f"{reference!r} is no {self._what}: expected a subclass of {self._base.__name__}"
-            raise UserError(problem)
+            raise UserError(problem, hint=f"name a class that inherits from {self._base.__name__}")
         return found
 
 
@@ -117,14 +117,16 @@ def _load_file(file: Path) -> None:
     name = f"fedrel_plugin_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None or not file.is_file():
-        raise UserError("cannot load the plug-in: expected a Python file", file=file)
+        problem = "cannot load the plug-in: expected a Python file"
+        raise UserError(problem, file=file, hint="give the path of a file whose name ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise UserError(f"cannot load the plug-in: {type(error).__name__}: {error}", file=file) from error
+        problem = f"cannot load the plug-in: {type(error).__name__}: {error}"
+        raise UserError(problem, file=file, hint="run the file with Python to see where it fails") from error
 
 
 @cache

@@ -39,13 +39,16 @@ class DocumentCorpus(Corpus):
     """`D` documents of `S` sentences and `T` tokens, `E` entities, `M` mentions, `P` pairs, `F` facts."""
 
     prefix: ClassVar[str] = "documents"
-    format: ClassVar[int] = 1
+    format: ClassVar[int] = 2
+    first_format: ClassVar[int] = 1
+    later: ClassVar[frozenset[str]] = frozenset({"source", "sources_text", "sources_starts"})
     unit: ClassVar[str] = "documents"
 
     folder: Path
     fingerprint: str
 
     split: Int8s  # [D] TRAIN, DEV or TEST
+    source: Int32s  # [D] into `sources`
     text: Bytes  # UTF-8
     text_starts: Starts  # [D + 1]
     sentence_starts: Starts  # [D + 1] sentences of each document
@@ -70,6 +73,7 @@ class DocumentCorpus(Corpus):
     handled_counts: Int64s  # how often each of `handled` happened
 
     ids: Strings  # [D] of the documents
+    sources: Strings  # the sites that they are from; "" where that is not known
     entities: Strings  # ids in the knowledge base
     types: Strings
     names: Strings  # of mentions
@@ -264,12 +268,13 @@ class DocumentWriter(Writer):
         super().__init__(folder, kind, relations)
         self._handled: Counter[str] = Counter(dict.fromkeys(HANDLED, 0))
         self._ids: list[str] = []
-        self._entities, self._types, self._names = numbering(), numbering(), numbering()
+        self._entities, self._types, self._names, self._sources = (numbering() for _ in range(4))
 
     def add(self, split: int, row: Document) -> None:
         """Take the next document."""
         columns = self.columns
         columns["split"].append(split)
+        columns["source"].append(self._sources[row.source])
         self._ids.append(row.id)
         encoded = row.text.encode()
         columns["text"].frombytes(encoded)
@@ -288,6 +293,7 @@ class DocumentWriter(Writer):
         """The strings of each table."""
         return {
             "ids": self._ids,
+            "sources": self._sources,
             "entities": self._entities,
             "types": self._types,
             "names": self._names,

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedrel.config.schema import DocumentData, FileData, WorldData
+from fedrel.config.data_sections import SITE, DocumentData, FileData, WorldData
 from fedrel.data.cache import KINDS, cached, digest
+from fedrel.data.corpora import no_such_file
 from fedrel.data.hypernyms import as_listed, by_tree, filtered, read_tree
+from fedrel.data.natural_sites import TextFile, text_files
+from fedrel.data.problems import ADVICE, Problems, Reading
 from fedrel.data.readers import reader
 from fedrel.data.relations import RelationMap, read_relations
 from fedrel.data.sentences import SentenceCorpus
-from fedrel.data.splits import sample, split_rows
+from fedrel.data.splits import sample, split_by_source, split_rows
 from fedrel.data.store import DEV, TEST, TRAIN, Corpus, Ints, Progress
+from fedrel.data.text_files import there
 from fedrel.data.world import World, WorldConfig, relation_names
 from fedrel.errors import UserError
 
@@ -49,56 +53,74 @@ def world_config(section: WorldData) -> WorldConfig:
 
 
 def load_files(
-    files: Sequence[tuple[int, Path]],
+    files: Sequence[tuple[int, Path] | TextFile],
     format: str,
     *,
     options: Mapping[str, Any] | None = None,
     relations: RelationMap | None = None,
     not_include: Sequence[Path] = (),
     mesh: Path | None = None,
+    none_label: str | None = None,
+    max_skipped: float | None = None,
     progress: Progress | None = None,
 ) -> Corpus:
     """The corpus of (split, file) pairs in one format, of the kind that the format's reader yields.
 
+    A `TextFile` may name a site: it becomes the source of all that the file holds.
     `options` are the reader's own. Without `relations` the format's are taken, or those that occur in the
     training files (in all files, where none is for training), in alphabetical order. Of documents, pairs are
-    left out that EoG files list (`not_include`) or that a MeSH tree shows to be hypernyms (`mesh`).
+    left out that EoG files list (`not_include`) or that a MeSH tree shows to be hypernyms (`mesh`). With
+    `max_skipped`, records that cannot be read are left out, up to that share of them.
     """
-    chosen, options = reader(format), dict(options or {})
+    skip = max_skipped is not None
+    problems = Problems(skip=skip, advice=ADVICE)
+    chosen, options = reader(format, problems, none_label), dict(options or {})
     kind = KINDS[chosen.unit]
     known = relations or chosen.relations
-
-    def read(path: Path, relations: RelationMap | None = None) -> Iterator[Any]:
-        rows: Iterator[Any] = chosen.read(path, relations=relations, **options)
-        return rows
+    parts = [TextFile(*file) for file in files]
 
     @cache
     def found() -> RelationMap:
-        training = [path for split, path in files if split == TRAIN] or [path for _, path in files]
-        return kind.relations_of(row for path in training for row in read(path))
+        training = [one.path for one in parts if one.split == TRAIN] or [one.path for one in parts]
+        first = reader(format, Problems(skip=skip, advice=ADVICE), none_label)
+        return kind.relations_of(row for path in training for row in first.read(path, **options))
+
+    def finish(folder: Path) -> None:
+        problems.save(folder)
+        Reading.of(folder).check(1.0 if max_skipped is None else max_skipped)
+        problems.log()
 
     def rows() -> Iterator[tuple[int, Any]]:
         rules = [as_listed(not_include)] if not_include else []
         rules += [by_tree(read_tree(mesh))] if mesh else []
-        for split, path in files:
-            of_file = read(path, known or found())
+        for split, path, site in parts:
+            of_file: Iterator[Any] = chosen.read(path, relations=known or found(), **options)
             for rule in rules:
                 of_file = filtered(of_file, rule)
             for row in of_file:
-                yield split, row
+                yield split, replace(row, source=site) if site else row
 
-    digests = [(split, digest(path)) for split, path in files]
+    digests = [(one.split, digest(one.path)) for one in parts]
     given = list(known) if known else None
+    # Only what is not the default, so that corpora built before there were such keys are found.
+    reading: dict[str, Any] = {"version": chosen.version} if chosen.version > 1 else {}
+    reading |= {"on_error": "skip"} if skip else {}
+    reading |= {"none_label": none_label} if none_label is not None else {}
     key: list[Any]
     if chosen.unit == "sentences":
-        how = {"format": format, "splits": [split for split, _ in digests], **options}
+        how = {"format": format, "splits": [split for split, _ in digests], **options, **reading}
         key = [how, [content for _, content in digests], given]
     else:
         contents = [digest(value) for value in options.values() if isinstance(value, Path)]
         named = {name: None if isinstance(value, Path) else value for name, value in options.items()}
         filters = [[digest(path) for path in not_include], digest(mesh) if mesh else None]
-        key = [format, named, digests, contents, *filters, given]
-    return cached(kind, key, known or found, rows, progress)
+        key = [format, {**named, **reading}, digests, contents, *filters, given]
+    if any(one.site for one in parts):
+        key.append([one.site for one in parts])
+    corpus = cached(kind, key, known or found, rows, progress, finish)
+    if max_skipped is not None:  # one from the cache may have been built with a higher limit
+        Reading.of(corpus.folder).check(max_skipped)
+    return corpus
 
 
 def _world(section: WorldData, progress: Progress | None) -> Dataset:
@@ -131,21 +153,34 @@ def _documents(section: DocumentData, progress: Progress | None) -> Dataset:
 
 def _files(section: FileData | DocumentData) -> dict[str, Any]:
     """What `load_files` needs to know of a section."""
-    splits = {TRAIN: [*section.pool, *section.train], DEV: section.dev, TEST: section.test}
+    files = text_files(section)
+    for _, path, _ in files:
+        if not there(path):
+            raise no_such_file(path)
     return {
-        "files": [(split, section.root / path) for split, paths in splits.items() for path in paths],
+        "files": files,
         "format": section.format,
         "options": section.reader_options(),
-        "relations": read_relations(section.root / section.relations) if section.relations else None,
+        "relations": _relations(section),
+        "none_label": section.none_label,
+        "max_skipped": section.max_skipped if section.on_error == "skip" else None,
     }
+
+
+def _relations(section: FileData | DocumentData) -> RelationMap | None:
+    if section.relations is None:
+        return None
+    named = read_relations(section.root / section.relations)
+    return RelationMap(name for name in named if name != section.none_label)
 
 
 def _split(section: FileData | DocumentData, corpus: Corpus) -> tuple[Ints, ...]:
     """The training, dev and test rows: as the files say, or dealt out where they do not."""
     train, dev, test = (corpus.rows(part) for part in (TRAIN, DEV, TEST))
+    split = split_by_source if SITE in str((section.pool or section.train)[0]) else split_rows
     if section.pool:
-        return split_rows(corpus, train, section.fractions, seed=section.split_seed)
+        return split(corpus, train, section.fractions, seed=section.split_seed)
     if section.dev:
         return corpus.without_duplicates(train), dev, test
     shares = (1 - section.dev_fraction, section.dev_fraction)
-    return *split_rows(corpus, train, shares, seed=section.split_seed), test
+    return *split(corpus, train, shares, seed=section.split_seed), test

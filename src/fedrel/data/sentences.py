@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
@@ -51,7 +51,8 @@ class Instance:
 
     `tokens` are the character spans of a sentence that came tokenised; without them the corpus tokenises.
     `expresses` is the truth where it is known (the built-in world): whether the sentence states the relation
-    or only mentions the pair.
+    or only mentions the pair. `document` is the id of the text that the sentence is from, where it is known: a
+    split then keeps all of it on one side.
     """
 
     text: str
@@ -61,6 +62,7 @@ class Instance:
     source: str = ""
     expresses: bool | None = None
     tokens: tuple[tuple[int, int], ...] | None = None
+    document: str = ""
 
 
 def own_ids(line: int, text: str) -> tuple[str, str]:
@@ -69,7 +71,7 @@ def own_ids(line: int, text: str) -> tuple[str, str]:
     Every bag is then one sentence, and a split by pair is one by sentence. The ids follow from the line's
     number and content, not from the file's name: the corpus is the same wherever its files are kept.
     """
-    digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+    digest = blake2b(text.encode(), digest_size=6).hexdigest()
     return f"{line}:{digest}:head", f"{line}:{digest}:tail"
 
 
@@ -78,7 +80,9 @@ class SentenceCorpus(Corpus):
     """`N` instances with `T` tokens in all, `P` entity pairs and `Q` triples."""
 
     prefix: ClassVar[str] = "corpus"
-    format: ClassVar[int] = 2
+    format: ClassVar[int] = 3
+    first_format: ClassVar[int] = 2
+    later: ClassVar[frozenset[str]] = frozenset({"document"})
     unit: ClassVar[str] = "sentences"
 
     folder: Path
@@ -101,6 +105,7 @@ class SentenceCorpus(Corpus):
     split: Int8s  # [N] TRAIN, DEV or TEST
     expresses: Int8s  # [N] whether the text states the relation: 1 yes, 0 no, -1 not known
     sentence: Int64s  # [N] a hash of the text: equal for one sentence under two labels
+    document: Int64s  # [N] a hash of the id of the text that it is from; 0: not known
     text: Bytes  # UTF-8
     text_starts: Starts  # [N + 1]
 
@@ -163,9 +168,11 @@ class SentenceCorpus(Corpus):
         return np.asarray(rows)[np.sort(np.delete(order, np.flatnonzero(again) + 1))]
 
     def groups(self, rows: Ints) -> Ints:
-        """One number for all sentences about the same two entities, whichever of them is the head."""
+        """One number for all sentences of the same document or, where that is not known, about the same two
+        entities, whichever of them is the head."""
         entities = np.sort(self.pairs[self.pair[rows]].astype(np.int64), axis=1)
-        numbers: Ints = entities[:, 0] << 32 | entities[:, 1]
+        documents = self.document[rows]
+        numbers: Ints = np.where(documents == 0, entities[:, 0] << 32 | entities[:, 1], documents)
         return numbers
 
     @property
@@ -256,6 +263,8 @@ class SentenceWriter(Writer):
         self._put("relation", np.array(relations))
         self._put("triple", _numbered(self._triples, pairs, np.array(relations)))
         self._put("source", np.array([self._sources[row.source] for row in rows]))
+        documents = [row.document.encode() for row in rows]
+        self._put("document", _hashes(documents) * np.array([one != b"" for one in documents]))
         self.columns["expresses"].extend(-1 if row.expresses is None else row.expresses for row in rows)
 
     def _put(self, name: str, values: NDArray[Any]) -> None:
@@ -265,8 +274,7 @@ class SentenceWriter(Writer):
         encoded = [text.encode() for text in texts]
         self.columns["text"].frombytes(b"".join(encoded))
         self.end_many("text_starts", np.fromiter(map(len, encoded), np.int64, len(encoded)))
-        digests = b"".join([hashlib.blake2b(text, digest_size=8).digest() for text in encoded])
-        self._put("sentence", np.frombuffer(digests, "<i8"))
+        self._put("sentence", _hashes(encoded))
 
     def _entity(self, mention: Mention) -> int:
         number = self._entities[mention.id]
@@ -280,6 +288,10 @@ class SentenceWriter(Writer):
         wrong = row.tail if side else row.head
         place = f"[{wrong.start}, {wrong.end}) of a sentence of {len(row.text)} characters"
         return UserError(f"instance {number}: no token of {wrong.name!r} at {place}")
+
+
+def _hashes(contents: Sequence[bytes]) -> Ints:
+    return np.frombuffer(b"".join([blake2b(one, digest_size=8).digest() for one in contents]), "<i8")
 
 
 def _numbered(numbers: dict[int, int], first: Ints, second: Ints) -> Ints:

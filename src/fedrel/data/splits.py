@@ -30,6 +30,15 @@ def split_rows(
     return tuple(rows[part == number] for number in range(len(fractions)))
 
 
+def split_by_source(
+    corpus: Corpus, rows: Ints, fractions: Sequence[float] = (0.7, 0.1, 0.2), *, seed: int
+) -> tuple[Ints, ...]:
+    """The same for each source by itself, so that every natural site has its fraction of all parts."""
+    of_row = np.asarray(corpus.source[rows])
+    own = [split_rows(corpus, rows[of_row == one], fractions, seed=seed) for one in np.unique(of_row)]
+    return tuple(np.sort(np.concatenate(parts)) for parts in zip(*own, strict=True))
+
+
 def sample(corpus: SentenceCorpus, rows: Ints, n: int, *, balanced: bool, seed: int) -> Ints:
     """Draw n rows without replacement: equally many of each relation that occurs, or in their own proportions.
 

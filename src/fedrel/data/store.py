@@ -95,11 +95,15 @@ class Corpus(ABC):
     __slots__ = ()
     prefix: ClassVar[str]  # of the names of the index file and the cache folders
     format: ClassVar[int]  # part of every cache key
+    first_format: ClassVar[int]  # the one since which only the columns `later` were added
+    later: ClassVar[frozenset[str]]
     unit: ClassVar[str]  # what a row is, in the plural, as errors and tables call it
 
     folder: Path
     fingerprint: str  # SHA-256 of all columns and tables
     split: Int8s  # TRAIN, DEV or TEST of each row
+    source: Int32s  # of each row, into `sources`
+    sources: Strings  # where text is from; "" where that is not known
     relations: Strings  # NA first
 
     @classmethod
@@ -109,10 +113,11 @@ class Corpus(ABC):
         folder: Path,
         relations: Sequence[str],
         progress: Progress | None = None,
+        finish: Callable[[Path], None] = lambda _: None,
     ) -> Self:
         """Write (split, row) pairs to `folder` in one pass and with little memory, and open it.
 
-        The folder appears whole or not at all.
+        The folder appears whole or not at all. `finish` is called with it when the columns are written.
         """
         if not relations or relations[0] != NA:
             raise UserError(f"the first relation must be {NA!r}, found {list(relations[:1])}")
@@ -125,6 +130,7 @@ class Corpus(ABC):
                     if progress:
                         progress(count)
             writer.finish()
+            finish(part)
             if progress:
                 progress(writer.rows)
         return cls.open(folder)
@@ -326,13 +332,18 @@ def _encoded(strings: Iterable[str]) -> tuple[NDArray[np.uint8], Ints]:
 
 
 def _write_index(folder: Path, kind: type[Corpus]) -> None:
-    """Write the index of a folder whose columns are complete: their sizes, and the SHA-256 over all of them."""
-    whole = hashlib.sha256(f"fedrel {kind.prefix} {kind.format}".encode())
+    """Write the index of a folder whose columns are complete: their sizes, and the SHA-256 over all of them.
+
+    A column that came later counts only if it says something: the fingerprints of other corpora stay as they were.
+    """
+    whole = hashlib.sha256(f"fedrel {kind.prefix} {kind.first_format}".encode())
     sizes = {}
     for name in layout_of(kind).columns:
-        with column_path(folder, name).open("rb") as file:
-            whole.update(hashlib.file_digest(file, "sha256").digest())
-            sizes[name] = file.tell()
+        path = column_path(folder, name)
+        sizes[name] = path.stat().st_size
+        if name not in kind.later or np.fromfile(path, np.uint8).any():
+            with path.open("rb") as file:
+                whole.update(hashlib.file_digest(file, "sha256").digest())
     index = {"format": kind.format, "fingerprint": whole.hexdigest(), "bytes": sizes}
     kind.index_in(folder).write_text(json.dumps(index, indent=1), encoding="utf-8")
 

@@ -65,6 +65,21 @@ def stem(path: Path) -> str:
     return Path(path.stem).stem if path.suffix in {".zip", *_DECOMPRESSORS} else path.stem
 
 
+def uncompressed(path: Path) -> Path:
+    """A path without the suffix of its compression: `train.txt` of `train.txt.xz`."""
+    return path.with_suffix("") if path.suffix in _DECOMPRESSORS else path
+
+
+def content(path: Path) -> IO[bytes]:
+    """A file's bytes, decompressed."""
+    return _decompressed(stored(path), path)
+
+
+def there(path: Path) -> bool:
+    """Whether a path leads to a file or folder, or into an archive."""
+    return path.exists() or any(one.suffix == ".zip" and one.is_file() for one in path.parents)
+
+
 def files_in(folder: Path) -> list[Path]:
     """All files below a folder, hidden ones left out, in the order of their paths."""
     if not folder.is_dir():

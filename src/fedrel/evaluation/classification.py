@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrel.evaluation.outcome import AtSites, Classes, ClassScores, Confusion, Ints, Record
+from fedrel.evaluation.outcome import Arrays, AtSites, Classes, ClassScores, Confusion, Ints, Record
 
 Floats = NDArray[np.float64]
 
@@ -62,6 +62,16 @@ class Classification:
     def files(self) -> dict[str, Record]:
         """The scores of each relation, and which relations are taken for which."""
         return {"classes.json": Classes(per_class=self.per_class(), confusion=self.confusion())}
+
+    def units(self) -> Arrays:
+        """Of each sentence: whether a relation was guessed, whether it has one, and whether they agree."""
+        guesses, facts = self.predicted > 0, self.gold > 0
+        correct = facts & (self.predicted == self.gold)
+        return {
+            "correct": correct.astype(np.int32),
+            "guesses": guesses.astype(np.int32),
+            "facts": facts.astype(np.int32),
+        }
 
     def at_sites(self, shares: Mapping[str, Ints], metric: str) -> AtSites:
         """A metric at each site, on its share of the sentences; `shares` has their rows, by site.

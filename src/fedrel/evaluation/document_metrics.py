@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrel.evaluation.outcome import AtSites, Classes, ClassScores, Confusion, Ints, Record
+from fedrel.evaluation.outcome import Arrays, AtSites, Classes, ClassScores, Confusion, Ints, Record
 
 Bools = NDArray[np.bool_]
 
@@ -74,6 +74,16 @@ class Findings:
         own = np.isin(self.gold.document, documents)
         gold = Gold(self.gold.document[own], self.gold.facts[own], self.gold.intra[own], self.gold.seen[own])
         return Findings(self.guesses[own], gold, self.relations)
+
+    def units(self) -> Arrays:
+        """Of each document: how many relations were guessed, how many it has, and how many guesses are right."""
+        _, document = np.unique(self.gold.document, return_inverse=True)
+        guesses, facts = self.guesses[:, 1:], self.gold.facts[:, 1:]
+        counted = {"correct": guesses & facts, "guesses": guesses, "facts": facts}
+        return {
+            name: np.bincount(document, weights=truths.sum(axis=1)).astype(np.int32)
+            for name, truths in counted.items()
+        }
 
     def at_sites(self, shares: Mapping[str, Ints], metric: str) -> AtSites:
         """A metric at each site, on its share of the documents; None where they hold no fact to find."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 Ints = NDArray[np.int64]
+Arrays = Mapping[str, NDArray[np.generic]]
 
 
 class Outcome(Protocol):
@@ -21,6 +22,9 @@ class Outcome(Protocol):
 
     def files(self) -> dict[str, Record]:
         """What the run folder keeps of it besides the metrics, by file name."""
+
+    def units(self) -> Arrays:
+        """The answers unit by unit, as `bootstrap.units_of` reads them."""
 
     def at_sites(self, shares: Mapping[str, Ints], metric: str) -> AtSites | None:
         """A metric at each site, on its share of the rows, by site; None if there is no such thing for the task."""
@@ -76,11 +80,17 @@ class Fairness(Record):
 
 
 class AtSites(Record):
-    """A metric at each site, on its share of the test set; None where there was nothing to measure."""
+    """A metric at each site, on its share of the test set; None where there was nothing to measure.
+
+    `rows` is how many sentences or documents each share has. `natural` says that a site's share is its own text,
+    and not one that only looks like it.
+    """
 
     metric: str
     values: dict[str, float | None]
     fairness: Fairness | None = None
+    rows: dict[str, int] = {}
+    natural: bool = False
 
     @classmethod
     def of(cls, metric: str, values: Mapping[str, float | None]) -> AtSites:

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrel.evaluation.outcome import Curve, Ints, Record
+from fedrel.evaluation.outcome import Arrays, Curve, Ints, Record
 
 Floats = NDArray[np.float64]
 
@@ -37,7 +37,16 @@ def rank(scores: NDArray[np.float32], facts: NDArray[np.integer], na: int = 0) -
     if guesses.size > _MOST:
         raise ValueError(f"{guesses.size:,} scores; at most {_MOST:,} can be ranked at once")
     right = np.delete(_fact_mask(np.asarray(facts), scores.shape), na, axis=1).ravel()
-    return Ranking(_places(guesses, right), guesses.size)
+    return Ranking(_places(guesses, right), guesses.size, Guesses(guesses, right, scores.shape[1] - 1))
+
+
+@dataclass(frozen=True, eq=False)
+class Guesses:
+    """What was ranked, pair after pair: each guess's score, [g], and whether it is right, [g]."""
+
+    scores: NDArray[np.float32]
+    right: NDArray[np.bool_]
+    relations: int  # guesses about a pair
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +60,7 @@ class Ranking:
 
     right: NDArray[np.int64]  # [facts], ascending from 0
     guesses: int
+    ranked: Guesses | None = None
 
     @property
     def facts(self) -> int:
@@ -103,6 +113,13 @@ class Ranking:
     def files(self) -> dict[str, Record]:
         """The precision-recall curve."""
         return {"pr_curve.json": self.curve()}
+
+    def units(self) -> Arrays:
+        """The pair of each guess, from the surest down, and whether it is right."""
+        if self.ranked is None:
+            raise ValueError("only `rank` knows which pair a guess is about")
+        order = np.argsort(-self.ranked.scores, kind="stable")
+        return {"pair": (order // self.ranked.relations).astype(np.int32), "right": self.ranked.right[order]}
 
     def at_sites(self, shares: Mapping[str, Ints], metric: str) -> None:
         """None: a pair's sentences may be at several sites, so a pair belongs to no single one."""

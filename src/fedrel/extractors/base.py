@@ -15,15 +15,17 @@ from torch import Tensor, nn
 from fedrel.errors import UserError
 from fedrel.extractors.batches import Batch
 from fedrel.extractors.heads import HEADS, Reading
+from fedrel.extractors.objective import PLAIN, Objective
 from fedrel.extractors.row_tables import RowEmbedding
-from fedrel.tensors.weights import Rows, Weights
+from fedrel.tensors.weights import Rows, Tensors, Weights
 
 
 class Fitted(NamedTuple):
     """The outcome of `Extractor.fit`."""
 
     losses: npt.NDArray[np.float64]  # of each step
-    times: npt.NDArray[np.int64]  # [S] how often each sentence was trained on
+    shares: npt.NDArray[np.float64]  # [S] how much each sentence was trained on, over all steps
+    path: float  # how far the steps move a weight under a constant gradient of 1 (`SGD.path`)
 
 
 class Extractor(nn.Module, ABC):
@@ -64,8 +66,13 @@ class Extractor(nn.Module, ABC):
         """The loss that training minimises: the cross-entropy, for examples that have one relation."""
         return nn.functional.cross_entropy(logits, labels)
 
+    @property
+    def has_kernels(self) -> bool:
+        """Whether kernels, which do not hold the interpreter's lock, do most of the work."""
+        return False
+
     def can_fit(self, head: str) -> bool:
-        """Whether `fit` does what training on a bag head's cross-entropy would do."""
+        """Whether `fit` can train an objective with this bag head."""
         return False
 
     def fit(
@@ -77,9 +84,32 @@ class Extractor(nn.Module, ABC):
         lr: float,
         weight_decay: float,
         seed: int,
-        head: str,
+        objective: Objective = PLAIN,
     ) -> Fitted:
-        """Train on a bag head's cross-entropy with plain SGD, an epoch in each of these orders of the bags."""
+        """Train on an objective with SGD, an epoch in each of these orders of the bags."""
+        raise NotImplementedError
+
+    @property
+    def reads_separately(self) -> bool:
+        """Whether a sentence's vector is the same to the bit whatever is read with it, and `fit_several` works."""
+        return False
+
+    def fit_several(
+        self,
+        batch: Batch,
+        orders: Sequence[Sequence[npt.NDArray[np.int64]]],
+        *,
+        batch_size: int,
+        lr: float,
+        weight_decay: float,
+        seeds: Sequence[int],
+        objective: Objective = PLAIN,
+    ) -> list[tuple[Fitted, Tensors]]:
+        """`fit` and `update` for several sites, each from the weights that `begin` was given, which stay.
+
+        The batch has the first site's bags, then the second's, and so on; a site has its orders and its seed. The
+        objective must be plain.
+        """
         raise NotImplementedError
 
     def shapes(self) -> dict[str, tuple[int, ...]]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
@@ -76,6 +77,14 @@ class ExtractorKind(ABC, Generic[SectionT, InputsT]):
     @abstractmethod
     def build(self, section: SectionT, inputs: InputsT, relations: int, seed: int) -> Extractor:
         """A new extractor for so many relations, with initial weights drawn from the seed."""
+
+    def compiling(self, *, through_graph: bool) -> AbstractContextManager[None]:
+        """While the block runs, compile what training and scoring need, if they need that; nothing by default."""
+        return nullcontext()
+
+    def unknown_share(self, section: SectionT, inputs: InputsT, rows: Ints) -> float | None:
+        """The share of these rows' tokens that the vocabulary does not know; None where that is not known."""
+        return None
 
     # A trained model as a folder.
 

@@ -86,6 +86,18 @@ class RowEmbedding(nn.Module):
             self.touched[torch.from_numpy(own.index).long()] = True  # `changed` must list them
 
     @property
+    def base(self) -> Floats:
+        """The rows that training started from."""
+        assert self._base is not None, "a table is trained from `restart` on"
+        return self._base
+
+    def move_to(self, scale: float, course: Course) -> None:
+        """Where a kernel's steps have taken the table, beside the stored rows that it changed."""
+        self.scale = scale
+        if self._course:
+            self._course = course
+
+    @property
     def is_corrected(self) -> bool:
         """Whether rows move by more than gradients and decay, and so even where no step uses them."""
         return self._course is not None
@@ -141,7 +153,7 @@ class RowEmbedding(nn.Module):
         if self.scale != 1.0:
             values *= self.scale
         if self._rest != self.scale:
-            values.add_(self._look_up(self._base, rows), alpha=self._rest - self.scale)
+            values.add_(self._look_up(self.base, rows), alpha=self._rest - self.scale)
         for force in (self._own, self._common):
             if self._course and force is not None:
                 values.add_(self._look_up(force, rows), alpha=self._course.drift)
@@ -180,7 +192,7 @@ class RowEmbedding(nn.Module):
         if self._has_kernels():
             from fedrel.tensors.array_kernels import reset_rows
 
-            return reset_rows(self.weight.numpy(), self.touched.numpy(), base)
+            return reset_rows(self.weight.numpy(), self.touched.numpy(), compiling.read_only(base))
         index = self._touched_rows()
         values = torch.from_numpy(base.take(index.cpu().numpy(), axis=0))
         self.weight.index_copy_(0, index, values.to(self.weight))
@@ -200,9 +212,8 @@ class RowEmbedding(nn.Module):
         """The factor by which a row without a gradient has shrunk."""
         return self._course.rest if self._course else self.scale
 
-    def _look_up(self, table: Floats | Rows | None, rows: Tensor) -> Tensor:
+    def _look_up(self, table: Floats | Rows, rows: Tensor) -> Tensor:
         """Rows of one of the round's constant tables; the gap stays zero, whatever was sent."""
-        assert table is not None, "a table is trained from `restart` on"
         numbers = rows.cpu().numpy()
         found = table.at(numbers) if isinstance(table, Rows) else table[numbers]
         found[numbers == GAP] = 0
@@ -221,7 +232,7 @@ class RowEmbedding(nn.Module):
         """Apply the running factor to what training added to its rows; all others stay those of `base`."""
         self._course = self._course or Course(rest=self.scale)
         index = self._touched_rows()
-        base = self._look_up(self._base, index)
+        base = self._look_up(self.base, index)
         self.weight[index] = torch.lerp(base, self.weight[index], self.scale)
         self.scale = 1.0
 

@@ -21,7 +21,14 @@ from fedrel.config.schema import ExtractorSection
 from fedrel.data.bags import Bags, ragged
 from fedrel.data.sentences import SentenceCorpus
 from fedrel.data.store import Corpus, Progress
-from fedrel.data.vectors import Vectors, Vocabulary, packaged_glove, read_vectors, vocabulary_from_corpus
+from fedrel.data.vectors import (
+    Vectors,
+    Vocabulary,
+    packaged_glove,
+    read_vectors,
+    unknown_share,
+    vocabulary_from_corpus,
+)
 from fedrel.errors import UserError
 from fedrel.extractors.batches import Batch, Inputs, Ints, tensor
 from fedrel.extractors.registry import ExtractorKind, Trained
@@ -110,7 +117,10 @@ class WordInputs(Inputs):
         if compiling.has_numba():
             from fedrel.tensors.array_kernels import lay_end_to_end
 
-            return lay_end_to_end(corpus.tokens, corpus.starts, self.lookup, rows)
+            constant = compiling.read_only
+            return lay_end_to_end(
+                constant(corpus.tokens), constant(corpus.starts), constant(self.lookup), constant(rows)
+            )
         sizes = self.lengths(rows)
         words = self.lookup[corpus.tokens[ragged(corpus.starts[rows], sizes)]]
         return words, np.concatenate(([0], np.cumsum(sizes)))
@@ -149,6 +159,10 @@ class WordKind(ExtractorKind[WordSectionT, WordInputs]):
             return WordInputs.of(corpus, vocabulary_from_corpus(sentences, train, section.min_count))
         vectors = _vectors(section)
         return WordInputs.of(corpus, Vocabulary(tuple(vectors.words)), vectors)
+
+    def unknown_share(self, section: WordSectionT, inputs: WordInputs, rows: Ints) -> float:
+        """Of the words; where the vocabulary is the corpus's own, names do not count: they are never in it."""
+        return unknown_share(inputs.corpus, rows, inputs.lookup, but_names=section.vectors == "corpus")
 
     def open_inputs(self, folder: Path, corpus: Corpus, about: Mapping[str, Any]) -> WordInputs:
         """Columns are mapped from the disk."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Reply = TypeVar("Reply", bound=Message)
 
+OWN = "own"  # in the coordinator's state: the sites' own models
 CLASSIFIER, BIAS = "classifier.weight", "classifier.bias"
 
 
@@ -144,6 +145,15 @@ class Federation:
             raise NoAnswerError(answer.failure)
         reply: Reply = phase.gives.unpack(answer.arrays, self._shapes)  # type: ignore[attr-defined]
         return reply
+
+    def model_of(self, site: int, kept: str = OWN) -> Weights:
+        """A site's own model, for methods that give each site one; before it has one, the common weights."""
+        own = {name: self.state.get(f"{kept}/{site}/{name}") for name in self.weights}
+        return {name: self.weights[name] if tensor is None else tensor for name, tensor in own.items()}
+
+    def keep_model(self, site: int, weights: Weights, kept: str = OWN) -> None:
+        """Keep a site's own model in the coordinator's state."""
+        self.state |= {f"{kept}/{site}/{name}": tensor for name, tensor in weights.items()}
 
     def generator(self, *purpose: int | str) -> np.random.Generator:
         """The coordinator's own randomness for one purpose in this round."""

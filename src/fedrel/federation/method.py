@@ -57,6 +57,8 @@ class Method(BaseModel):
     """What a config calls the method."""
     paper: ClassVar[str] = ""
     """Where the method comes from: authors, year, title."""
+    reads: ClassVar[tuple[str, ...]] = ("sentences", "documents")
+    """The kinds of corpora that its sites can train on."""
     carries: ClassVar[tuple[type[Message], ...]] = ()
     """Kinds of message that this class adds to the training request."""
     test_head: ClassVar[str] = "none"
@@ -65,6 +67,8 @@ class Method(BaseModel):
     """True for a method that puts all sites' text in one place: a baseline, for simulation only."""
     several_sites: ClassVar[bool] = True
     """False if only one place trains, so that there is nothing to compare it with."""
+    own_models: ClassVar[bool] = False
+    """True if every site ends with a model of its own, which is tested on the site's own part of the test set."""
     differentially_private: ClassVar[bool] = False
     """True if all of the method's answers are differentially private; a site may demand it. No method is, yet."""
 
@@ -84,7 +88,7 @@ class Method(BaseModel):
         return "it trains on all sites' text in one place" if self.pools_data else None
 
     def kernel_head(self) -> str | None:
-        """The bag head whose cross-entropy is all of a site's training, so that kernels may do it; else None."""
+        """The bag head that sites train, if an `Objective` says all of it, so that kernels may do it; else None."""
         return None
 
     @classmethod

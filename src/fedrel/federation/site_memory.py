@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +29,6 @@ from fedrel.tensors.weights import Weights
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from fedrel.extractors.batches import Batch
 
 
 class SiteStates:
@@ -49,7 +47,8 @@ class SiteStates:
                 about: Mapping[str, str] = opened.metadata() or {}
             tensors: Weights = load_file(before[-1])
         except (SafetensorError, OSError) as error:
-            raise UserError(f"is not a site's state: {error}", file=before[-1]) from error
+            hint = "restore the file from a copy, or remove the folder to start without site states"
+            raise UserError(f"is not a site's state: {error}", file=before[-1], hint=hint) from error
         if about.get("model") != self._model:
             raise UserError(
                 "is the state of another model",
@@ -82,6 +81,11 @@ class Entry:
     expressing: float = 0.0
     watched: dict[int, float] = field(default_factory=dict)
 
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Entry:
+        """The entry that another process wrote as JSON, which makes its row numbers strings."""
+        return cls(**{**fields, "watched": {int(row): weight for row, weight in fields["watched"].items()}})
+
 
 class Journal:
     """Collects an entry while a site trains. Sentences of `NA` pairs have no relation to express: left out."""
@@ -90,18 +94,18 @@ class Journal:
         self._corpus, self._truth_known, self._watched = corpus, truth_known, watched
         self.entry = Entry()
 
-    def trained(self, batch: Batch, weights: Tensor) -> None:
-        """Note how much each sentence of a batch was trained on (0 to 1)."""
+    def trained(self, rows: npt.NDArray[np.int64], weights: Tensor) -> None:
+        """Note how much each of some sentences was trained on."""
         if not self._truth_known and not len(self._watched):
             return
         corpus = cast(SentenceCorpus, self._corpus)  # documents have neither a known truth nor watched rows
         weight = weights.detach().cpu().numpy().astype(np.float64)
-        facts = np.asarray(corpus.relation[batch.rows]) != 0
+        facts = np.asarray(corpus.relation[rows]) != 0
         if self._truth_known:
             self.entry.weight += float(weight[facts].sum())
-            self.entry.expressing += float(weight[facts & (corpus.expresses[batch.rows] == 1)].sum())
-        for at in self._positions_of_watched(batch.rows):
-            row = int(batch.rows[at])
+            self.entry.expressing += float(weight[facts & (corpus.expresses[rows] == 1)].sum())
+        for at in self._positions_of_watched(rows):
+            row = int(rows[at])
             self.entry.watched[row] = self.entry.watched.get(row, 0.0) + float(weight[at])
 
     def _positions_of_watched(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -17,7 +17,6 @@ from fedrel.federation.method import Method
 from fedrel.methods.composition import composed, method_of, reached
 
 _METHODS = Registry(Method, package="fedrel.methods", group="fedrel.methods", what="method")
-_KERNEL_HEADS = ("none", "one")  # the bag heads that PCNN's kernels train
 
 
 def methods() -> dict[str, type[Method]]:
@@ -95,7 +94,7 @@ def describe(name: str) -> MethodDescription:
         options=tuple(option for part in chosen for option in _options(part, prefixed=len(chosen) > 1)),
         leaves_site=tuple(_message(message) for message in leaves_site(kind)),
         simulation_only=made.simulation_only(),
-        trained_by="kernels" if made.kernel_head() in _KERNEL_HEADS else "graph",
+        trained_by="graph" if made.kernel_head() is None else "kernels",
     )
 
 

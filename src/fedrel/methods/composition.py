@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 from fedrel.errors import UserError, nearest
 from fedrel.federation.method import Method
 
-_OWN = {"name", "paper", "carries", "unsuited"}  # what every part has for itself
+_OWN = {"name", "paper", "reads", "carries", "unsuited"}  # what every part has for itself
 
 
 def method_of(parts: Sequence[type[Method]], options: Mapping[str, Mapping[str, Any]]) -> Method:
@@ -203,7 +203,8 @@ def _checked(part: type[Method], options: Mapping[str, Any]) -> Method:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
-        raise UserError(f"methods.{part.name}.{key}: {first['msg']}") from error
+        problem = f"methods.{part.name}.{key}: {first['msg']}"
+        raise UserError(problem, hint=f"`fedrel methods {part.name}` says what its options mean") from error
 
 
 def _values(kind: type[Method], given: Mapping[type[Method], Method]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedrel.data.bags import Bags
 from fedrel.extractors.correction import Correction
+from fedrel.extractors.objective import Calibration, FixedClassifier, Objective
 from fedrel.federation.messages import Message, Model, RefusedError, Update
 from fedrel.federation.method import Method, adds_up, at_site
 from fedrel.tensors.weights import Sum, WeightedMean, Weights
@@ -97,25 +98,30 @@ class FedAvg(Method):
     def fit(self, site: Site) -> int:
         """Train E epochs from the global weights on the site's examples; returns the number of examples."""
         site.begin(site.received(Model).weights)
-        site.correct(self.correction(site))
-        examples = self.examples(site)
-        if not (self.kernel_head() and site.fit(examples, self.train_head)):
+        examples, objective = self.examples(site), self.objective(site)
+        site.correct(objective.correction)
+        if not (self.kernel_head() and site.fit(examples, objective)):
             for batch in site.batches(examples):
-                site.step(self.loss(site, batch, site.read(self.train_head, batch)))
+                site.step(self.loss(site, batch, site.read(objective.head, batch)))
         return len(examples.rows)
 
     def examples(self, site: Site) -> Bags:
         """What the site trains on: all its bags."""
         return site.bags
 
-    @adds_up
-    def loss(self, site: Site, batch: Batch, reading: Reading) -> Tensor:
-        """The cross-entropy of a batch as the bag head reads it."""
-        return site.extractor.criterion(self.logits(site, reading), reading.labels)
+    def objective(self, site: Site) -> Objective:
+        """What training minimises: the training head and the three functions below. Kernels read it from here."""
+        return Objective(
+            self.train_head, self.calibration(site), self.fixed_classifier(site), self.correction(site)
+        )
 
-    def logits(self, site: Site, reading: Reading) -> Tensor:
-        """What the cross-entropy is computed from: the classifier's logits."""
-        return reading.logits
+    def calibration(self, site: Site) -> Calibration:
+        """How logits are scaled and shifted in training, class by class; not at all by default."""
+        return Calibration()
+
+    def fixed_classifier(self, site: Site) -> FixedClassifier | None:
+        """Class vectors whose cross-entropy trains the encoder too; none by default."""
+        return None
 
     @adds_up
     def correction(self, site: Site) -> Correction:
@@ -126,8 +132,19 @@ class FedAvg(Method):
         """
         return Correction()
 
+    @adds_up
+    def loss(self, site: Site, batch: Batch, reading: Reading) -> Tensor:
+        """The loss of a batch as the bag head reads it. A method that overrides it is trained through the graph."""
+        loss = site.extractor.criterion(self.logits(site, reading), reading.labels)
+        fixed = self.fixed_classifier(site)
+        return loss if fixed is None else loss + fixed.loss(reading.entering, reading.labels)
+
+    def logits(self, site: Site, reading: Reading) -> Tensor:
+        """What the cross-entropy is computed from; a method that overrides it is trained through the graph."""
+        return self.calibration(site).of(reading.logits)
+
     def kernel_head(self) -> str | None:
-        """The training head, if a site's training is the head's cross-entropy and nothing else."""
+        """The training head, unless the method has a loss of its own."""
         own = type(self)
-        plain = (own.loss, own.logits, own.correction) == (FedAvg.loss, FedAvg.logits, FedAvg.correction)
-        return self.train_head if plain else None
+        described = (own.loss, own.logits) == (FedAvg.loss, FedAvg.logits)
+        return self.train_head if described else None

@@ -18,15 +18,12 @@ from pydantic import Field
 
 from fedrel.errors import UserError
 from fedrel.evaluation.heterogeneity import class_distances
+from fedrel.extractors.objective import FixedClassifier
 from fedrel.federation.coordinator import class_vectors
 from fedrel.federation.messages import LARGEST, Array, Message, RefusedError, Update
 from fedrel.methods.fedavg import FedAvg
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedrel.extractors.batches import Batch
-    from fedrel.extractors.heads import Reading
     from fedrel.federation.coordinator import Federation
     from fedrel.federation.site import Site
 
@@ -49,6 +46,7 @@ class FedCMC(FedAvg):
     """FedAvg in which the best class vectors of all sites teach every site's encoder."""
 
     name: ClassVar[str] = "fedcmc"
+    reads: ClassVar[tuple[str, ...]] = ("sentences",)
     paper: ClassVar[str] = (
         "Du, He, Jin 2023, Contrast with Major Classifier Vectors for Federated Medical Relation Extraction "
         "with Heterogeneous Label Distribution"
@@ -98,20 +96,12 @@ class FedCMC(FedAvg):
 
     # The site's half.
 
-    def loss(self, site: Site, batch: Batch, reading: Reading) -> Tensor:
-        """Eq. 15: L_ce + mu * L_con."""
-        return super().loss(site, batch, reading) + self.mu * self.contrast(site, reading)
-
-    def contrast(self, site: Site, reading: Reading) -> Tensor:
-        """Eq. 14: the cross-entropy of h . major vectors; these are constants, so it trains the encoder only."""
-        import torch
-        from torch.nn.functional import cross_entropy
-
-        vectors = torch.from_numpy(site.received(ClassVectors).vectors).to(reading.entering)
-        expected = site.extractor.classifier.weight.shape
+    def fixed_classifier(self, site: Site) -> FixedClassifier | None:
+        """Eq. 14 and 15: mu times the cross-entropy of h . major vectors, which trains the encoder only."""
+        vectors, expected = site.received(ClassVectors).vectors, site.extractor.classifier.weight.shape
         if vectors.shape != expected:
-            raise RefusedError(f"class vectors are {tuple(vectors.shape)}, expected {tuple(expected)}")
-        return cross_entropy(reading.entering @ vectors.T, reading.labels)
+            raise RefusedError(f"class vectors are {vectors.shape}, expected {tuple(expected)}")
+        return FixedClassifier(vectors, self.mu) if self.mu else None
 
 
 class Choice:

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from pydantic import Field
 
+from fedrel.extractors.objective import Calibration
 from fedrel.methods.fedavg import FedAvg
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedrel.extractors.heads import Reading
     from fedrel.federation.site import Site
 
 
@@ -24,6 +22,7 @@ class FedLC(FedAvg):
     """FedAvg with logits that are lowered for classes that are rare at the site."""
 
     name: ClassVar[str] = "fedlc"
+    reads: ClassVar[tuple[str, ...]] = ("sentences",)
     paper: ClassVar[str] = (
         "Zhang et al. 2022, Federated Learning with Label Distribution Skew via Logits Calibration"
     )
@@ -33,16 +32,13 @@ class FedLC(FedAvg):
 
     # The site's half.
 
-    def logits(self, site: Site, reading: Reading) -> Tensor:
+    def calibration(self, site: Site) -> Calibration:
         """logit_c - tau * n_c^(-1/4), n_c the site's sentences of class c.
 
         The margin grows without bound as n_c goes to 0: a class absent at the site leaves the softmax.
         """
-        import torch
-
-        logits = super().logits(site, reading)
         if not self.tau:
-            return logits
+            return Calibration()
         with np.errstate(divide="ignore"):
             margins = self.tau * site.label_counts.astype(np.float64) ** -0.25
-        return logits - torch.from_numpy(margins).to(logits)
+        return Calibration(shift=-margins)

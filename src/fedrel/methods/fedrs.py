@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from pydantic import Field
 
+from fedrel.extractors.objective import Calibration
 from fedrel.methods.fedavg import FedAvg
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedrel.extractors.heads import Reading
     from fedrel.federation.site import Site
 
 
@@ -24,6 +22,7 @@ class FedRS(FedAvg):
     """FedAvg with a softmax that is restricted for classes absent at the site."""
 
     name: ClassVar[str] = "fedrs"
+    reads: ClassVar[tuple[str, ...]] = ("sentences",)
     paper: ClassVar[str] = (
         "Li and Zhan 2021, FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data"
     )
@@ -33,19 +32,15 @@ class FedRS(FedAvg):
 
     # The site's half.
 
-    def logits(self, site: Site, reading: Reading) -> Tensor:
+    def calibration(self, site: Site) -> Calibration:
         """alpha_c * logit_c, alpha_c = 1 for a class that the site has."""
-        import torch
-
-        logits = super().logits(site, reading)
-        factors = np.where(site.label_counts > 0, 1.0, self.alpha)
-        return logits * torch.from_numpy(factors).to(logits)
+        if self.alpha == 1:
+            return Calibration()
+        return Calibration(scale=np.where(site.label_counts > 0, 1.0, self.alpha))
 
     @classmethod
     def unsuited(cls) -> str | None:
-        """With all text in one place no class is absent."""
+        """A class that a site lacks is in danger only where its model is averaged with others."""
         if not cls.several_sites:
-            return (
-                "fedrs scales the logits of classes that a site lacks, and one place with all data lacks none"
-            )
+            return "fedrs protects classes that a site lacks in an average, and here is nothing to average"
         return super().unsuited()

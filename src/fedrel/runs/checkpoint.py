@@ -33,7 +33,6 @@ class Checkpoint:
     state: Weights  # what the method remembers at the coordinator
     best_round: int
     best_metric: float
-    rounds_since_best: int
     seconds: float
 
 
@@ -65,9 +64,11 @@ class Checkpoints:
             with safe_open(files[-1], framework="numpy") as opened:
                 about = opened.metadata() or {}
             config, numbers = about["config"], json.loads(about["run"])
+            numbers.pop("rounds_since_best", None)  # checkpoints of version 0.1 have it
             tensors = load_file(files[-1])
         except (SafetensorError, KeyError, OSError, ValueError) as error:
-            raise UserError(f"is not a checkpoint: {error}", file=files[-1]) from error
+            hint = f"restore the file from a copy, or {ELSEWHERE} and begin anew"
+            raise UserError(f"is not a checkpoint: {error}", file=files[-1], hint=hint) from error
         if config != self._config:
             raise UserError(
                 f"was made with another config ({_first_difference(json.loads(config), json.loads(self._config))})",

@@ -1,19 +1,17 @@
-"""Several methods and seeds side by side: `compare`, and `sweep`, which finds each method's settings on dev."""
+"""Several methods and seeds side by side."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedrel.config.schema import Config
-from fedrel.errors import UserError
 from fedrel.methods.by_name import method
 from fedrel.runs.checkpoint import Checkpoints
 from fedrel.runs.folder import read_json, read_run, write_json
-from fedrel.runs.records import ComparisonRow, ComparisonRows, Result, Sweep, Trial
-from fedrel.runs.train import Watcher, run
+from fedrel.runs.records import ComparisonRow, ComparisonRows, Result
+from fedrel.runs.train import Watcher, is_over, run
 
 Settings = Mapping[str, Any]
 Watch = Callable[[str, Config], Watcher]
@@ -38,7 +36,7 @@ def compare(
     does not exist is refused before anything is trained.
     """
     asked = {
-        (name, seed): _checked(config, {**(best or {}).get(name, {}), "method": name, "seed": seed})
+        (name, seed): checked(config, {**(best or {}).get(name, {}), "method": name, "seed": seed})
         for name in methods
         for seed in range(config.seed, config.seed + seeds)
     }
@@ -49,49 +47,6 @@ def compare(
     return rows
 
 
-def sweep(
-    config: Config,
-    out: Path,
-    grid: Mapping[str, Sequence[Any]],
-    methods: Sequence[str],
-    *,
-    watch: Watch = lambda _, __: Watcher(),
-    report: Report | None = None,
-) -> Sweep:
-    """Run every combination of the grid for every method; the best of each on dev goes to `sweep.json`."""
-    if not grid:
-        raise UserError("nothing to sweep", hint="give --grid key=v1,v2, or a [sweep] section in the config")
-    combinations = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    asked = [
-        (name, settings, _checked(config, {**settings, "method": name}))
-        for name in methods
-        for settings in combinations
-    ]
-    trials = []
-    for name, settings, chosen in asked:
-        called = ",".join(f"{key}={value}" for key, value in settings.items())
-        result = finished(chosen, out / name / called, watch(f"{name}, {called}", chosen), report)
-        (metric, value), *_ = result.dev_metric.items()
-        trials.append(
-            Trial(method=name, settings=settings, metric=metric, dev=value, to_target=result.to_target)
-        )
-    best = {
-        name: max((one for one in trials if one.method == name), key=lambda one: one.dev).settings
-        for name in methods
-    }
-    found = Sweep(rows=trials, best=best)
-    write_json(out / "sweep.json", found)
-    return found
-
-
-def best_of(folder: Path) -> dict[str, dict[str, Any]]:
-    """Each method's best settings, from a sweep's folder."""
-    if not (folder / "sweep.json").exists():
-        raise UserError("holds no finished sweep", file=folder, hint="run `fedrel sweep` first")
-    found: Sweep = read_json(Sweep, folder / "sweep.json")
-    return found.best
-
-
 def run_folder(out: Path, method: str, seed: int) -> Path:
     """Where a comparison keeps a run."""
     return out / method / f"seed-{seed}"
@@ -99,17 +54,22 @@ def run_folder(out: Path, method: str, seed: int) -> Path:
 
 def finished(config: Config, folder: Path, watcher: Watcher, report: Report | None = None) -> Result:
     """The result of a run: read if this run is finished in the folder, else trained, from its checkpoint if any."""
-    done = folder / "result.json"
-    if done.exists():
-        checkpoint = Checkpoints(folder / "checkpoint", config.shapes_result()).latest()
-        if checkpoint is not None and checkpoint.round == config.training.rounds:
-            result: Result = read_json(Result, done)
-            watcher.finished(result)
-            return result
+    if is_finished(config, folder):
+        result: Result = read_json(Result, folder / "result.json")
+        watcher.finished(result)
+        return result
     return run(config, folder, resume=True, watcher=watcher, report=report)
 
 
-def _checked(config: Config, settings: Settings) -> Config:
+def is_finished(config: Config, folder: Path) -> bool:
+    """Whether this run is finished in the folder."""
+    if not (folder / "result.json").exists():
+        return False
+    checkpoint = Checkpoints(folder / "checkpoint", config.shapes_result()).latest()
+    return checkpoint is not None and is_over(config, checkpoint.round, checkpoint.best_round)
+
+
+def checked(config: Config, settings: Settings) -> Config:
     """The config with other values of some keys, if there is such a method."""
     chosen = config.with_settings(settings)
     method(chosen.method, chosen.methods)

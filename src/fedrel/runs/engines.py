@@ -84,12 +84,12 @@ def engine(config: Config, ready: Preparation, states: Path) -> Iterator[Engine]
 
 
 def parallel_engine(config: Config, site_data: SiteData, states: Path, workers: int) -> Engine:
-    """An engine that trains several sites at once: on threads where kernels do the training, else in processes."""
+    """An engine that trains several sites at once: on threads where kernels do most of it, else in processes."""
     if extractor_kind(config.extractor.kind).has_kernels and compiling.has_numba():
         from fedrel.federation.engines.threads import ThreadEngine
 
         first = new_runner(config, site_data, states)
-        if first.trains_by_kernels():
+        if first.runs_kernels():
             return ThreadEngine([first, *(new_runner(config, site_data, states) for _ in range(1, workers))])
     from fedrel.federation.engines.processes import WorkerEngine
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from fedrel.data.data_check import DataCheck
+from fedrel.data.problems import SKIPPED
 from fedrel.errors import UserError
 from fedrel.evaluation.outcome import Classes, Curve, Record
 from fedrel.files import append_line, write_text
@@ -28,10 +30,20 @@ from fedrel.runs.records import (
 
 T = TypeVar("T")
 
+REPAIR = "restore the file from a copy, or run the experiment again in another folder"
+UNITS = "test_units.safetensors"  # a run's answers on the test set, unit by unit
+
 
 def write_json(path: Path, record: Record | Sequence[Record], *, indent: int | None = 1) -> None:
     """Write a record, or a list of them, as one JSON file."""
     write_text(path, json.dumps(_plain(record), ensure_ascii=False, indent=indent))
+
+
+def write_data_check(folder: Path, found: DataCheck, corpus: Path) -> None:
+    """Write `data_check.json` and, if records were left out in reading the corpus, the list of them."""
+    write_text(folder / "data_check.json", json.dumps(asdict(found), ensure_ascii=False, indent=1))
+    if (corpus / SKIPPED).exists():
+        write_text(folder / SKIPPED, (corpus / SKIPPED).read_text(encoding="utf-8"))
 
 
 class MetricsFile:
@@ -44,10 +56,11 @@ class MetricsFile:
         """Add a round."""
         append_line(self._path, json.dumps(_plain(line)))
 
-    def rounds(self) -> list[Round]:
-        """All rounds so far; none if there is no file yet. A last line that a kill cut short does not count."""
+    def rounds(self, *, finished: bool = False) -> list[Round]:
+        """All rounds so far; none if there is no file yet. In a run that is not finished, a kill may have cut the
+        last line short: it does not count."""
         text = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
-        lines = enumerate(text.split("\n")[:-1], 1)
+        lines = enumerate(text.split("\n")[: None if finished else -1], 1)
         return [read_json(Round, self._path, line, number) for number, line in lines if line.strip()]
 
     def keep(self, rounds: int) -> list[Round]:
@@ -72,6 +85,7 @@ class Run:
     config: str
     target: float | None  # the dev metric that counts as good enough
     environment: dict[str, Any]
+    data_check: dict[str, Any] = field(default_factory=dict)
 
     @property
     def per_site_and_round(self) -> SiteTraffic | None:
@@ -114,7 +128,7 @@ def read_run(folder: Path) -> Run:
     return Run(
         folder=folder,
         result=read_json(Result, result),
-        rounds=MetricsFile(folder / "metrics.jsonl").rounds(),
+        rounds=MetricsFile(folder / "metrics.jsonl").rounds(finished=True),
         curve=_optional(Curve, folder / "pr_curve.json", None),
         classes=_optional(Classes, folder / "classes.json", None),
         label_counts=_optional(LabelCounts, folder / "label_counts.json", None),
@@ -123,6 +137,7 @@ def read_run(folder: Path) -> Run:
         config=config,
         target=_target(path, config),
         environment=_optional(dict[str, Any], folder / "environment.json", {}),
+        data_check=_optional(dict[str, Any], folder / "data_check.json", {}),
     )
 
 
@@ -136,7 +151,7 @@ def _target(path: Path, config: str) -> float | None:
     try:
         target = tomllib.loads(config).get("evaluation", {}).get("target")
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"is not TOML: {error}", file=path) from error
+        raise UserError(f"is not TOML: {error}", file=path, hint=REPAIR) from error
     return None if target is None else float(target)
 
 
@@ -149,17 +164,18 @@ def read_json(kind: Any, path: Path, text: str | None = None, line: int | None =
     try:
         value = json.loads(path.read_text(encoding="utf-8") if text is None else text)
     except OSError as error:
-        raise UserError(f"cannot read: {error.strerror}", file=path) from error
+        hint = "check the path, and that you may read the file"
+        raise UserError(f"cannot read: {error.strerror}", file=path, hint=hint) from error
     except json.JSONDecodeError as error:
-        raise UserError(f"broken JSON: {error.msg}", file=path, line=line or error.lineno) from error
+        problem = f"broken JSON: {error.msg}"
+        raise UserError(problem, file=path, line=line or error.lineno, hint=REPAIR) from error
     try:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
-        raise UserError(
-            f"{field}: {first['msg']}" if field else first["msg"], file=path, line=line
-        ) from error
+        problem = f"{field}: {first['msg']}" if field else first["msg"]
+        raise UserError(problem, file=path, line=line, hint=REPAIR) from error
 
 
 def _plain(record: Record | Sequence[Record]) -> Any:

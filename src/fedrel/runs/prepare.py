@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.config.schema import Config
+from fedrel.data.data_check import DataCheck, check_data
 from fedrel.data.load import Dataset, dataset
 from fedrel.data.partition import divide, held_back, single
 from fedrel.data.sentences import SentenceCorpus
@@ -15,7 +16,8 @@ from fedrel.data.store import Progress
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.site_data import SiteData
-from fedrel.methods.by_name import method
+from fedrel.methods.by_name import method, methods
+from fedrel.methods.by_name import parts as parts_of
 from fedrel.runs.case_study import watched_rows
 
 Ints = npt.NDArray[np.int64]
@@ -27,6 +29,7 @@ class Preparation:
 
     dataset: Dataset
     site_data: SiteData
+    check: DataCheck | None = None  # of real sites, the coordinator has no data to check
 
 
 def prepare(config: Config, progress: Progress | None = None) -> Preparation:
@@ -41,6 +44,13 @@ def prepare(config: Config, progress: Progress | None = None) -> Preparation:
     if data.corpus.unit == "documents" and chosen.test_head != "none":
         problem = f"{config.method} chooses among the sentences of a bag, but the data are documents"
         raise UserError(problem, hint="choose fedavg, fedatt, fedlcc or another method without bags")
+    for part in parts_of(config.method):
+        if data.corpus.unit not in part.reads:
+            fitting = [name for name, kind in methods().items() if data.corpus.unit in kind.reads]
+            raise UserError(
+                f"{part.name} needs {' or '.join(part.reads)}, but the data are {data.corpus.unit}",
+                hint=f"choose among {', '.join(sorted(fitting))}",
+            )
     sites, validation = held_back(data.train, config.partition.coordinator, config.seed)
     if chosen.pools_data:
         parts = single(data.train)
@@ -60,7 +70,8 @@ def prepare(config: Config, progress: Progress | None = None) -> Preparation:
         watched=watched,
         truth_known=truth_known,
     )
-    return Preparation(data, site_data)
+    unknown = kind.unknown_share(config.extractor, inputs, data.train)
+    return Preparation(data, site_data, check_data(data, parts, unknown))
 
 
 def _check_device(name: str) -> None:

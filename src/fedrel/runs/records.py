@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from fedrel.evaluation.outcome import AtSites, Record
 
@@ -45,6 +47,7 @@ class Round(Record):
     round: int
     loss: float | None = None
     dev: dict[str, float | None] | None = None
+    test: dict[str, float | None] | None = Field(None, exclude_if=lambda test: test is None)
     bytes: RoundTraffic = RoundTraffic()
     seconds: float = 0.0
     selection_precision: float | None = None
@@ -56,15 +59,17 @@ class Round(Record):
 
 
 class Reached(Record):
-    """The first round whose dev metric is at the target, and the bytes until then, that round's included."""
+    """The first round whose metric is at the target, and the bytes until then, that round's included."""
 
     round: int
     up: int
     down: int
 
 
-def to_target(rounds: Iterable[Round], metric: str, target: float) -> Reached | None:
-    """When a run reached `target` on dev; None if it never did.
+def to_target(
+    rounds: Iterable[Round], metric: str, target: float, split: Literal["dev", "test"] = "dev"
+) -> Reached | None:
+    """When a run reached `target` on dev or test; None if it never did.
 
     Rounds without an evaluation count as rounds all the same.
 
@@ -76,7 +81,8 @@ def to_target(rounds: Iterable[Round], metric: str, target: float) -> Reached | 
     up = down = 0
     for one in rounds:
         up, down = up + one.bytes.up, down + one.bytes.down
-        value = None if one.dev is None else one.dev[metric]
+        found: dict[str, float | None] = getattr(one, split) or {}
+        value = found.get(metric)
         if value is not None and value >= target:
             return Reached(round=one.round, up=up, down=down)
     return None
@@ -220,11 +226,16 @@ class Trial(Record):
     settings: dict[str, Any]
     metric: str
     dev: float
+    """The mean over the seeds."""
+    seeds: list[float] = []
+    """The value of each."""
     to_target: Reached | None = None
+    rounds: int | None = None
+    """Of successive halving: how many rounds it had been trained for."""
 
 
 class Sweep(Record):
-    """`sweep.json`: one row a run, and the settings of each method's best."""
+    """`sweep.json`: one row a combination of settings, and the settings of each method's best."""
 
     rows: list[Trial]
     best: dict[str, dict[str, Any]]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import numpy as np
 
@@ -17,23 +18,29 @@ from fedrel.config.schema import Config
 from fedrel.data.documents import DocumentCorpus
 from fedrel.data.partition import Partition, divide, held_back
 from fedrel.data.partition.mirror import mirrored
+from fedrel.data.partition.simple import BySource
 from fedrel.data.sentences import SentenceCorpus
 from fedrel.errors import UserError
 from fedrel.evaluation.document_metrics import THRESHOLD
 from fedrel.evaluation.outcome import AtSites, Outcome
 from fedrel.evaluation.tasks import task
+from fedrel.evaluation.thresholds import tuned_threshold
 from fedrel.extractors.registry import extractor_kind
 from fedrel.extractors.saved import save_model
 from fedrel.federation.coordinator import Federation, RoundNotes
-from fedrel.files import ELSEWHERE, locked, write_text
+from fedrel.federation.messages import LARGEST
+from fedrel.federation.site import DIVERGED
+from fedrel.files import ELSEWHERE, locked, write_tensors, write_text
 from fedrel.methods.by_name import method
 from fedrel.runs.case_study import SEARCHED, case_study, evidence, pair_options
 from fedrel.runs.checkpoint import Checkpoint, Checkpoints
 from fedrel.runs.engines import SimulatedSites, Sites
 from fedrel.runs.environment import check_same_data, environment
-from fedrel.runs.folder import MetricsFile, write_json
+from fedrel.runs.folder import UNITS, MetricsFile, write_data_check, write_json
+from fedrel.runs.own_models import OwnModels
 from fedrel.runs.prepare import Ints, Preparation
 from fedrel.runs.records import Case, LabelCounts, Result, Round, Traffic, to_target
+from fedrel.tensors.compiling import compilation_seconds
 from fedrel.tensors.weights import NoAnswerError, Weights
 
 if TYPE_CHECKING:
@@ -89,12 +96,16 @@ def _run(config: Config, out: Path, resume: bool, watcher: Watcher, sites: Sites
     if checkpoint is not None and checkpoint.round > config.training.rounds:
         problem = f"has {checkpoint.round} rounds already, but training.rounds is {config.training.rounds}"
         raise UserError(problem, file=out, hint=f"ask for at least as many rounds, or {ELSEWHERE}")
-    ready = sites.prepare(config, watcher.reading)
+    through_graph = method(config.method, config.methods).kernel_head() is None
+    with extractor_kind(config.extractor.kind).compiling(through_graph=through_graph):
+        ready = sites.prepare(config, watcher.reading)
     if checkpoint is not None:
         check_same_data(out, ready.dataset.corpus.fingerprint)
     watcher.prepared(ready)
     write_text(out / "config.toml", config.to_toml())
     write_json(out / "environment.json", environment(ready.dataset.corpus.fingerprint))
+    if ready.check is not None:
+        write_data_check(out, ready.check, ready.dataset.corpus.folder)
     metrics = MetricsFile(out / "metrics.jsonl")
     rounds = metrics.keep(checkpoint.round if checkpoint else 0)
     if checkpoint is None:
@@ -108,8 +119,9 @@ def _run(config: Config, out: Path, resume: bool, watcher: Watcher, sites: Sites
             watcher.round_done(rounds[-1])
         best = checkpoints.best(session.checkpoint())
         outcome = session.evaluate(best, ready.dataset.test)
-    result = session.result(rounds, outcome)
-    finish(out, config, ready, best, outcome, rounds, result)
+        at_sites, models = session.at_sites(best, outcome), session.models(best)
+    result = session.result(rounds, outcome, at_sites)
+    finish(out, config, ready, models, outcome, rounds, result)
     return result
 
 
@@ -129,7 +141,7 @@ class Session:
         text, relations = ready.dataset.corpus, len(ready.dataset.corpus.relations)
         if checkpoint is None:
             model = new_extractor(config, ready)
-            checkpoint = Checkpoint(0, model.state(), {}, 0, -1.0, 0, 0.0)
+            checkpoint = Checkpoint(0, model.state(), {}, 0, -1.0, 0.0)
         self._fed = Federation(
             engine,
             self._method.check,
@@ -144,14 +156,12 @@ class Session:
             min_sites=config.engine.min_sites or 1,
             extra_sites=config.engine.extra_sites,
         )
+        self._own = OwnModels(config, ready, engine, self._fed) if self._method.own_models else None
         self._at = checkpoint
 
     def finished(self) -> bool:
-        """Whether all rounds are done, or dev has not improved for `evaluation.patience` evaluations."""
-        patience = self._config.evaluation.patience
-        return self._at.round >= self._config.training.rounds or (
-            patience is not None and self._at.rounds_since_best >= patience
-        )
+        """Whether all rounds are done, or the best round on dev is `evaluation.patience` rounds ago."""
+        return is_over(self._config, self._at.round, self._at.best_round)
 
     def checkpoint(self) -> Checkpoint:
         """The state of the run after the last round."""
@@ -159,35 +169,73 @@ class Session:
 
     def next_round(self) -> Round:
         """One round and, if it is due, its evaluation on dev."""
-        started = time.monotonic()
+        started, compiled = time.monotonic(), compilation_seconds()
         last, evaluation = self._at, self._config.evaluation
         number = last.round + 1
         self._train(number)
-        dev = None
-        best_round, best_metric, since = last.best_round, last.best_metric, last.rounds_since_best
+        dev = test = None
+        best_round, best_metric = last.best_round, last.best_metric
         if number % evaluation.every == 0 or number == self._config.training.rounds:
+            if self._own is not None:
+                self._own.choose(self._task, self._method.test_head)
             dev = self.evaluate(self._fed.weights, self._ready.dataset.dev).metrics()
             if dev[evaluation.measure] > best_metric:
-                best_round, best_metric, since = number, dev[evaluation.measure], 0
-            else:
-                since += 1
-        seconds = time.monotonic() - started
+                best_round, best_metric = number, dev[evaluation.measure]
+            if evaluation.target_on == "test":
+                test = self.evaluate(self._fed.weights, self._ready.dataset.test).metrics()
+        seconds = time.monotonic() - started - (compilation_seconds() - compiled)
         self._at = Checkpoint(
             round=number,
             weights=self._fed.weights,
             state=self._fed.state,
             best_round=best_round,
             best_metric=best_metric,
-            rounds_since_best=since,
             seconds=last.seconds + seconds,
         )
-        return round_record(number, self._fed.notes, dev, seconds, self._config.training.epochs)
+        noted = round_record(number, self._fed.notes, dev, seconds, self._config.training.epochs)
+        return noted.model_copy(update={"test": test})
 
     def evaluate(self, weights: Weights, rows: Ints) -> Outcome:
-        """How good these weights are on the given rows."""
-        return self._task.evaluate(rows, self._method.test_head, partial(self._engine.score, weights))
+        """How good these weights are on the given rows; or the models that the sites keep, if each has its own."""
+        score = partial(self._engine.score, weights) if self._own is None else self._own.score
+        return self._task.evaluate(rows, self._method.test_head, score)
 
-    def result(self, rounds: Sequence[Round], outcome: Outcome) -> Result:
+    def models(self, weights: Weights) -> dict[str, tuple[Weights, float]]:
+        """What the run has trained: these weights, under no name, or the model that each site keeps, by site; with
+        the threshold that is best on dev."""
+
+        def tuned(weights: Weights, rows: Ints) -> tuple[Weights, float]:
+            corpus, head = self._ready.dataset.corpus, self._method.test_head
+            return weights, tuned_threshold(corpus, rows, head, partial(self._engine.score, weights))
+
+        if self._own is None:
+            return {"": tuned(weights, self._ready.dataset.dev)}
+        names = self._ready.site_data.partition.names
+        return {name: tuned(self._own.kept(k), self._own.dev(k)) for k, name in enumerate(names)}
+
+    def at_sites(self, weights: Weights, outcome: Outcome) -> AtSites | None:
+        """How good the model is at each site: on its own test part where sites are natural, else on a share of the
+        test set that is labelled as its own data are."""
+        parts, data = configured_partition(self._config, self._ready), self._ready.dataset
+        if parts is None or parts.sites == 1 or not len(parts.order):
+            return None
+        held = mirrored(self._config.partition, parts, data.corpus, data.test, self._config.seed)
+        shares = {name: held.rows(site) for site, name in enumerate(held.names)}
+        natural = self._config.partition.kind == BySource.name
+        measure = self._config.evaluation.measure
+        at = outcome.at_sites(shares, measure)
+        if at is None and (natural or self._own):
+            values = {
+                name: self.evaluate(weights, rows).metrics()[measure]
+                if data.corpus.label_counts(rows)[1:].any()
+                else None
+                for name, rows in shares.items()
+            }
+            at = AtSites.of(measure, values)
+        counts = {name: len(rows) for name, rows in shares.items()}
+        return at and at.model_copy(update={"rows": counts, "natural": natural})
+
+    def result(self, rounds: Sequence[Round], outcome: Outcome, sites: AtSites | None = None) -> Result:
         """The run in numbers."""
         selected = [one.selection_precision for one in rounds if one.selection_precision is not None]
         evaluation = self._config.evaluation
@@ -199,11 +247,13 @@ class Session:
             dev_metric={evaluation.measure: self._at.best_metric},
             best_round=self._at.best_round,
             rounds=self._at.round,
-            to_target=None if target is None else to_target(rounds, evaluation.measure, target),
+            to_target=None
+            if target is None
+            else to_target(rounds, evaluation.measure, target, evaluation.target_on),
             bytes=Traffic(up=sum(one.bytes.up for one in rounds), down=sum(one.bytes.down for one in rounds)),
             seconds=round(self._at.seconds, 3),
             selection_precision=float(np.mean(selected)) if selected else None,
-            sites=by_site(self._config, self._ready, outcome),
+            sites=sites,
         )
 
     def _train(self, number: int) -> None:
@@ -218,10 +268,19 @@ class Session:
                 problem = str(error) or "no site's answer could be used"
         said = [f"{name}: {reason}" for name, reason in reasons.items()]
         more = [f"and {len(said) - SHOWN} more"] if len(said) > SHOWN else []
+        hint = f"the checkpoint of round {number - 1} is kept: repair the sites and go on with --resume"
+        if any(sign in one for one in said for sign in (DIVERGED, "not finite", f"above {LARGEST}")):
+            rate = self._config.training.learning_rate
+            hint = f"lower the learning rate, training.learning_rate, which is {rate:g}, and begin anew"
         raise UserError(
-            f"round {number}: {problem} ({'; '.join(said[:SHOWN] + more) or 'no site answered'})",
-            hint=f"the checkpoint of round {number - 1} is kept: repair the sites and go on with --resume",
+            f"round {number}: {problem} ({'; '.join(said[:SHOWN] + more) or 'no site answered'})", hint=hint
         )
+
+
+def is_over(config: Config, round_: int, best_round: int) -> bool:
+    """Whether a run ends after a round: the last one, or `evaluation.patience` rounds after the best."""
+    patience = config.evaluation.patience
+    return round_ >= config.training.rounds or (patience is not None and round_ - best_round >= patience)
 
 
 def round_record(
@@ -251,17 +310,6 @@ def round_record(
     )
 
 
-def by_site(config: Config, ready: Preparation, outcome: Outcome) -> AtSites | None:
-    """How good the model is at each site, on a share of the test set that is labelled as its own data are."""
-    parts = configured_partition(config, ready)
-    if parts is None or parts.sites == 1 or not len(parts.order):
-        return None
-    rows = ready.dataset.test
-    held = mirrored(config.partition, parts, ready.dataset.corpus, rows, config.seed)
-    shares = {name: held.rows(site) for site, name in enumerate(held.names)}
-    return outcome.at_sites(shares, config.evaluation.measure)
-
-
 def configured_partition(config: Config, ready: Preparation) -> Partition | None:
     """The partition of the config, also for a method that pools all data: it is compared at the same sites.
 
@@ -280,32 +328,39 @@ def finish(
     out: Path,
     config: Config,
     ready: Preparation,
-    best: Weights,
+    models: Mapping[str, tuple[Weights, float]],
     outcome: Outcome,
     rounds: Sequence[Round],
     result: Result,
 ) -> None:
-    """Write all that follows from a finished training, `result.json` last."""
+    """Write all that follows from a finished training, `result.json` last.
+
+    `models` are trained weights and their threshold by site, or under no name if all sites have one model.
+    """
     text, pairs = ready.dataset.corpus, None
-    model = new_extractor(config, ready)
-    model.load(best)
     if config.data.corpus == "documents":
-        documents = text.require(DocumentCorpus)
-        pairs = pair_options(config.data, documents)
-        rows, relations = ready.dataset.test[:SEARCHED], list(text.relations)
-        find = extractor_kind(config.extractor.kind).find
-        found = find(model, ready.site_data.inputs, rows, relations, THRESHOLD)
-        write_json(out / "evidence.json", evidence(documents, found, config.case_study))
-    save_model(
-        out / "model",
-        config.extractor,
-        model,
-        ready.site_data.inputs,
-        list(text.relations),
-        method=config.method,
-        head=method(config.method, config.methods).test_head,
-        pairs=pairs,
-    )
+        pairs = pair_options(config.data, text.require(DocumentCorpus))
+    for site, (weights, threshold) in models.items():
+        model = new_extractor(config, ready)
+        model.load(weights)
+        if config.data.corpus == "documents" and not site:
+            documents = text.require(DocumentCorpus)
+            rows, relations = ready.dataset.test[:SEARCHED], list(text.relations)
+            find = extractor_kind(config.extractor.kind).find
+            found = find(model, ready.site_data.inputs, rows, relations, THRESHOLD)
+            write_json(out / "evidence.json", evidence(documents, found, config.case_study))
+        save_model(
+            out / "model" / quote(site, safe=" "),
+            config.extractor,
+            model,
+            ready.site_data.inputs,
+            list(text.relations),
+            method=config.method,
+            head=method(config.method, config.methods).test_head,
+            threshold=threshold,
+            pairs=pairs,
+        )
+    write_tensors(out / UNITS, outcome.units(), {})
     for name, record in outcome.files().items():
         write_json(out / name, record)
     if len(ready.site_data.partition.order):  # of real sites, the coordinator does not know it

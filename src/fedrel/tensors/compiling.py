@@ -11,13 +11,20 @@ import importlib.util
 import logging
 import os
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from fedrel.files import cache_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Number = TypeVar("Number", bound=np.generic)
+
+ANNOUNCEMENT = "compiling kernels for this processor: ten to thirty seconds, once"
 
 _log = logging.getLogger(__name__)
 
@@ -36,41 +43,45 @@ def has_numba() -> bool:
 
 
 def kernel(function: Function) -> Function:
-    """Compile a function when it is first called. It runs on one thread, without the interpreter's lock.
+    """Compile a function when it is first called, and keep its machine code on disk.
 
-    `a * b + c` may be rounded once instead of twice. No other rule of float arithmetic is relaxed, so a kernel
-    gives the same bits every time, and NaN stays NaN.
+    It runs on one thread, without the interpreter's lock. `a * b + c` may be rounded once instead of twice. No
+    other rule of float arithmetic is relaxed, so a kernel gives the same bits every time, and NaN stays NaN.
     """
-    return _compiled(function, no_cpython_wrapper=False)
+    import numba
+
+    _follow_compilation()
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(kernel_folder(Path(function.__code__.co_filename).parent))
+    try:
+        return _compiled(function, cache=True)
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def read_only(array: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    """A view that may only be read: for arrays that may be written, numba would compile a kernel once more."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
 
 
 def inner(function: Function) -> Function:
-    """Compile a function that only kernels call; without the wrapper for Python it compiles faster."""
+    """Compile a function as a part of the kernels that call it: it is not kept for itself."""
     return _compiled(function, no_cpython_wrapper=True)
 
 
 def _compiled(function: Function, **options: bool) -> Function:
     import numba
 
-    _announce_compilation()
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(_folder(Path(function.__code__.co_filename).parent))
-    try:
-        compiled: Function = numba.njit(
-            nogil=True,
-            cache=True,
-            error_model="numpy",
-            fastmath={"contract"},
-            no_cfunc_wrapper=True,
-            **options,
-        )(function)
-    finally:
-        numba.config.CACHE_DIR = before
+    compiled: Function = numba.njit(
+        nogil=True, error_model="numpy", fastmath={"contract"}, no_cfunc_wrapper=True, **options
+    )(function)
     return compiled
 
 
 @functools.cache
-def _folder(package: Path) -> Path:
+def kernel_folder(package: Path) -> Path:
     """A folder for the machine code of one package's kernels, named by the contents of all its files.
 
     numba itself looks only at the file that a kernel is in, and does not notice changes in the files whose
@@ -93,22 +104,45 @@ def _folder(package: Path) -> Path:
     return cache_folder() / f"kernels-{digest.hexdigest()[:16]}"
 
 
+_SPENT = [0.0]  # seconds, of this process
+
+
+def compilation_seconds() -> float:
+    """How long kernels were compiled in this process so far: no method's own time."""
+    return _SPENT[0]
+
+
 @functools.cache
-def _announce_compilation() -> None:
-    """Let a message appear when the first kernel is compiled: it is the only time that users wait for kernels."""
+def _follow_compilation() -> None:
+    """While numba compiles: say so once, and optimise each function once, as a part of the kernel it is in.
+
+    Compiling is the only time that users wait for kernels. By default numba optimises a function that kernels call
+    by itself, then again as a part of each function that calls it, level by level: most of the time goes there.
+    """
+    import numba
     from numba.core import event
 
-    class Announcement(event.Listener):  # type: ignore[misc]
-        made = False
+    optimised = numba.config.OPT
+
+    class Compilation(event.Listener):  # type: ignore[misc]
+        announced, depth, since = False, 0, 0.0
 
         def on_start(self, event: Any) -> None:
-            """Called before numba compiles anything that it does not find on disk."""
+            """Called before numba compiles anything that it does not find on disk, under its lock."""
             ours = event.data["dispatcher"].py_func.__module__.startswith("fedrel.")
-            if ours and not self.made:
-                self.made = True
-                _log.warning("compiling kernels for this processor: fifteen to thirty seconds, once")
+            if ours and not self.announced:
+                self.announced = True
+                _log.warning(ANNOUNCEMENT)
+            if not self.depth:
+                self.since = time.monotonic()
+            self.depth += 1
+            numba.config.OPT = optimised if self.depth == 1 else type(optimised)(0)
 
         def on_end(self, event: Any) -> None:
-            """Nothing is said then."""
+            """Called after that."""
+            self.depth -= 1
+            numba.config.OPT = optimised if self.depth <= 1 else type(optimised)(0)
+            if not self.depth:
+                _SPENT[0] += time.monotonic() - self.since
 
-    event.register("numba:compile", Announcement())
+    event.register("numba:compile", Compilation())

@@ -84,13 +84,14 @@ class WeightedMean:
             if isinstance(tensor, Rows):
                 table = self._tables[name] = self._tables.get(name) or _Table(sums)
                 values, rest = tensor.values.reshape(-1, table.sums.shape[1]), weight * tensor.rest
+                index, values = compiling.read_only(tensor.index), compiling.read_only(values)
                 self._loops.add_rows(
-                    table.sums, table.offset, table.listed, tensor.index, values, float(weight), rest
+                    table.sums, table.offset, table.listed, index, values, float(weight), rest
                 )
                 table.rest += rest
             else:
                 self._whole.add(name)
-                self._loops.add(sums.reshape(-1), tensor.reshape(-1), float(weight))
+                self._loops.add(sums.reshape(-1), compiling.read_only(tensor.reshape(-1)), float(weight))
 
     def result(self) -> dict[str, Floats]:
         """The mean so far."""
@@ -106,7 +107,13 @@ class WeightedMean:
             table.listed[:] = True
         base, flat = (tensor.reshape(table.sums.shape) for tensor in (self.base[name], mean))
         self._loops.mean_of_rows(
-            table.sums, table.offset, table.listed, base, table.rest, float(self.total), flat
+            table.sums,
+            table.offset,
+            table.listed,
+            compiling.read_only(base),
+            table.rest,
+            float(self.total),
+            flat,
         )
         return mean
 

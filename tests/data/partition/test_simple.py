@@ -68,7 +68,7 @@ def test_by_source_needs_sources(
     make_corpus: Callable[..., SentenceCorpus], make_instance: Callable[..., Instance]
 ) -> None:
     instances = [make_instance("Ada met Bo", "Ada", "Bo", source=source) for source in ("web", "")]
-    with pytest.raises(UserError, match="instance 2 of the corpus names no source"):
+    with pytest.raises(UserError, match="number 2 of the corpus's sentences names no source"):
         by_source(make_corpus(instances), np.arange(2))
 
 

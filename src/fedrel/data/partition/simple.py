@@ -8,7 +8,6 @@ import numpy as np
 
 from fedrel.config.schema import PartitionSection
 from fedrel.data.partition import Partition, PartitionKind, check_sites, grouped, site_names
-from fedrel.data.sentences import SentenceCorpus
 from fedrel.data.store import TRAIN, Corpus, Ints
 from fedrel.data.text_files import lines
 from fedrel.errors import UserError
@@ -26,14 +25,21 @@ class IID(PartitionKind):
 
 
 class BySource(PartitionKind):
-    """A site for each source of the text."""
+    """A site for each source of the text: natural sites, each with its own test part."""
 
     name = "source"
-    units = ("sentences",)
 
     def divide(self, section: PartitionSection, corpus: Corpus, rows: Ints, seed: int) -> Partition:
-        """Place each sentence at the site of its source."""
-        return by_source(corpus.require(SentenceCorpus), rows)
+        """Place each row at the site of its source."""
+        return by_source(corpus, rows)
+
+    def site_like(
+        self, section: PartitionSection, parts: Partition, corpus: Corpus, rows: Ints
+    ) -> Ints | None:
+        """The site of each row's own source; None if some are from sources that are no site."""
+        number = {name: site for site, name in enumerate(parts.names)}
+        site = np.array([number.get(source, -1) for source in corpus.sources], np.int64)[corpus.source[rows]]
+        return None if (site < 0).any() else site
 
 
 class FromFile(PartitionKind):
@@ -57,14 +63,15 @@ def iid(rows: Ints, sites: int, seed: int) -> Partition:
     return Partition(order, bounds, site_names(sites))
 
 
-def by_source(corpus: SentenceCorpus, rows: Ints) -> Partition:
-    """A site for each source that the sentences name, in the order in which the corpus first names them."""
+def by_source(corpus: Corpus, rows: Ints) -> Partition:
+    """A site for each source that the rows name, in the order in which the corpus first names them."""
     present, site = np.unique(corpus.source[rows], return_inverse=True)
     names = tuple(corpus.sources[int(source)] for source in present)
     if "" in names:
         first = int(rows[np.argmax(site == names.index(""))])
-        problem = f"instance {first + 1} of the corpus names no source"
-        raise UserError(problem, hint="give every instance a source, or partition another way")
+        problem = f"number {first + 1} of the corpus's {corpus.unit} names no source"
+        hint = "write {site} in the paths of [data], give every sentence a source, or partition another way"
+        raise UserError(problem, hint=hint)
     return grouped(rows, site, names)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +11,7 @@ import numpy.typing as npt
 from pydantic import Field, field_validator
 
 from fedrel.extractors.words import WordKind, WordSection
+from fedrel.tensors.ahead import compiled_meanwhile
 
 if TYPE_CHECKING:
     import torch
@@ -48,6 +51,11 @@ class PCNNKind(WordKind[PCNNSection]):
     name = "pcnn"
     section = PCNNSection
     has_kernels = True
+
+    def compiling(self, *, through_graph: bool) -> AbstractContextManager[None]:
+        """The kernels of one way to train, and those that score."""
+        parts = ("gradients" if through_graph else "training", "scoring")
+        return compiled_meanwhile(f"{__name__}.all_kernels", Path(__file__).parent / "kernels", parts)
 
     def network(
         self,

@@ -16,9 +16,12 @@ from torch import Tensor, nn
 from fedrel.errors import UserError
 from fedrel.extractors.base import Extractor, Fitted
 from fedrel.extractors.batches import Batch
+from fedrel.extractors.heads import HEADS
+from fedrel.extractors.objective import PLAIN, Objective
 from fedrel.extractors.pcnn.plain_pooling import convolve_and_pool, lay_out
 from fedrel.extractors.row_tables import word_table
 from fedrel.tensors import compiling
+from fedrel.tensors.weights import Tensors
 
 if TYPE_CHECKING:
     from fedrel.extractors.pcnn.kernels.sentence_vectors import ScoringTable
@@ -82,7 +85,7 @@ class PCNN(Extractor):
 
         Without gradients, words times filters are cached as long as the weights stay the same.
         """
-        if not self._has_kernels():
+        if not self.has_kernels:
             words, inverse = self.words.distinct(batch.words)
             entities = torch.stack([batch.head, batch.tail])
             layout = lay_out(inverse, batch.starts, entities, reach=self.max_length, window=self.window)
@@ -99,10 +102,10 @@ class PCNN(Extractor):
         return self._table.encode(self, batch, self._state())
 
     def can_fit(self, head: str) -> bool:
-        """Whether `fit` can be used: kernels can run, nothing but words is frozen, and nothing is corrected."""
+        """Whether `fit` can be used: kernels can run, nothing but words is frozen, and no correction has begun."""
         dense = (self.head_positions, self.tail_positions, self.filters, self.filters_bias)
         trained = all(weight.requires_grad for weight in (*dense, *self.classifier.parameters()))
-        return head in ("none", "one") and trained and not self.words.is_corrected and self._has_kernels()
+        return head in HEADS and trained and not self.words.is_corrected and self.has_kernels
 
     def fit(
         self,
@@ -113,21 +116,46 @@ class PCNN(Extractor):
         lr: float,
         weight_decay: float,
         seed: int,
-        head: str = "none",
+        objective: Objective = PLAIN,
     ) -> Fitted:
-        """Train on plain cross-entropy, as `HEADS[head]` and `SGD` do, but many times as fast.
+        """Train on an objective, as its head and `SGD` do, but many times as fast.
 
         `orders` are the orders of the bags, one for each epoch; a step takes `batch_size` of them, the last one of
-        an epoch what is left. Its loss is the mean over their sentences, or over those chosen. `seed` is that of
-        the generator that `read` would be given: the same units are dropped.
+        an epoch what is left. Its loss is the mean over what the head reads: sentences, those chosen, or bags.
+        `seed` is that of the generator that `read` would be given: the same units are dropped.
         """
         from fedrel.extractors.pcnn.kernels.fitting import fit
 
-        fitted = fit(self, batch, orders, batch_size, lr, weight_decay, seed, head)
+        fitted = fit(self, batch, orders, batch_size, lr, weight_decay, seed, objective)
         torch.autograd.graph.increment_version(list(self._weights.values()))  # kernels write past autograd
         return fitted
 
-    def _has_kernels(self) -> bool:
+    @property
+    def reads_separately(self) -> bool:
+        """Kernels sum up each sentence by itself."""
+        return self.has_kernels
+
+    def fit_several(
+        self,
+        batch: Batch,
+        orders: Sequence[Sequence[npt.NDArray[np.int64]]],
+        *,
+        batch_size: int,
+        lr: float,
+        weight_decay: float,
+        seeds: Sequence[int],
+        objective: Objective = PLAIN,
+    ) -> list[tuple[Fitted, Tensors]]:
+        """`fit` and `update` for several sites in one call of the kernels."""
+        from fedrel.extractors.pcnn.kernels.fitting import fit_several
+
+        assert self._base is not None, "`begin` comes first"
+        trained = fit_several(self, self._base, batch, orders, batch_size, lr, weight_decay, seeds, objective)
+        return [(fitted, {name: tensors[name] for name in self._weights}) for fitted, tensors in trained]
+
+    @property
+    def has_kernels(self) -> bool:
+        """In float32 on the CPU, where numba is installed."""
         return self.filters.dtype is torch.float32 and self.filters.is_cpu and compiling.has_numba()
 
     def _state(self) -> object:

@@ -17,17 +17,18 @@ if TYPE_CHECKING:
     from fedrel.tensors.weights import Weights
 
 
-def answer_of(runner: Runner, phase: str, round_: int, site: int, own: Arrays) -> Answer:
-    """A runner's answer for a site; a request that the site refuses becomes a failure with the reason."""
-    try:
-        arrays, journal = runner.answer(phase, round_, site, own)
-    except RefusedError as refusal:
-        return Answer(None, failure=f"refused the request: {refusal}")
-    return Answer(arrays, journal=journal)
+def answers_of(runner: Runner, phase: str, round_: int, own: Mapping[int, Arrays]) -> list[Answer]:
+    """A runner's answers for sites; a request that a site refuses becomes a failure with the reason."""
+    return [
+        Answer(None, failure=f"refused the request: {found}")
+        if isinstance(found, RefusedError)
+        else Answer(found[0], journal=found[1])
+        for found in runner.answers(phase, round_, own)
+    ]
 
 
 class LocalEngine(Engine):
-    """All sites with one runner, one after the other, on one thread: more would change the order of sums."""
+    """All sites with one runner, on one thread: more would change the order of sums."""
 
     def __init__(self, runner: Runner) -> None:
         import torch
@@ -40,8 +41,8 @@ class LocalEngine(Engine):
     ) -> Iterator[tuple[int, Answer]]:
         """Send one request to the sites in `own`."""
         self._runner.open(phase, round_, shared)
-        for site, arrays in own.items():
-            yield site, answer_of(self._runner, phase, round_, site, arrays)
+        for some in self._runner.groups(own):
+            yield from zip(some, answers_of(self._runner, phase, round_, some), strict=True)
 
     def score(self, weights: Weights, head: str, bags: Bags) -> npt.NDArray[np.float32]:
         """Each relation's probability for each bag."""

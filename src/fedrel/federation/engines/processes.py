@@ -25,7 +25,7 @@ import numpy.typing as npt
 from fedrel.data.bags import Bags, slices
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer, Engine
-from fedrel.federation.engines.local import answer_of
+from fedrel.federation.engines.local import answers_of
 from fedrel.federation.messages import Arrays, RefusedError
 from fedrel.federation.site_data import save_for_workers
 from fedrel.federation.site_memory import Entry
@@ -81,9 +81,7 @@ class WorkerEngine(Engine):
             if note["failure"]:
                 yield site, Answer(None, failure=note["failure"])
             else:
-                journal = note["journal"]
-                watched = {int(row): weight for row, weight in journal.pop("watched").items()}
-                yield site, Answer(arrays, journal=Entry(**journal, watched=watched))
+                yield site, Answer(arrays, journal=Entry.from_json(note["journal"]))
 
     def score(self, weights: Weights, head: str, bags: Bags) -> npt.NDArray[np.float32]:
         """Each relation's probability for each bag."""
@@ -182,7 +180,7 @@ def serve(runner: Runner, requests: IO[bytes], answers: IO[bytes]) -> None:
             case "weights":
                 weights = arrays
             case "answer":
-                answer = answer_of(runner, phase, note["round"], note["site"], arrays)
+                (answer,) = answers_of(runner, phase, note["round"], {note["site"]: arrays})
                 journal = asdict(answer.journal) if answer.journal else None
                 note = {"failure": answer.failure, "journal": journal}
                 write_block(answers, note, encode(answer.arrays or {}))

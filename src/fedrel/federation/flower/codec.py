@@ -73,7 +73,8 @@ def decode_answer(content: RecordDict, *, journal: bool = False) -> Answer:
         if "refusal" in content:
             return Answer(None, failure=str(decode_refusal(content)))
         arrays = decode(_body(content["answer"]))
-        entry = _entry(content["journal"]) if journal and "journal" in content else None
+        written: Any = content["journal"]["entry"] if journal and "journal" in content else None
+        entry = None if written is None else Entry.from_json(json.loads(written))
     except (KeyError, TypeError, ValueError, RefusedError) as error:
         return Answer(None, failure=f"answered something else than it was asked for: {type(error).__name__}")
     return Answer(arrays, journal=entry)
@@ -93,10 +94,3 @@ def _body(record: Any) -> bytes:
     if not isinstance(array, Array) or array.stype != _FORMAT:
         raise ValueError("another format")
     return bytes(array.data)
-
-
-def _entry(record: Any) -> Entry:
-    """A journal's entry again: JSON has made its row numbers strings."""
-    fields = json.loads(record["entry"])
-    watched = {int(row): weight for row, weight in fields.pop("watched").items()}
-    return Entry(**fields, watched=watched)

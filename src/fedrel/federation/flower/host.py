@@ -26,9 +26,7 @@ class Request:
     """What a coordinator asks a site for."""
 
     run: str  # a name for the run: the config's digest and a random number
-    config: Mapping[
-        str, Any
-    ]  # the experiment as JSON; a site compares it with its own and uses nothing of it
+    config: Mapping[str, Any]  # the experiment as JSON: a site compares it with its own, and uses its own
     artefacts: Mapping[str, str]  # the fingerprints of what was published, by name
     site: int
     round: int  # 0 for the question what the site holds

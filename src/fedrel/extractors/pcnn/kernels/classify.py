@@ -1,4 +1,4 @@
-"""The classifier, forward and backward, with the dropout before it and the choice of one sentence a bag (ONE).
+"""The classifier, forward and backward, with the dropout before it.
 
 Whether dropout keeps a unit follows from a hash of (the step's seed, the sentence, the unit). So no number depends
 on the one drawn before it, and whole vectors of them are drawn at once. `extractors.dropout.units_kept` draws the
@@ -12,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.extractors.pcnn.kernels.memory import Shape, Text, rounded_up, scratch
+from fedrel.extractors.pcnn.kernels.memory import Shape, rounded_up, scratch
 from fedrel.extractors.pcnn.kernels.simd import COLUMNS, ROWS, Floats, Ints, Matrix, multiply
-from fedrel.tensors.compiling import inner, kernel
+from fedrel.tensors.compiling import inner
 
 _STEPS = 1 << 24  # numbers drawn have so many values, each of which float32 can represent
 
 
-@kernel
+@inner
 def draw_kept(seed: int, sentence: int, rate: float, mask: npt.NDArray[np.bool_]) -> None:
     """Draw which units of a sentence (its number in the batch) are kept, each with probability 1 - rate."""
     key = _scramble_long(np.uint64(seed) + np.uint64(sentence))
@@ -55,6 +55,24 @@ class Classifier(NamedTuple):
     relations: int
 
 
+class Goal(NamedTuple):
+    """What is trained on: an `Objective` but for its correction. Arrays that change nothing have no rows."""
+
+    head: int  # the bag head's number in HEADS
+    scale: Floats  # [relations] of the logits, or [0]
+    shift: Floats  # likewise
+    fixed: Floats  # [relations and a tile's rows, units] class vectors that are not trained, or [0, units]
+    weight: float  # of their cross-entropy
+
+
+class Step(NamedTuple):
+    """How a step of SGD is taken: weights are `kept` times what they were, less `rate` times their gradient."""
+
+    rate: float
+    kept: float  # 1 - rate * (weight decay + pull)
+    dropout: float
+
+
 class ClassifierWorkspace(NamedTuple):
     """Arrays to work in: the classifier's inputs and outputs, and their gradients."""
 
@@ -62,6 +80,7 @@ class ClassifierWorkspace(NamedTuple):
     entering: Floats  # [n and a tile's rows, units]
     turned: Floats  # [units, n rounded up to whole panels] the same, transposed
     logits: Floats  # [relations and a tile's rows, n rounded up to whole panels]; then their gradient
+    fixed: Floats  # likewise, of the class vectors that are not trained
     gradient: Floats  # [n and a tile's rows, units] of the maxima
     likely: Floats  # [n] the probability of each sentence's label
 
@@ -71,14 +90,37 @@ def enter(
     best: Floats, count: int, seed: int, dropout: float, space: ClassifierWorkspace, shape: Shape
 ) -> None:
     """Apply dropout to the maxima [*, 3, slots] of so many sentences: the classifier's inputs."""
-    factor, units = np.float32(1 / (1 - dropout)), 3 * shape.filters
     for sentence in range(count):
         draw_kept(seed, sentence, dropout, space.kept)
-        for piece in range(3):
-            first = piece * shape.filters
-            for filter_ in range(shape.filters):
-                value = best[sentence, piece, filter_] * factor
-                space.entering[sentence, first + filter_] = value if space.kept[first + filter_] else 0
+        _drop(best, sentence, dropout, space, shape)
+    _turn(count, space, shape)
+
+
+@inner
+def enter_bags(
+    best: Floats, bags: Ints, seed: int, dropout: float, space: ClassifierWorkspace, shape: Shape
+) -> None:
+    """The same, with one mask for all sentences of a bag; bag b is sentences bags[b] to bags[b + 1]."""
+    for bag in range(len(bags) - 1):
+        draw_kept(seed, bag, dropout, space.kept)
+        for sentence in range(bags[bag], bags[bag + 1]):
+            _drop(best, sentence, dropout, space, shape)
+    _turn(bags[-1], space, shape)
+
+
+@inner
+def _drop(best: Floats, sentence: int, dropout: float, space: ClassifierWorkspace, shape: Shape) -> None:
+    factor = np.float32(1 / (1 - dropout))
+    for piece in range(3):
+        first = piece * shape.filters
+        for filter_ in range(shape.filters):
+            value = best[sentence, piece, filter_] * factor
+            space.entering[sentence, first + filter_] = value if space.kept[first + filter_] else 0
+
+
+@inner
+def _turn(count: int, space: ClassifierWorkspace, shape: Shape) -> None:
+    units = 3 * shape.filters
     for first in range(0, units, COLUMNS):  # a few cache lines at a time
         for sentence in range(count):
             for unit in range(first, min(first + COLUMNS, units)):
@@ -86,31 +128,70 @@ def enter(
 
 
 @inner
-def classify(labels: Ints, classifier: Classifier, space: ClassifierWorkspace, shape: Shape) -> float:
-    """The mean cross-entropy of the inputs; its gradient replaces the logits."""
-    count, relations = len(labels), classifier.relations
-    _find_logits(count, classifier, space, shape)
-    loss, each = 0.0, np.float32(1) / np.float32(count)
+def find_gradients(
+    labels: Ints, classifier: Classifier, goal: Goal, dropout: float, space: ClassifierWorkspace, shape: Shape
+) -> float:
+    """The mean loss of the inputs; the gradient of the logits replaces them, and that of the maxima is found."""
+    count, relations, factor = len(labels), classifier.relations, 1 / (1 - dropout)
+    find_logits(count, classifier.weight, classifier.bias, space.logits, space, shape)
+    loss = lose(labels, relations, goal, space) + lose_fixed(labels, relations, goal, space, shape)
+    go_back(count, classifier.weight, relations, factor, 0.0, space.logits, space)
+    if len(goal.fixed):
+        go_back(count, goal.fixed, relations, factor, 1.0, space.fixed, space)
+    stop_dropped(count, space)
+    return loss
+
+
+@inner
+def lose(labels: Ints, relations: int, goal: Goal, space: ClassifierWorkspace) -> float:
+    """The mean cross-entropy of the logits, scaled and shifted; its gradient replaces the logits."""
+    count = len(labels)
+    for relation in range(len(goal.scale)):
+        for sentence in range(count):
+            space.logits[relation, sentence] *= goal.scale[relation]
+    for relation in range(len(goal.shift)):
+        for sentence in range(count):
+            space.logits[relation, sentence] += goal.shift[relation]
+    loss = _cross_entropy(labels, relations, 1.0, space.logits)
+    for relation in range(len(goal.scale)):
+        for sentence in range(count):
+            space.logits[relation, sentence] *= goal.scale[relation]
+    return loss
+
+
+@inner
+def lose_fixed(labels: Ints, relations: int, goal: Goal, space: ClassifierWorkspace, shape: Shape) -> float:
+    """The mean cross-entropy of the fixed class vectors, times its weight; its gradient is in `space.fixed`."""
+    if len(goal.fixed) == 0:
+        return 0.0
+    find_logits(len(labels), goal.fixed, goal.fixed[0, :0], space.fixed, space, shape)
+    return goal.weight * _cross_entropy(labels, relations, goal.weight, space.fixed)
+
+
+@inner
+def _cross_entropy(labels: Ints, relations: int, weight: float, logits: Floats) -> float:
+    """The mean cross-entropy of the logits; its gradient, times a weight, replaces the logits."""
+    count, loss, each = len(labels), 0.0, np.float32(weight) / np.float32(len(labels))
     for sentence in range(count):
-        largest = space.logits[0, sentence]
+        largest = logits[0, sentence]
         for relation in range(relations):
-            largest = max(largest, space.logits[relation, sentence])
-        label, total = space.logits[labels[sentence], sentence], np.float32(0)
+            largest = max(largest, logits[relation, sentence])
+        label, total = logits[labels[sentence], sentence], np.float32(0)
         for relation in range(relations):
-            raised = np.exp(space.logits[relation, sentence] - largest)
-            space.logits[relation, sentence] = raised
+            raised = np.exp(logits[relation, sentence] - largest)
+            logits[relation, sentence] = raised
             total += raised
         loss += np.log(total) - (label - largest)
         for relation in range(relations):
-            space.logits[relation, sentence] *= each / total
-        space.logits[labels[sentence], sentence] -= each
+            logits[relation, sentence] *= each / total
+        logits[labels[sentence], sentence] -= each
     return loss / count
 
 
 @inner
 def find_likelihoods(labels: Ints, classifier: Classifier, space: ClassifierWorkspace, shape: Shape) -> None:
     """The probability of each sentence's label."""
-    _find_logits(len(labels), classifier, space, shape)
+    find_logits(len(labels), classifier.weight, classifier.bias, space.logits, space, shape)
     for sentence in range(len(labels)):
         largest, total = space.logits[0, sentence], np.float32(0)
         for relation in range(classifier.relations):
@@ -121,44 +202,52 @@ def find_likelihoods(labels: Ints, classifier: Classifier, space: ClassifierWork
 
 
 @inner
-def _find_logits(count: int, classifier: Classifier, space: ClassifierWorkspace, shape: Shape) -> None:
+def find_logits(
+    count: int, weight: Floats, bias: Floats, logits: Floats, space: ClassifierWorkspace, shape: Shape
+) -> None:
+    """The logits of the inputs under any class vectors [relations and a tile's rows, units]."""
     columns = space.turned.shape[1]
-    left = Matrix(classifier.weight, 0, classifier.weight.shape[1], 1)
-    right, result = Matrix(space.turned, 0, columns, COLUMNS), Matrix(space.logits, 0, columns, 1)
+    left = Matrix(weight, 0, weight.shape[1], 1)
+    right, result = Matrix(space.turned, 0, columns, COLUMNS), Matrix(logits, 0, columns, 1)
     whole_panels = -(-count // COLUMNS) * COLUMNS
-    multiply(left, right, result, classifier.relations, whole_panels, 3 * shape.filters, 1.0, 0.0)
-    for relation in range(len(classifier.bias)):
+    multiply(left, right, result, len(weight) - ROWS, whole_panels, 3 * shape.filters, 1.0, 0.0)
+    for relation in range(len(bias)):
         for sentence in range(count):
-            space.logits[relation, sentence] += classifier.bias[relation]
+            logits[relation, sentence] += bias[relation]
 
 
 @inner
-def go_back(count: int, classifier: Classifier, dropout: float, space: ClassifierWorkspace) -> None:
-    """The gradient of the maxima; it is zero where dropout or ReLU gave zero."""
+def go_back(
+    count: int, weight: Floats, relations: int, factor: float, kept: float, logits: Floats,
+    space: ClassifierWorkspace,
+) -> None:  # fmt: skip
+    """The gradient of the maxima: `kept` times what is there, plus `factor` times that of these logits."""
     units, columns = space.entering.shape[1], space.turned.shape[1]
-    left, right = Matrix(space.logits, 0, 1, columns), Matrix(classifier.weight, 0, units, COLUMNS)
-    result = Matrix(space.gradient, 0, units, 1)
-    multiply(left, right, result, count, units, classifier.relations, 1 / (1 - dropout), 0.0)
+    left, right = Matrix(logits, 0, 1, columns), Matrix(weight, 0, units, COLUMNS)
+    multiply(left, right, Matrix(space.gradient, 0, units, 1), count, units, relations, factor, kept)
+
+
+@inner
+def stop_dropped(count: int, space: ClassifierWorkspace) -> None:
+    """The gradient is zero where dropout or ReLU gave zero."""
     for sentence in range(count):
-        for unit in range(units):
+        for unit in range(space.entering.shape[1]):
             passed = space.entering[sentence, unit] != 0
             space.gradient[sentence, unit] = space.gradient[sentence, unit] if passed else 0
 
 
 @inner
-def descend(
-    count: int, classifier: Classifier, rate: float, decay: float, space: ClassifierWorkspace
-) -> None:
-    """A step of SGD: weights times `decay` minus `rate` times their gradient."""
+def descend(count: int, classifier: Classifier, rate: float, kept: float, space: ClassifierWorkspace) -> None:
+    """A step of SGD: weights times `kept` minus `rate` times their gradient."""
     units, columns = space.entering.shape[1], space.turned.shape[1]
     left, right = Matrix(space.logits, 0, columns, 1), Matrix(space.entering, 0, units, COLUMNS)
     result = Matrix(classifier.weight, 0, units, 1)
-    multiply(left, right, result, classifier.relations, units, count, -rate, decay)
+    multiply(left, right, result, classifier.relations, units, count, -rate, kept)
     for relation in range(len(classifier.bias)):
         total = 0.0
         for sentence in range(count):
             total += space.logits[relation, sentence]
-        classifier.bias[relation] = classifier.bias[relation] * decay - rate * total
+        classifier.bias[relation] = classifier.bias[relation] * kept - rate * total
 
 
 def classifier_workspace_for(shape: Shape, relations: int, sentences: int) -> ClassifierWorkspace:
@@ -169,50 +258,7 @@ def classifier_workspace_for(shape: Shape, relations: int, sentences: int) -> Cl
         entering=scratch("classifier.entering", (sentences + ROWS, units)),
         turned=scratch("classifier.turned", (units, columns)),
         logits=scratch("classifier.logits", (relations + ROWS, columns)),
+        fixed=scratch("classifier.fixed", (relations + ROWS, columns)),
         gradient=scratch("classifier.gradient", (sentences + ROWS, units)),
         likely=scratch("classifier.likely", (sentences,)),
     )
-
-
-@inner
-def choose(
-    bags: Ints, text: Text, numbers: Ints, labels: Ints, best: Floats, where: Floats, classifier: Classifier,
-    space: ClassifierWorkspace, shape: Shape,
-) -> int:  # fmt: skip
-    """Keep the likeliest sentence of each bag, with all its columns, in the bags' order; returns their number.
-
-    Bag b of this step is sentences bags[b] - bags[0] to bags[b + 1] - bags[0]. Of equally likely ones the first is
-    kept.
-    """
-    count = len(bags) - 1
-    if count == len(labels):
-        return count
-    enter(best, len(labels), 0, 0.0, space, shape)
-    find_likelihoods(labels, classifier, space, shape)
-    for bag in range(count):
-        chosen = bags[bag] - bags[0]
-        for sentence in range(chosen + 1, bags[bag + 1] - bags[0]):
-            likely, highest = space.likely[sentence], space.likely[chosen]
-            if not (
-                likely <= highest or np.isnan(highest)
-            ):  # NaN counts as highest, so that the loss shows it
-                chosen = sentence
-        _move(chosen, bag, text, numbers, labels, best, where, shape)
-    return count
-
-
-@inner
-def _move(
-    sentence: int, to: int, text: Text, numbers: Ints, labels: Ints, best: Floats, where: Floats, shape: Shape
-) -> None:
-    """Move a sentence to the place of an earlier one, or of its own."""
-    begin, length = text.starts[sentence], text.starts[sentence + 1] - text.starts[sentence]
-    for token in range(length):
-        text.rows[text.starts[to] + token] = text.rows[begin + token]
-    text.starts[to + 1] = text.starts[to] + length
-    text.head[to], text.tail[to] = text.head[sentence], text.tail[sentence]
-    numbers[to], labels[to] = numbers[sentence], labels[sentence]
-    for piece in range(3):
-        for filter_ in range(shape.filters):
-            best[to, piece, filter_] = best[sentence, piece, filter_]
-            where[to, piece, filter_] = where[sentence, piece, filter_]

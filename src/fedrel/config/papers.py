@@ -1,0 +1,155 @@
+"""What the published papers report, as facts: `presets/papers` has a file a paper, with its tables and figures.
+
+An exhibit is a table or a figure. Its rows are methods, its columns are experiments: a preset and settings. A
+column may name another preset to run `instead`, where the paper's own corpus is not at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field, model_validator
+
+from fedrel.config.check import Section, check, read_toml
+from fedrel.config.schema import Config
+from fedrel.config.sources import load_config, papers_folder
+from fedrel.errors import UserError, nearest
+
+
+class Row(Section):
+    """A line of an exhibit: a method, and settings that make it this line."""
+
+    method: str = ""
+    """The method; by default the line's own name."""
+    set: dict[str, Any] = {}
+    """Settings, by key."""
+
+
+class Column(Section):
+    """An experiment of an exhibit, and the numbers that the paper has for it."""
+
+    name: str
+    preset: str
+    """The experiment as published."""
+    instead: str | None = None
+    """The preset to run where the files of `preset` are missing."""
+    set: dict[str, Any] = {}
+    """Settings for both."""
+    metric: str | None = None
+    """Where it is another one than the exhibit's."""
+    paper: dict[str, float] = {}
+    """What the paper reports, by row; a row that it leaves out has none."""
+
+
+class Exhibit(Section):
+    """A table or a figure."""
+
+    about: str
+    metric: str
+    """A metric of `result.json`; `f1/RELATION` for that of one relation; `rounds` for the rounds to `target`;
+    `bytes` for what one site sends in a round."""
+    instead_metric: str | None = None
+    """The metric where `instead` was run, if it is another one."""
+    scale: float = 1.0
+    """The paper's numbers are ours times this: 100 where it has per cent."""
+    target: float | None = None
+    """Of `rounds`: the value of `target_metric` to be reached."""
+    target_metric: str = "f1"
+    """Of `rounds`: a metric of the rounds."""
+    better: Literal["more", "less"] = "more"
+    """Which of two numbers is the better one."""
+    rows: dict[str, Row]
+    columns: list[Column]
+    search: dict[str, list[Any]] = {}
+    """The paper's own grid: each row's settings are searched on dev before its seeds are run."""
+
+    def rows_of(self, column: Column) -> dict[str, Row]:
+        """The rows to be run in a column: those that the paper has there, and those that it has nowhere."""
+        somewhere = {row for one in self.columns for row in one.paper}
+        return {row: asked for row, asked in self.rows.items() if row in column.paper or row not in somewhere}
+
+    @model_validator(mode="after")
+    def _papers_rows_are_rows(self) -> Exhibit:
+        for column in self.columns:
+            if unknown := sorted(column.paper.keys() - self.rows.keys()):
+                raise ValueError(f"column {column.name!r} has numbers for {unknown}, which are no rows")
+        if (self.metric == "rounds") != (self.target is not None):
+            raise ValueError("`rounds` and `target` go together")
+        return self
+
+
+class Paper(Section):
+    """A paper's file: its title and its exhibits by name."""
+
+    title: str
+    exhibits: dict[str, Exhibit] = Field(min_length=1)
+
+
+class Experiment(NamedTuple):
+    """A cell of an exhibit, ready to be run; the seed is the config's."""
+
+    config: Config
+    preset: str
+    instead: bool
+
+
+def papers() -> dict[str, Paper]:
+    """All papers by the name of their file."""
+    return {path.stem: _read(path) for path in sorted(papers_folder().glob("*.toml"))}
+
+
+def find_exhibit(name: str) -> tuple[Paper, Exhibit]:
+    """An exhibit by paper and name, as `feded/table3`; of a paper in a file of the user's, `my.toml/table3`."""
+    of = name.rpartition("/")[0]
+    found = {of: _read(Path(of))} if of.endswith(".toml") else papers()
+    known = {
+        f"{paper}/{one}": (facts, facts.exhibits[one])
+        for paper, facts in found.items()
+        for one in facts.exhibits
+    }
+    if name not in known:
+        raise UserError(f"no table or figure is called {name!r}", hint=nearest(name, known))
+    return known[name]
+
+
+def experiment(column: Column, row: str, asked: Row, settings: Mapping[str, Any]) -> Experiment:
+    """The experiment of a cell; `settings` come last. `UserError` where the data are missing."""
+    chosen = {"method": asked.method or row, **column.set, **asked.set, **settings}
+    published = load_config(column.preset, chosen)
+    missing = missing_files(published)
+    if not missing:
+        return Experiment(published, column.preset, instead=False)
+    if column.instead is not None:
+        other = load_config(column.instead, chosen)
+        if not missing_files(other):
+            return Experiment(other, column.instead, instead=True)
+    raise UserError(
+        "no such file",
+        file=missing[0],
+        hint=f"set FEDREL_DATA to the folder of the corpora (preset {column.preset})",
+    )
+
+
+def missing_files(config: Config) -> list[Path]:
+    """The data files that a config names and that are not there."""
+    return [path for path in _files(config) if not _exists(path)]
+
+
+def _files(config: Config) -> Iterator[Path]:
+    data = config.data
+    if data.corpus == "world":
+        return
+    for key in ("train", "dev", "test", "pool"):
+        for path in getattr(data, key):
+            yield data.root / path
+
+
+def _exists(path: Path) -> bool:
+    """Whether there is such a file or folder; one within an archive counts as there if the archive is."""
+    return path.exists() or any(part.is_file() for part in path.parents)
+
+
+def _read(path: Path) -> Paper:
+    return check(Paper, read_toml(path, Paper), str(path))

@@ -1,0 +1,133 @@
+"""How sure a difference between two methods is: a paired bootstrap over seeds and test units.
+
+A unit is what the test set is made of: an entity pair (rankings), a sentence (classification) or a document. Two
+methods are tested on the same units, so a resample draws the same units for both; it draws seeds as well. What is
+left of the difference over many resamples is an interval of percentiles (Efron and Tibshirani 1993, ch. 13).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedrel.evaluation.outcome import Arrays, Ints, Record
+from fedrel.evaluation.ranking import Ranking
+from fedrel.seeding import numpy_generator
+
+RESAMPLES = 1000
+LEVEL = 0.95
+
+
+class Interval(Record):
+    """A difference of means, and the range in which it lies in `LEVEL` of the resamples."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def sign(self) -> int:
+        """1 or -1 if the whole range is on one side of zero, else 0."""
+        return int(self.low > 0) - int(self.high < 0)
+
+
+class Units(ABC):
+    """A run's answers on the test set, unit by unit, so that metrics can be computed on resamples of them."""
+
+    metrics: ClassVar[frozenset[str]]
+    """The metrics that can be."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """How many units there are."""
+
+    @abstractmethod
+    def value(self, metric: str, times: Ints) -> float:
+        """A metric on the test set in which unit i stands `times[i]` times."""
+
+
+@dataclass(frozen=True, eq=False)
+class CountedUnits(Units):
+    """Sentences or documents: how many guesses each has, how many facts, and how many guesses are right, [n]."""
+
+    metrics: ClassVar[frozenset[str]] = frozenset({"f1", "precision", "recall"})
+
+    correct: Ints
+    guesses: Ints
+    facts: Ints
+
+    @property
+    def count(self) -> int:
+        """How many units there are."""
+        return len(self.facts)
+
+    def value(self, metric: str, times: Ints) -> float:
+        """Micro-averaged over all units."""
+        correct, guesses, facts = (int(times @ counts) for counts in (self.correct, self.guesses, self.facts))
+        below = {"f1": (guesses + facts) / 2, "precision": guesses, "recall": facts}[metric]
+        return correct / max(below, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class RankedUnits(Units):
+    """Guesses about entity pairs, from the surest down: the pair of each, [g], and whether it is right, [g]."""
+
+    metrics: ClassVar[frozenset[str]] = frozenset({"auc", "auc_2000", "p_mean", "max_f1"})
+
+    pair: Ints
+    right: NDArray[np.bool_]
+
+    @property
+    def count(self) -> int:
+        """How many pairs there are: each has a guess for every relation."""
+        return int(self.pair.max(initial=-1)) + 1
+
+    def value(self, metric: str, times: Ints) -> float:
+        """The metric of the list in which each guess stands as often as its pair."""
+        right = np.repeat(self.right, times[self.pair])
+        return Ranking(np.flatnonzero(right), len(right)).metrics()[metric]
+
+
+def units_of(arrays: Arrays) -> Units:
+    """Units from the arrays that `Outcome.units` gives."""
+    if "pair" in arrays:
+        return RankedUnits(arrays["pair"].astype(np.int64), arrays["right"].astype(np.bool_))
+    return CountedUnits(*(arrays[name].astype(np.int64) for name in ("correct", "guesses", "facts")))
+
+
+def difference(
+    ours: Sequence[Units], theirs: Sequence[Units], metric: str, *, resamples: int = RESAMPLES, seed: int = 0
+) -> Interval:
+    """The mean of `metric` over our runs minus that over theirs, with its interval.
+
+    A method's runs are by seed, in the same order for both. With as many seeds each, a resample draws pairs of
+    runs; all runs must have been tested on the same units.
+    """
+    counts = {run.count for run in (*ours, *theirs)}
+    if len(counts) != 1:
+        raise ValueError(f"runs were tested on different units: {sorted(counts)}")
+    units, generator = counts.pop(), numpy_generator(seed, "bootstrap")
+    paired = len(ours) == len(theirs)
+    found = np.empty(resamples)
+    for number in range(resamples):
+        times = np.bincount(generator.integers(units, size=units), minlength=units)
+        first = generator.integers(len(ours), size=len(ours))
+        second = first if paired else generator.integers(len(theirs), size=len(theirs))
+        found[number] = _mean(ours, first, metric, times) - _mean(theirs, second, metric, times)
+    once = np.ones(units, np.int64)
+    mean = _mean(ours, range(len(ours)), metric, once) - _mean(theirs, range(len(theirs)), metric, once)
+    low, high = np.quantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(mean=mean, low=float(low), high=float(high))
+
+
+def _mean(runs: Sequence[Units], chosen: Sequence[int] | Ints, metric: str, times: Ints) -> float:
+    """The mean over the chosen runs; one that was chosen twice is evaluated once."""
+    which, often = np.unique(np.asarray(chosen), return_counts=True)
+    values = [runs[run].value(metric, times) for run in which]
+    return float(np.average(values, weights=often))

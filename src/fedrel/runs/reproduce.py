@@ -1,0 +1,354 @@
+"""A table or figure of a paper, run and put beside the paper's numbers.
+
+Each cell is some runs, one a seed, in folders named after their configs, so that exhibits share the runs that they
+have in common. A stopped reproduction goes on where it was; what is finished is read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal
+
+from safetensors.numpy import load_file
+
+from fedrel.config.papers import Column, Exhibit, experiment, find_exhibit
+from fedrel.config.schema import Config
+from fedrel.errors import UserError
+from fedrel.evaluation.bootstrap import Interval, Units, difference, units_of
+from fedrel.evaluation.outcome import Record
+from fedrel.runs.compare import Watch, finished, is_finished
+from fedrel.runs.folder import UNITS, Run, read_run, write_json
+from fedrel.runs.records import Environment, to_target
+from fedrel.runs.sweep import best_of, halving, is_swept
+from fedrel.runs.train import Watcher
+
+LATE = 0.1  # a best round within this last share of a run means that it was still getting better
+POINTS = 80  # of a curve
+
+Verdict = Literal["holds", "fails", "cannot be told"]
+
+
+class BudgetSpentError(Exception):
+    """The time that was given for this call is over; every finished round is kept."""
+
+
+class SeedRun(Record):
+    """One run of a cell."""
+
+    seed: int
+    value: float | None
+    best_round: int
+    rounds: int
+    converged: bool
+    seconds: float
+    dev: list[tuple[int, float]]
+    """The dev metric by round."""
+
+
+class Cell(Record):
+    """A row of an exhibit in one of its columns."""
+
+    row: str
+    column: str
+    paper: float | None = None
+    settings: dict[str, Any] = {}
+    """What the search on dev chose."""
+    runs: list[SeedRun] = []
+
+
+class Ordering(Record):
+    """Two rows that the paper orders, and whether our runs order them the same way."""
+
+    column: str
+    better: str
+    worse: str
+    paper: float
+    ours: Interval | None = None
+    verdict: Verdict
+
+
+class ColumnNote(Record):
+    """Which experiment a column is."""
+
+    name: str
+    preset: str
+    instead: bool = False
+    metric: str
+    missing: str = ""
+    """Why it could not be run."""
+
+
+class Reproduction(Record):
+    """`reproduction.json`: all that the page shows."""
+
+    name: str
+    title: str
+    about: str
+    scale: float
+    better: Literal["more", "less"]
+    target: float | None
+    seeds: int
+    columns: list[ColumnNote]
+    rows: list[str]
+    cells: list[Cell]
+    orderings: list[Ordering]
+    dev_metric: str = ""
+    environments: list[Environment]
+
+    @property
+    def command(self) -> str:
+        """What makes the same numbers."""
+        return f"fedrel reproduce {self.name} --seeds {self.seeds}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that an exhibit needs."""
+
+    row: str
+    column: str
+    seed: int
+    config: Config
+    folder: Path
+
+    @property
+    def done(self) -> bool:
+        """Whether it is finished."""
+        return is_finished(self.config, self.folder)
+
+
+class Plan:
+    """An exhibit on this machine: which columns can be run, by which presets, and the runs of each cell."""
+
+    def __init__(self, name: str, runs: Path, seeds: int) -> None:
+        self.name, self.seeds, self._runs = name, seeds, runs
+        self.paper, self.exhibit = find_exhibit(name)
+        self.columns = [self._note(column) for column in self.exhibit.columns]
+
+    @property
+    def runnable(self) -> list[tuple[Column, ColumnNote]]:
+        """The columns whose data are here."""
+        both = zip(self.exhibit.columns, self.columns, strict=True)
+        return [(column, note) for column, note in both if not note.missing]
+
+    def jobs(self, chosen: Mapping[str, Mapping[str, Any]]) -> Iterator[Job]:
+        """All runs, the first seed of every cell first; `chosen` has the searched settings by row."""
+        for number in range(self.seeds):
+            for column, note in self.runnable:
+                for row, asked in self.exhibit.rows_of(column).items():
+                    config = experiment(column, row, asked, chosen.get(row, {})).config
+                    config = config.with_settings({"seed": config.seed + number})
+                    yield Job(row, column.name, config.seed, config, self._folder(note, config))
+
+    def search(self, watch: Watch) -> None:
+        """Find each row's best settings on dev, from the paper's grid, on the first column that can be run."""
+        for _, config, folder in self._searches():
+            if not is_swept(folder):
+                halving(config, folder, self.exhibit.search, [config.method], watch=watch)
+
+    def chosen(self) -> dict[str, dict[str, Any]]:
+        """The searched settings by row, as far as the search is finished."""
+        return {
+            row: best_of(folder)[config.method]
+            for row, config, folder in self._searches()
+            if is_swept(folder)
+        }
+
+    def _searches(self) -> Iterator[tuple[str, Config, Path]]:
+        """Each row's search: its config and its folder."""
+        if not self.exhibit.search or not self.runnable:
+            return
+        (column, note), *_ = self.runnable
+        for row, asked in self.exhibit.rows.items():
+            config = experiment(column, row, asked, {}).config
+            yield row, config, self._folder(note, config, "search")
+
+    def _folder(self, note: ColumnNote, config: Config, *inside: str) -> Path:
+        named = f"{note.preset.replace('/', '-')}-{config.method}-{config.digest()[:10]}"
+        return self._runs.joinpath(*inside, named)
+
+    def _note(self, column: Column) -> ColumnNote:
+        exhibit = self.exhibit
+        try:
+            row, asked = next(iter(exhibit.rows.items()))
+            found = experiment(column, row, asked, {})
+        except UserError as error:
+            metric, file = column.metric or exhibit.metric, Path(error.file or "")
+            missing = (
+                f"{error.problem}: {file.parent.name}/{file.name}"  # the page is for other machines, too
+            )
+            return ColumnNote(name=column.name, preset=column.preset, metric=metric, missing=missing)
+        metric = (exhibit.instead_metric if found.instead else None) or column.metric or exhibit.metric
+        return ColumnNote(name=column.name, preset=found.preset, instead=found.instead, metric=metric)
+
+
+def reproduce(
+    name: str,
+    out: Path,
+    runs: Path,
+    *,
+    seeds: int = 3,
+    budget: float | None = None,
+    search: bool = True,
+    watch: Watch = lambda _, __: Watcher(),
+) -> Reproduction:
+    """Run what an exhibit lacks, then write `reproduction.json` into `out`; returns it.
+
+    After `budget` seconds no round is begun any more, and the record has what is finished by then.
+    """
+    plan = Plan(name, runs, seeds)
+    limited = _limited(watch, budget)
+    try:
+        if search:
+            plan.search(limited)
+        for job in plan.jobs(plan.chosen() if search else {}):
+            finished(job.config, job.folder, limited(f"{job.row}, {job.column}, seed {job.seed}", job.config))
+    except BudgetSpentError:
+        pass
+    found = collect(plan, plan.chosen() if search else {})
+    write_json(out / "reproduction.json", found)
+    return found
+
+
+def collect(plan: Plan, chosen: Mapping[str, Mapping[str, Any]]) -> Reproduction:
+    """The record of the finished runs."""
+    exhibit = plan.exhibit
+    runs: dict[tuple[str, str], list[Run]] = {}
+    for job in plan.jobs(chosen):
+        if job.done:
+            runs.setdefault((job.row, job.column), []).append(read_run(job.folder))
+    notes = {note.name: note for note in plan.columns}
+    cells = [
+        Cell(
+            row=row,
+            column=column.name,
+            paper=column.paper.get(row),
+            settings=dict(chosen.get(row, {})),
+            runs=[
+                _seed_run(run, exhibit, notes[column.name].metric) for run in runs.get((row, column.name), [])
+            ],
+        )
+        for column in exhibit.columns
+        for row in exhibit.rows_of(column)
+    ]
+    every = [run for own in runs.values() for run in own]
+    environments = {
+        run.result.model_dump_json(): Environment.model_validate(run.environment) for run in every
+    }
+    distinct = {one.model_dump_json(): one for one in environments.values()}
+    return Reproduction(
+        name=plan.name,
+        title=plan.paper.title,
+        about=exhibit.about,
+        scale=exhibit.scale,
+        better=exhibit.better,
+        target=exhibit.target,
+        seeds=plan.seeds,
+        columns=plan.columns,
+        rows=list(exhibit.rows),
+        cells=cells,
+        orderings=list(_orderings(exhibit, cells, runs, notes)),
+        dev_metric=every[0].result.primary if every else "",
+        environments=list(distinct.values()),
+    )
+
+
+def _seed_run(run: Run, exhibit: Exhibit, metric: str) -> SeedRun:
+    result, best = run.result, run.result.best_round or 0
+    dev = [
+        (one.round, value) for one in run.rounds if (value := (one.dev or {}).get(result.primary)) is not None
+    ]
+    step = -(-len(dev) // POINTS)
+    return SeedRun(
+        seed=result.seed,
+        value=_value(run, exhibit, metric),
+        best_round=best,
+        rounds=result.rounds,
+        converged=best <= (1 - LATE) * result.rounds,
+        seconds=result.seconds,
+        dev=[*dev[:: max(step, 1)], *dev[-1:]],
+    )
+
+
+def _value(run: Run, exhibit: Exhibit, metric: str) -> float | None:
+    """An exhibit's number of a run; None where the run has none, as one that never reached the target."""
+    if metric == "rounds":
+        assert exhibit.target is not None
+        split: Literal["dev", "test"] = "test" if any(one.test for one in run.rounds) else "dev"
+        reached = to_target(run.rounds, exhibit.target_metric, exhibit.target, split)
+        return None if reached is None else float(reached.round)
+    if metric == "bytes":
+        return run.per_site_and_round.up if run.per_site_and_round else None
+    if metric.startswith("f1/"):
+        named = {} if run.classes is None else {one.relation: one.f1 for one in run.classes.per_class}
+        return named.get(metric.removeprefix("f1/"))
+    return run.result.metrics.get(metric)
+
+
+def _orderings(
+    exhibit: Exhibit,
+    cells: Sequence[Cell],
+    runs: Mapping[tuple[str, str], Sequence[Run]],
+    notes: Mapping[str, ColumnNote],
+) -> Iterator[Ordering]:
+    """Every two rows that the paper tells apart, in every column."""
+    sign = 1 if exhibit.better == "more" else -1
+    for column in exhibit.columns:
+        known = [cell for cell in cells if cell.column == column.name and cell.paper is not None]
+        for pair in combinations(known, 2):
+            worse, better = sorted(pair, key=lambda cell: sign * (cell.paper or 0))
+            if better.paper == worse.paper:
+                continue
+            ours = _difference(
+                runs.get((better.row, column.name), []),
+                runs.get((worse.row, column.name), []),
+                notes[column.name].metric,
+            )
+            yield Ordering(
+                column=column.name,
+                better=better.row,
+                worse=worse.row,
+                paper=(better.paper or 0) - (worse.paper or 0),
+                ours=ours,
+                verdict=_VERDICTS[0 if ours is None else sign * ours.sign],
+            )
+
+
+_VERDICTS: dict[int, Verdict] = {1: "holds", -1: "fails", 0: "cannot be told"}
+
+
+def _difference(better: Sequence[Run], worse: Sequence[Run], metric: str) -> Interval | None:
+    """The interval of a difference; None where a row has no run, or the metric cannot be resampled."""
+    if not better or not worse:
+        return None
+    first, second = ([_units(run) for run in own] for own in (better, worse))
+    return difference(first, second, metric) if metric in first[0].metrics else None
+
+
+def _units(run: Run) -> Units:
+    return units_of(load_file(run.folder / UNITS))
+
+
+def _limited(watch: Watch, budget: float | None) -> Watch:
+    """The same display, which ends a run between two rounds once the budget is spent."""
+    if budget is None:
+        return watch
+    end = time.monotonic() + budget
+
+    def limited(name: str, config: Config) -> Watcher:
+        if time.monotonic() > end:
+            raise BudgetSpentError
+        inner = watch(name, config)
+
+        def round_done(one: Any) -> None:
+            inner.round_done(one)
+            if time.monotonic() > end:
+                raise BudgetSpentError
+
+        return replace(inner, round_done=round_done)
+
+    return limited

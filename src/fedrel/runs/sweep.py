@@ -1,0 +1,176 @@
+"""Search settings on dev: every combination of a grid to the end, or by successive halving."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from fedrel.config.schema import Config
+from fedrel.errors import UserError
+from fedrel.runs.compare import Report, Settings, Watch, checked, finished
+from fedrel.runs.folder import MetricsFile, read_json, write_json
+from fedrel.runs.records import Reached, Sweep, Trial
+from fedrel.runs.train import Watcher
+
+FINALISTS = 3  # combinations that halving trains to the end
+
+
+def sweep(
+    config: Config,
+    out: Path,
+    grid: Mapping[str, Sequence[Any]],
+    methods: Sequence[str],
+    *,
+    seeds: int = 1,
+    watch: Watch = lambda _, __: Watcher(),
+    report: Report | None = None,
+) -> Sweep:
+    """Run every combination of the grid for every method; the best of each on dev goes to `sweep.json`.
+
+    With several seeds, a combination counts by the mean of its runs.
+    """
+    trials = []
+    for one in _combinations(config, out, grid, methods, seeds):
+        results = [finished(c, f, watch(_called(one, c), c), report) for c, f in one.runs]
+        values = [next(iter(result.dev_metric.values())) for result in results]
+        trials.append(_trial(one, values, results[0].to_target))
+    return _written(out, methods, trials)
+
+
+def halving(
+    config: Config,
+    out: Path,
+    grid: Mapping[str, Sequence[Any]],
+    methods: Sequence[str],
+    *,
+    seeds: int = 1,
+    watch: Watch = lambda _, __: Watcher(),
+) -> Sweep:
+    """Successive halving (Jamieson and Talwalkar 2016): as `sweep`, at a fraction of the rounds.
+
+    All combinations are trained for a few rounds, the better half for twice as many, and so on, until the last
+    three or fewer have all `training.rounds`. Every method gets the same number of rounds in all.
+    """
+    asked = _combinations(config, out, grid, methods, seeds)
+    trials = []
+    for name in methods:
+        left = [one for one in asked if one.method == name]
+        for rounds in _rungs(len(left), config.training.rounds):
+            tried = [
+                _trial(
+                    one,
+                    [_dev_after(c, f, rounds, watch(_called(one, c), c)) for c, f in one.runs],
+                    None,
+                    rounds,
+                )
+                for one in left
+            ]
+            trials += tried
+            order = sorted(range(len(left)), key=lambda place: -tried[place].dev)
+            left = [left[place] for place in order[: max(-(-len(left) // 2), 1)]]
+    return _written(out, methods, trials)
+
+
+def best_of(folder: Path) -> dict[str, dict[str, Any]]:
+    """Each method's best settings, from a sweep's folder."""
+    if not is_swept(folder):
+        raise UserError("holds no finished sweep", file=folder, hint="run `fedrel sweep` first")
+    found: Sweep = read_json(Sweep, folder / "sweep.json")
+    return found.best
+
+
+def is_swept(folder: Path) -> bool:
+    """Whether a sweep is finished in this folder."""
+    return (folder / "sweep.json").exists()
+
+
+class _Combination(NamedTuple):
+    """One point of the grid for one method, and its run for each seed: config and folder."""
+
+    method: str
+    values: tuple[tuple[str, Any], ...]
+    runs: tuple[tuple[Config, Path], ...]
+
+    @property
+    def called(self) -> str:
+        return ",".join(f"{key}={value}" for key, value in self.values)
+
+
+def _combinations(
+    config: Config, out: Path, grid: Mapping[str, Sequence[Any]], methods: Sequence[str], seeds: int
+) -> list[_Combination]:
+    """All points of the grid for all methods, every config checked."""
+    if not grid:
+        raise UserError("nothing to sweep", hint="give --grid key=v1,v2, or a [sweep] section in the config")
+    found = []
+    for name in methods:
+        for values in itertools.product(*grid.values()):
+            settings: Settings = dict(zip(grid, values, strict=True))
+            point = _Combination(name, tuple(settings.items()), ())
+            folder = out / name / point.called
+            runs = [
+                (
+                    checked(config, {**settings, "method": name, "seed": config.seed + number}),
+                    folder / f"seed-{config.seed + number}" if number else folder,
+                )
+                for number in range(seeds)
+            ]
+            found.append(point._replace(runs=tuple(runs)))
+    return found
+
+
+def _called(one: _Combination, config: Config) -> str:
+    seed = f", seed {config.seed}" if len(one.runs) > 1 else ""
+    return f"{one.method}, {one.called}{seed}"
+
+
+def _trial(
+    one: _Combination, values: Sequence[float], reached: Reached | None, rounds: int | None = None
+) -> Trial:
+    metric = one.runs[0][0].evaluation.measure
+    return Trial(
+        method=one.method,
+        settings=dict(one.values),
+        metric=metric,
+        dev=fmean(values),
+        seeds=list(values),
+        to_target=reached,
+        rounds=rounds,
+    )
+
+
+def _written(out: Path, methods: Sequence[str], trials: Sequence[Trial]) -> Sweep:
+    """`sweep.json`: a method's best are the settings with the highest dev metric of those that went furthest."""
+    best = {}
+    for name in methods:
+        own = [one for one in trials if one.method == name]
+        furthest = max(one.rounds or 0 for one in own)
+        best[name] = max(
+            (one for one in own if (one.rounds or 0) == furthest), key=lambda one: one.dev
+        ).settings
+    found = Sweep(rows=list(trials), best=best)
+    write_json(out / "sweep.json", found)
+    return found
+
+
+def _rungs(count: int, rounds: int) -> list[int]:
+    """How many rounds the combinations of each rung are trained for: all in the last, half in the one before, …"""
+    rungs = [rounds]
+    while count > FINALISTS and rungs[0] > 1:
+        rungs.insert(0, rungs[0] // 2)
+        count = -(-count // 2)
+    return rungs
+
+
+def _dev_after(config: Config, folder: Path, rounds: int, watcher: Watcher) -> float:
+    """The best dev metric within so many rounds; trained on if the run has not come so far."""
+    metrics = MetricsFile(folder / "metrics.jsonl").rounds()
+    if not metrics or metrics[-1].round < rounds:
+        asked = config.with_settings({"training.rounds": rounds})
+        result = finished(asked, folder, watcher)
+        return next(iter(result.dev_metric.values()))
+    measured = [(one.dev or {}).get(config.evaluation.measure) for one in metrics if one.round <= rounds]
+    return max((value for value in measured if value is not None), default=-1.0)

@@ -1,0 +1,194 @@
+"""The page of a reproduced table: ours beside the paper's numbers, and which of the paper's orderings hold.
+
+Everything on it comes from `reproduction.json`; only the paragraph of reading, `reading.md`, is written by hand.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+
+from fedrel.files import write_text
+from fedrel.runs.folder import read_json
+from fedrel.runs.reproduce import Cell, Ordering, Reproduction, Verdict
+from fedrel.studio.formatting import NOTHING, Spread, duration, label, several
+
+NOT_CONVERGED = "†"
+CURVES = "curves.svg"
+
+_PLURAL: dict[Verdict, str] = {"holds": "hold", "fails": "fail", "cannot be told": "cannot be told"}
+_SHOWN = 40  # orderings; of more, those that do not hold come first
+
+
+def write_page(folder: Path) -> Path:
+    """Write `README.md` and the curves of a folder that has a `reproduction.json`."""
+    found: Reproduction = read_json(Reproduction, folder / "reproduction.json")
+    reading = folder / "reading.md"
+    if any(cell.runs for cell in found.cells):
+        _draw(found, folder / CURVES)
+    page = folder / "README.md"
+    write_text(page, page_text(found, reading.read_text(encoding="utf-8") if reading.exists() else ""))
+    return page
+
+
+def page_text(found: Reproduction, reading: str = "") -> str:
+    """The page as Markdown."""
+    parts = [
+        f"# {found.name}: {found.about}",
+        found.title + ".",
+        reading.strip(),
+        _about_columns(found),
+        _table(found),
+        _notes(found),
+        "## Orderings" if found.orderings else "",
+        _verdicts(found.orderings),
+        _orderings(found),
+        f"## Curves\n\n![{label(found.dev_metric)} on the development set by round]({CURVES})"
+        if found.dev_metric
+        else "",
+        _how(found),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _about_columns(found: Reproduction) -> str:
+    lines = []
+    for column in found.columns:
+        if column.missing:
+            lines.append(f"- **{column.name}** was not run: {column.missing} (preset `{column.preset}`).")
+        elif column.instead:
+            lines.append(
+                f"- **{column.name}**: not the paper's corpus but what is at hand, preset `{column.preset}`."
+            )
+        else:
+            lines.append(f"- **{column.name}**: preset `{column.preset}`.")
+    return "\n".join(lines)
+
+
+def _table(found: Reproduction) -> str:
+    """A row a method; ours with its spread over seeds, the paper's number in brackets."""
+    head = ["", *(column.name for column in found.columns)]
+    cells = {(cell.row, cell.column): cell for cell in found.cells}
+    lines = [head, ["---", *["---:" for _ in found.columns]]]
+    lines += [
+        [row, *(_cell_text(found, cells.get((row, column.name))) for column in found.columns)]
+        for row in found.rows
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell_text(found: Reproduction, cell: Cell | None) -> str:
+    if cell is None:
+        return ""
+    paper = f" [{_number(cell.paper)}]" if cell.paper is not None else ""
+    values = [None if run.value is None else run.value * found.scale for run in cell.runs]
+    spread = Spread.of(values)
+    if spread is None:
+        return (NOTHING if not cell.runs else "never") + paper
+    deviation = f" ± {_number(spread.std)}" if spread.runs > 1 else ""
+    reached = f" ({spread.runs} of {len(values)})" if spread.runs < len(values) else ""
+    late = NOT_CONVERGED if any(not run.converged for run in cell.runs) else ""
+    return f"{_number(spread.mean)}{deviation}{late}{reached}{paper}"
+
+
+def _number(value: float) -> str:
+    size = abs(value)
+    return f"{value:,.0f}" if size >= 1000 else f"{value:.1f}" if size >= 2 else f"{value:.3f}"
+
+
+def _notes(found: Reproduction) -> str:
+    seeds = sorted({run.seed for cell in found.cells for run in cell.runs})
+    if not seeds:
+        return "Nothing has been run yet."
+    metrics = several(sorted({label(column.metric) for column in found.columns if not column.missing}))
+    said = [
+        f"{metrics}, mean ± standard deviation over seeds {several(seeds)}; in brackets the paper's number."
+    ]
+    if any(not run.converged for cell in found.cells for run in cell.runs):
+        said.append(
+            f"{NOT_CONVERGED} The best round of at least one run is in its last tenth: it was still getting better."
+        )
+    return " ".join(said)
+
+
+def _verdicts(orderings: Sequence[Ordering]) -> str:
+    if not orderings:
+        return ""
+    counts = Counter(one.verdict for one in orderings)
+    said = several(
+        [
+            f"{counts[verdict]} {verdict}"
+            for verdict in ("holds", "fails", "cannot be told")
+            if counts[verdict]
+        ]
+    )
+    return (
+        f"Of {len(orderings)} pairs that the paper orders: {said}. "
+        "An ordering holds, or fails, if the 95 % interval of our difference (paired bootstrap over test units and "
+        "seeds) lies on one side of zero."
+    )
+
+
+def _orderings(found: Reproduction) -> str:
+    if not found.orderings:
+        return ""
+    rank = {"fails": 0, "cannot be told": 1, "holds": 2}
+    shown = sorted(found.orderings, key=lambda one: rank[one.verdict])[:_SHOWN]
+    lines = ["| column | the paper's order | its difference | ours | |", "|---|---|---:|---:|---|"]
+    for one in shown:
+        ours = NOTHING
+        if one.ours is not None:
+            mean, low, high = (value * found.scale for value in (one.ours.mean, one.ours.low, one.ours.high))
+            ours = f"{mean:+.3g} [{low:+.3g}, {high:+.3g}]"
+        lines.append(
+            f"| {one.column} | {one.better} before {one.worse} | {one.paper:+.3g} | {ours} | {one.verdict} |"
+        )
+    if len(found.orderings) > len(shown):
+        lines.append(f"\n({len(found.orderings) - len(shown)} more that hold are in `reproduction.json`.)")
+    return "\n".join(lines)
+
+
+def _how(found: Reproduction) -> str:
+    """Command, settings, time, commit and versions."""
+    lines = ["## How", "", "```sh", found.command, "```", ""]
+    for row, settings in {cell.row: cell.settings for cell in found.cells if cell.settings}.items():
+        lines.append(
+            f"- {row}: {', '.join(f'`{key} = {value}`' for key, value in settings.items())}, chosen on dev"
+        )
+    runs = [run for cell in found.cells for run in cell.runs]
+    if runs:
+        lines.append(f"- {len(runs)} runs, {duration(sum(run.seconds for run in runs))} of training in all")
+    for one in found.environments:
+        versions = ", ".join(
+            f"{name} {version}" for name, version in one.versions.items() if version != "not installed"
+        )
+        lines.append(f"- commit {one.commit or 'unknown'}, {one.platform}; {versions}")
+    return "\n".join(lines)
+
+
+def _draw(found: Reproduction, path: Path) -> None:
+    """The dev metric by round, a panel a column, the mean over seeds of each row."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    columns = [column for column in found.columns if not column.missing]
+    mpl.rcParams["svg.hashsalt"] = found.name  # the same drawing has the same bytes
+    across = min(len(columns), 3)
+    down = -(-len(columns) // across)
+    figure = Figure(figsize=(4.2 * across, 3.2 * down), layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False).ravel()
+    for axis, column in zip(axes, columns, strict=False):
+        for number, row in enumerate(found.rows):
+            runs = [one.runs for one in found.cells if (one.row, one.column) == (row, column.name)]
+            for place, run in enumerate(chain.from_iterable(runs)):
+                x, y = zip(*run.dev, strict=True) if run.dev else ((), ())
+                axis.plot(x, y, color=f"C{number}", lw=1.2, alpha=0.8, label=row if place == 0 else None)
+        axis.set(title=column.name, xlabel="round", ylabel=f"{label(found.dev_metric)} on dev")
+        axis.grid(alpha=0.3)
+    for axis in axes[len(columns) :]:
+        axis.remove()
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 6) or 1, frameon=False)
+    figure.savefig(path, metadata={"Date": None})

@@ -1,0 +1,108 @@
+"""The paired bootstrap: metrics on resamples against expanded lists, intervals against what is known of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedrel.evaluation.bootstrap import CountedUnits, RankedUnits, difference, units_of
+from fedrel.evaluation.classification import Classification
+from fedrel.evaluation.document_metrics import Findings, Gold
+from fedrel.evaluation.ranking import rank
+
+
+def counted(correct: list[int], guesses: list[int], facts: list[int]) -> CountedUnits:
+    return CountedUnits(*(np.array(numbers) for numbers in (correct, guesses, facts)))
+
+
+def test_f1_of_a_resample_by_hand() -> None:
+    units = counted([1, 0, 1], [1, 1, 1], [1, 1, 1])
+    # unit 0 twice, unit 1 once, unit 2 never: 2 right of 3 guesses and 3 facts
+    assert units.value("f1", np.array([2, 1, 0])) == pytest.approx(2 / 3)
+    units = counted([1, 0], [2, 0], [1, 3])
+    assert units.value("precision", np.array([1, 1])) == pytest.approx(1 / 2)
+    assert units.value("recall", np.array([1, 1])) == pytest.approx(1 / 4)
+    assert units.value("f1", np.array([1, 1])) == pytest.approx(2 / 6)
+
+
+@given(st.integers(0, 10_000))
+def test_a_ranking_once_through_its_units_is_itself(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    scores = generator.integers(0, 5, (6, 4)).astype(np.float32)  # many ties
+    facts = np.argwhere(generator.random((6, 4)) < 0.3)
+    ranking = rank(scores, facts)
+    units = units_of(ranking.units())
+    assert isinstance(units, RankedUnits)
+    assert units.count == 6
+    for metric in units.metrics:
+        assert units.value(metric, np.ones(6, np.int64)) == ranking.metrics()[metric]
+
+
+def test_a_pair_drawn_twice_counts_twice() -> None:
+    # guesses from the surest: pair 0 right, pair 1 wrong, pair 1 right, pair 0 wrong
+    units = RankedUnits(np.array([0, 1, 1, 0]), np.array([True, False, True, False]))
+    # pair 1 twice, pair 0 never: wrong, wrong, right, right: F1 is 2*2 / (4 + 2) at the end
+    assert units.value("max_f1", np.array([0, 2])) == pytest.approx(4 / 6)
+
+
+def test_units_of_classification_and_documents_give_their_metrics() -> None:
+    generator = np.random.default_rng(1)
+    predicted, gold = generator.integers(0, 3, 40), generator.integers(0, 3, 40)
+    found = Classification(predicted, gold, ["NA", "a", "b"])
+    units = units_of(found.units())
+    for metric in ("f1", "precision", "recall"):
+        assert units.value(metric, np.ones(40, np.int64)) == pytest.approx(found.metrics()[metric])
+    truth = generator.random((30, 3)) < 0.4
+    document = np.repeat([4, 9, 2], 10)
+    none = np.zeros(30, bool)
+    findings = Findings(
+        generator.random((30, 3)) < 0.4,
+        Gold(document, truth, none, np.zeros((30, 3), bool)),
+        ["NA", "a", "b"],
+    )
+    units = units_of(findings.units())
+    assert units.count == 3
+    assert units.value("f1", np.ones(3, np.int64)) == pytest.approx(findings.metrics()["f1"])
+
+
+def test_a_run_does_not_differ_from_itself() -> None:
+    units = counted([1, 0, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1])
+    found = difference([units], [units], "f1", resamples=50)
+    assert (found.mean, found.low, found.high) == (0, 0, 0)
+    assert found.sign == 0
+
+
+def test_a_clear_difference_has_a_sign_and_a_small_one_has_not() -> None:
+    generator = np.random.default_rng(0)
+    ones = np.ones(400, np.int64)
+    good, bad = ((generator.random(400) < share).astype(np.int64) for share in (0.9, 0.5))
+    same = (generator.random(400) < 0.5).astype(np.int64)
+    better, worse, equal = (CountedUnits(right, ones, ones) for right in (good, bad, same))
+    assert difference([better], [worse], "f1", resamples=200).sign == 1
+    assert difference([worse], [better], "f1", resamples=200).sign == -1
+    assert difference([equal], [worse], "f1", resamples=200).sign == 0
+
+
+def test_the_interval_is_about_as_wide_as_theory_says() -> None:
+    generator = np.random.default_rng(2)
+    ones = np.ones(1000, np.int64)
+    right = (generator.random(1000) < 0.5).astype(np.int64)
+    nothing = CountedUnits(np.zeros(1000, np.int64), ones, ones)
+    found = difference([CountedUnits(right, ones, ones)], [nothing], "f1", resamples=1000)
+    assert found.high - found.low == pytest.approx(2 * 1.96 * np.sqrt(0.25 / 1000), rel=0.1)
+
+
+def test_seeds_widen_the_interval() -> None:
+    ones = np.ones(1000, np.int64)
+    runs = [CountedUnits((np.arange(1000) % 10 < share).astype(np.int64), ones, ones) for share in (5, 9)]
+    flat = [CountedUnits((np.arange(1000) % 10 < 7).astype(np.int64), ones, ones)] * 2
+    both = difference(runs, flat, "f1", resamples=300)
+    assert both.mean == pytest.approx(0)
+    assert both.low < -0.15 < 0.15 < both.high
+
+
+def test_runs_on_other_units_are_refused() -> None:
+    with pytest.raises(ValueError, match="different units"):
+        difference([counted([1], [1], [1])], [counted([1, 1], [1, 1], [1, 1])], "f1")

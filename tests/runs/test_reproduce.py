@@ -1,0 +1,184 @@
+"""`fedrel reproduce`: plans, runs, budgets, verdicts and pages, on a made-up paper of a few seconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedrel.config.papers import experiment, find_exhibit, missing_files, papers
+from fedrel.config.sources import presets
+from fedrel.errors import UserError
+from fedrel.runs.folder import read_json
+from fedrel.runs.reproduce import Plan, Reproduction, reproduce
+from fedrel.runs.train import Watcher
+from fedrel.studio.reproduction_page import page_text, write_page
+from tests.conftest import tiny
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+PAPER = """
+title = "Nobody 2020, A made-up paper"
+
+[exhibits.table1]
+about = "AUC on the world"
+metric = "auc"
+scale = 100
+
+[exhibits.table1.search]
+"training.learning_rate" = [1e-6, 0.3]
+
+[exhibits.table1.rows]
+one = {}
+fedavg = {}
+"fedavg, still" = { method = "fedavg", set = { "training.learning_rate" = 1e-9 } }
+
+[[exhibits.table1.columns]]
+name = "few"
+preset = "CONFIG"
+set = { "training.fraction" = 0.5 }
+paper = { one = 70.0, fedavg = 60.0 }
+
+[[exhibits.table1.columns]]
+name = "lost"
+preset = "LOST"
+paper = { one = 1.0 }
+
+[exhibits.table2]
+about = "Rounds to an AUC of .01"
+metric = "rounds"
+target = 0.01
+target_metric = "auc"
+better = "less"
+
+[exhibits.table2.rows]
+one = {}
+fedavg = {}
+
+[[exhibits.table2.columns]]
+name = "few"
+preset = "LOST"
+instead = "CONFIG"
+set = { "training.fraction" = 0.5, "evaluation.target_on" = "test" }
+paper = { one = 3, fedavg = 5 }
+"""
+
+
+@pytest.fixture
+def paper(tmp_path: Path) -> Path:
+    config, lost, file = tmp_path / "config.toml", tmp_path / "lost.toml", tmp_path / "paper.toml"
+    config.write_text(tiny(training__rounds=4).to_toml())
+    lost.write_text('[data]\ncorpus = "files"\ntrain = ["no.jsonl"]\ntest = ["no.jsonl"]\n')
+    file.write_text(PAPER.replace("CONFIG", str(config)).replace("LOST", str(lost)))
+    return file
+
+
+def stop_after(rounds: int) -> Callable[..., Watcher]:
+    """A watch that stops as a kill would: with an exception between two rounds."""
+    left = [rounds]
+
+    def round_done(_: object) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+
+    return lambda _, __: Watcher(round_done=round_done)
+
+
+def test_a_table_is_run_searched_and_put_beside_the_paper(paper: Path, tmp_path: Path) -> None:
+    out, runs = tmp_path / "out", tmp_path / "runs"
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(f"{paper}/table1", out, runs, seeds=2, watch=stop_after(6))
+    found = reproduce(f"{paper}/table1", out, runs, seeds=2)
+    cells = {(cell.row, cell.column): cell for cell in found.cells}
+    assert [len(cells[row, "few"].runs) for row in found.rows] == [2, 2, 2]
+    assert cells["one", "lost"].runs == []
+    assert cells["one", "few"].settings == {"training.learning_rate": 0.3}  # the other learns nothing
+    (ordering,) = found.orderings[:1]
+    assert (ordering.better, ordering.worse, ordering.paper) == ("one", "fedavg", 10.0)
+    assert ordering.ours is not None
+    one, fedavg = ([run.value for run in cells[row, "few"].runs] for row in ("one", "fedavg"))
+    assert ordering.ours.mean == pytest.approx(sum(one) / 2 - sum(fedavg) / 2)
+    assert [note.missing != "" for note in found.columns] == [False, True]
+
+    trained = {path: path.stat().st_mtime_ns for path in runs.rglob("round-*.safetensors")}
+    again = reproduce(f"{paper}/table1", out, runs, seeds=2)
+    assert again == found
+    assert {path: path.stat().st_mtime_ns for path in runs.rglob("round-*.safetensors")} == trained
+
+    page = write_page(out).read_text()
+    assert "[70.0]" in page
+    assert "was not run: no such file" in page
+    assert f"{tmp_path}/no.jsonl" not in page  # a path of this machine
+    assert page == page_text(read_json(Reproduction, out / "reproduction.json"))
+    assert (out / "curves.svg").exists()
+
+
+def test_a_target_on_test_a_stand_in_and_a_budget(paper: Path, tmp_path: Path) -> None:
+    out, runs = tmp_path / "out", tmp_path / "runs"
+    nothing = reproduce(f"{paper}/table2", out, runs, seeds=1, budget=0)
+    assert not any(cell.runs for cell in nothing.cells)
+    assert {one.verdict for one in nothing.orderings} == {"cannot be told"}
+    found = reproduce(f"{paper}/table2", out, runs, seeds=1)
+    assert [note.instead for note in found.columns] == [True]
+    (cell,) = (one for one in found.cells if one.row == "one")
+    lines = [json.loads(line) for line in next(runs.glob("*-one-*/metrics.jsonl")).open()]
+    first = next((one["round"] for one in lines if one["test"]["auc"] >= 0.01), None)
+    assert cell.runs[0].value == first
+    assert "not the paper's corpus" in write_page(out).read_text()
+
+
+def test_late_best_rounds_are_marked() -> None:
+    run = {
+        "seed": 1,
+        "value": 0.5,
+        "best_round": 10,
+        "rounds": 10,
+        "converged": False,
+        "seconds": 1,
+        "dev": [],
+    }
+    record = {
+        "name": "a/table1", "title": "A", "about": "B", "scale": 1, "better": "more", "target": None, "seeds": 1,
+        "columns": [{"name": "c", "preset": "demo", "metric": "auc"}], "rows": ["one"],
+        "cells": [{"row": "one", "column": "c", "runs": [run]}], "orderings": [], "environments": [],
+    }  # fmt: skip
+    assert "0.500†" in page_text(Reproduction.model_validate(record))
+
+
+def test_an_unknown_table_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UserError, match="did you mean 'feded/table3'"):
+        find_exhibit("feded/tabel3")
+
+
+@pytest.mark.parametrize(
+    "name", [f"{paper}/{one}" for paper, facts in papers().items() for one in facts.exhibits]
+)
+def test_every_cell_of_every_paper_is_a_valid_experiment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedrel.config.papers.missing_files", lambda config: [])
+    _, exhibit = find_exhibit(name)
+    known = presets()
+    for column in exhibit.columns:
+        assert column.preset in known
+        assert column.instead is None or column.instead in known
+        row, asked = next(iter(exhibit.rows_of(column).items()))
+        config = experiment(column, row, asked, {}).config
+        for key, values in exhibit.search.items():
+            config.with_settings({key: values[0]})
+
+
+def test_missing_files_are_seen() -> None:
+    assert missing_files(tiny()) == []
+    assert Plan("lazy_mil/table3", Path("runs"), 1).columns[0].missing
+
+
+@pytest.mark.parametrize(
+    "record", sorted(RESULTS.glob("*/reproduction.json")), ids=lambda path: path.parent.name
+)
+def test_committed_pages_come_from_their_json(record: Path) -> None:
+    reading = record.parent / "reading.md"
+    said = reading.read_text(encoding="utf-8") if reading.exists() else ""
+    page = (record.parent / "README.md").read_text(encoding="utf-8")
+    assert page == page_text(read_json(Reproduction, record), said)
