@@ -37,13 +37,15 @@ class PubTator(Reader):
         pair_types: PairTypes | None = None,
         directions: Directions = "both",
         id_separator: str = "|",
+        labelled: bool = True,
     ) -> Iterator[Document]:
         """The documents of a file; `pair_types` and `directions` choose the pairs (see `annotations.candidates`).
 
         `id_separator` joins the ids of several entities that one mention names (`|` in CDR and GDA, `,` in BioRED).
-        If it is empty, ids are not split: CHR's `HMDB:1|CHEBI:2` are two names of one chemical.
+        If it is empty, ids are not split: CHR's `HMDB:1|CHEBI:2` are two names of one chemical. With
+        `labelled=False`, for text to predict on, relations are not read.
         """
-        options = _Options(self, path, relations, pair_types, directions, id_separator)
+        options = _Options(self, path, relations, pair_types, directions, id_separator, labelled)
         current: _Article | None = None
         for number, line in lines(path):
             if not line.strip():
@@ -102,6 +104,7 @@ class _Options:
     pair_types: PairTypes | None
     directions: Directions
     id_separator: str
+    labelled: bool
 
     def error(self, problem: str, line: int, hint: str = "") -> UserError:
         return UserError(problem, file=self.file, line=line, hint=hint)
@@ -130,7 +133,8 @@ class _Article:
         if len(columns) >= 4 and columns[0].isdecimal() and columns[1].isdecimal():
             self.mentions.append((line, columns))
         elif len(columns) >= 3 and not columns[0].isdecimal():
-            self.relations.append((line, columns))
+            if self.options.labelled:
+                self.relations.append((line, columns))
         else:
             problem = (
                 "expected a mention (id, start, end, text, type, knowledge base id) or a relation "
