@@ -35,10 +35,13 @@ PLOTLY = "plotly.min.js"  # the name of the shared script
 def write_run_report(run: Path, *, shared: Path | None = None, standalone: bool = False) -> Path:
     """Write the page of one finished run into its folder; the path of the page.
 
-    The plots' script lies once in `shared`, by default the run's folder; a `standalone` page holds it itself.
+    The plots' script lies once in `shared`; by default in the folder of the comparison that the run belongs to, if
+    it is there, else in the run's own. A `standalone` page holds it itself.
     """
     page = run / "report.html"
-    script = None if standalone else _script(shared or run, page)
+    around = (run, *run.absolute().parents[:2])  # a comparison has its runs in METHOD/seed-N
+    shared = shared or next((folder for folder in around if (folder / PLOTLY).exists()), run)
+    script = None if standalone else _script(shared, page)
     write_text(page, render("run.html", run_page(read_run(run)), script))
     return page
 
