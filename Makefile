@@ -18,7 +18,7 @@ help:
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check $$(grep '^torch==' constraints.txt)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs,fast,flower-simulation,minilm,lora]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs,arrow,fast,flower-simulation,minilm,lora]'
 	$(BIN)/python -m fedrel.extractors.pcnn.all_kernels
 	@touch $(READY)
 

@@ -1,9 +1,12 @@
-"""What many tests share: a small world, cached once a session, and a config that trains in seconds."""
+"""What many tests share: a small world, cached once a session, a config that trains in seconds, a quick Python."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +14,7 @@ import pytest
 
 from fedrel.config.check import check
 from fedrel.config.schema import Config
+from tests.quick_python import QuickPython
 
 if TYPE_CHECKING:
     from fedrel.federation.engines.local import LocalEngine
@@ -20,6 +24,44 @@ if TYPE_CHECKING:
 NO_STATES = Path("no-states")  # where sites would remember things, for methods that remember nothing
 
 REAL_DATA = os.environ.get("FEDREL_DATA")  # where real corpora are, for the tests that ask for them
+QUICK, REAL = pytest.StashKey[QuickPython](), sys.executable
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the quick Python's server, one for all processes of the suite."""
+    if not hasattr(config, "workerinput"):
+        config.stash[QUICK] = QuickPython()
+        os.environ["FEDREL_QUICK_PYTHON"] = str(config.stash[QUICK].bin)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop it."""
+    if QUICK in config.stash:
+        config.stash[QUICK].stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_python() -> Iterator[None]:
+    """`sys.executable`, and `python` and `fedrel` of the `PATH`, start without importing torch anew."""
+    quick = os.environ["FEDREL_QUICK_PYTHON"]
+    with python_is(f"{quick}/python", quick, str(Path(REAL).parent)):
+        yield
+
+
+@pytest.fixture
+def real_python() -> Iterator[None]:
+    """A command is a new process in all respects: for tests of what it imports, and of how processes end."""
+    with python_is(REAL, str(Path(REAL).parent)):
+        yield
+
+
+@contextmanager
+def python_is(executable: str, *path: str) -> Iterator[None]:
+    """Another Python for processes that are started meanwhile; `path` is looked through for programs first."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", executable)
+        patch.setenv("PATH", os.pathsep.join([*path, os.environ["PATH"]]))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -29,6 +71,13 @@ def _on_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("FEDREL_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.delenv("FEDREL_DATA", raising=False)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_once(_quick_python: None) -> None:
+    """Of several processes that run tests, one compiles the kernels that are not on disk; others wait for it."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        subprocess.run([sys.executable, "-m", "fedrel.extractors.pcnn.all_kernels"], check=True)
 
 
 def tiny(**changes: object) -> Config:

@@ -24,6 +24,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Comparison, list
     return fedrel.compare(config, ["none", "one", "none"], out, seeds=2, progress=said.append), said
 
 
+@pytest.mark.usefixtures("real_python")
 def test_importing_fedrel_imports_nothing_heavy():
     code = (
         "import sys, fedrel; loaded = [m for m in ('torch', 'numpy', 'pydantic', 'rich') if m in sys.modules];"

@@ -72,6 +72,7 @@ def corpus(
     return path
 
 
+@pytest.mark.usefixtures("real_python")
 def test_help_imports_nothing_heavy():
     code = (
         "import sys, fedrel.cli.main; print([m for m in ('torch', 'numpy', 'pydantic') if m in sys.modules])"
@@ -231,6 +232,7 @@ class Mine(FedAvg):
 """
 
 
+@pytest.mark.usefixtures("real_python")
 def test_a_method_of_a_file_runs_in_worker_processes_too(tmp_path, capsys):
     (tmp_path / "mine.py").write_text(PLUGIN)
     path = tmp_path / "tiny.toml"

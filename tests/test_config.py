@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from fedrel.config.check import check
-from fedrel.config.schema import Config, WorldData
+from fedrel.config.data_sections import WorldData
+from fedrel.config.schema import Config
 from fedrel.config.sources import load_config
 from fedrel.data.world.world import WorldConfig
 from fedrel.errors import UserError
@@ -99,6 +100,24 @@ def test_a_config_is_read_from_a_path_a_name_a_dictionary_or_a_config(tmp_path, 
     assert load_config("demo", ["seed=9"]) == load_config("demo").with_settings({"seed": 9})
     with pytest.raises(UserError, match="no config file and no preset is called 'demoo'"):
         load_config("demoo")
+
+
+@pytest.mark.parametrize(
+    ("typed", "first"),
+    [
+        ("demoo", "did you mean 'demo'"),
+        ("presets/natural/pip.toml", "did you mean 'natural/ppi'"),
+        ("ppi", "did you mean 'natural/ppi'"),
+        ("fedcmc/pgr-pcn.toml", "did you mean 'fedcmc/pgr-pcnn'"),
+        ("my/experiments/qqqqqq.toml", "check the path"),
+    ],
+)
+def test_a_mistyped_preset_is_answered_with_the_nearest_ones(typed, first):
+    with pytest.raises(UserError) as raised:
+        load_config(typed)
+    assert raised.value.hint.startswith(first)
+    assert raised.value.hint.endswith("`fedrel presets` lists all presets")
+    assert len(raised.value.hint) < 150
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,8 @@ import pytest
 from pydantic import BaseModel
 
 import fedrel
-from fedrel.config.schema import (
-    Config,
-    DocumentData,
-    FileData,
-    WorldData,
-)
+from fedrel.config.data_sections import ColumnNames, DocumentData, FileData, WorldData
+from fedrel.config.schema import Config
 from fedrel.extractors.document import DocumentSection
 from fedrel.extractors.pcnn import PCNNSection
 from fedrel.extractors.transformer import TransformerSection
@@ -61,7 +57,7 @@ def blocks(page: Path) -> Iterator[Block]:
         yield Block(found["mark"].strip(), found["code"], f"{page.name}:{line}")
 
 
-def perform(block: Block, folder: Path) -> str | None:
+def perform(block: Block, folder: Path, **variables: str) -> str | None:
     """Write a block's file, or run the block and return what it printed; None for one that is only shown."""
     if named := FILE.match(block.code):
         path = folder / named[1]
@@ -75,12 +71,12 @@ def perform(block: Block, folder: Path) -> str | None:
     if (language := block.mark.removesuffix(" slow")) not in commands:
         return None
     environment = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         # In a clone, the clone's own package.
         "PYTHONPATH": os.pathsep.join([str(folder / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(
             os.pathsep
         ),
         "COLUMNS": "120",
+        **variables,
     }
     done = subprocess.run(
         commands[language], cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -91,8 +87,10 @@ def perform(block: Block, folder: Path) -> str | None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_code_of_a_page_runs(page, tmp_path):
+    variables = {}
     if page.name in IN_A_CLONE:
-        for part in ("src", "presets", "tests/methods"):
+        variables["FEDREL_KERNELS"] = "off"  # or they would be compiled for the clone, too
+        for part in ("src", "presets", "tests/methods", "tests/quick_python"):
             shutil.copytree(
                 ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("test_*", "__pycache__")
             )
@@ -103,7 +101,7 @@ def test_the_code_of_a_page_runs(page, tmp_path):
         if block.mark == "text output":
             assert printed == block.code, block.place
         elif not block.mark.endswith(" slow"):
-            printed = perform(block, tmp_path)
+            printed = perform(block, tmp_path, **variables)
 
 
 def test_the_python_of_the_readme_runs(tmp_path):
@@ -196,7 +194,7 @@ def sections() -> dict[str, type[BaseModel]]:
     for name, field in Config.model_fields.items():
         if name == "data":
             found |= {'[data] with corpus = "world"': WorldData, '[data] with corpus = "files"': FileData}
-            found['[data] with corpus = "documents"'] = DocumentData
+            found |= {'[data] with corpus = "documents"': DocumentData, "[data.columns]": ColumnNames}
         elif name == "extractor":
             found |= {"[extractor]": PCNNSection, '[extractor] with kind = "transformer"': TransformerSection}
             found['[extractor] with kind = "document"'] = DocumentSection

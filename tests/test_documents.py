@@ -107,8 +107,9 @@ def test_a_report_marks_what_was_found(folder: Path, tmp_path: Path) -> None:
     options = ("--threshold", "0", "--out", tmp_path / "found", "--report", page)
     invoke("predict", folder / "run" / "model", path, *options)
     text = page.read_text(encoding="utf-8")
-    assert "documents" in text and '<mark class="tail">' in text and "looked-3" in text
-    assert text.count('<article class="finding">') == 2 * SHOWN
+    assert text.count('<article class="document"') == 2
+    found = (tmp_path / "found").read_text().splitlines()
+    assert text.count('<strong class="relation"') == len(found) > 2 * SHOWN  # all of them
 
 
 def test_a_document_with_one_entity_has_nothing_to_find(folder: Path, tmp_path: Path) -> None:
@@ -163,10 +164,20 @@ def test_models_are_opened_as_what_they_are(folder: Path) -> None:
         assert isinstance(model, DocumentModel) and model.relations == ("NA", "r0", "r1")
 
 
-def test_a_knowledge_base_is_of_no_use_to_documents(folder: Path, tmp_path: Path) -> None:
-    path = write_documents(tmp_path / "new.json", documents(1))
-    with pytest.raises(UserError, match="leave --kb out"):
-        invoke("predict", folder / "run" / "model", path, "--kb", path)
+def test_raw_text_is_read_with_the_names_of_a_knowledge_base(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "kb.tsv").write_text("C1\tzorbine\tr0\tC2\tfever\n")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "one.txt").write_text("Zorbine was given.\n\nThe fever went.\n")
+    text = ("--kb", tmp_path / "kb.tsv", "--threshold", "0", "--out", tmp_path / "found")
+    said = invoke("predict", folder / "run", tmp_path / "notes", *text)
+    found = [json.loads(line) for line in (tmp_path / "found").read_text().splitlines()]
+    assert {(one["document"], one["h"]["id"], one["t"]["id"]) for one in found} == {
+        ("one", "C1", "C2"),
+        ("one", "C2", "C1"),
+    }
+    assert {one["relation"] for one in found if one["known"]} == {"r0"}
+    assert f"4 facts in 1 document, written to {tmp_path / 'found'}; model {folder / 'run'} (fedavg)" in said
+    assert said.endswith("threshold 0 (given)\n")
 
 
 @pytest.mark.parametrize(
@@ -174,7 +185,7 @@ def test_a_knowledge_base_is_of_no_use_to_documents(folder: Path, tmp_path: Path
     [
         ("evaluation.task=classification", 'set evaluation.task = "documents"'),
         ("evaluation.metric=auc", "choose f1, ign_f1, intra_f1, inter_f1"),
-        ("partition.kind=dirichlet", "choose 'entropy', 'iid' or 'quantity'"),
+        ("partition.kind=dirichlet", "choose 'entropy', 'iid', 'quantity' or 'source'"),
         ("data.directions=once", "`directions` is for pubtator, not for 'docred'"),
         ("extractor.windows=32", "unknown key 'extractor.windows'"),
         ("data.pol=[]", "unknown key 'data.pol'"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fedrel.config.schema import Config, DocumentData
+from fedrel.config.data_sections import DocumentData
+from fedrel.config.schema import Config
 from fedrel.config.sources import config_path, load_config, presets
 from fedrel.extractors.document import DocumentSection
 
@@ -63,4 +64,4 @@ def test_chr_is_asked_about_as_its_table_1_counts() -> None:
     for name in ("chr", "chr-part", "chr-entropy"):
         data = opened(name).data
         assert isinstance(data, DocumentData)
-        assert (data.directions, data.id_separator) == ("once", "")
+        assert (data.directions, data.id_separator) == ("annotated", "")

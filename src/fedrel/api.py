@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,7 +147,7 @@ def compare(
         seeds,
         best=best,
         watch=watch or text_progress(progress),
-        report=_report(report),
+        report=_report(report, Path(out)),
     )
     if report:
         write_report(Path(out))
@@ -159,8 +160,11 @@ def read_result(folder: str | Path) -> RunResult:
     return RunResult(found.folder, found.result, found.rounds)
 
 
-def write_report(folder: Path) -> Path:
-    """Write the report of a finished run or comparison anew; returns the page's path."""
+def write_report(folder: Path, *, standalone: bool = False) -> Path:
+    """Write the report of a finished run or comparison anew; returns the page's path.
+
+    A `standalone` page needs no file beside it.
+    """
     from fedrel.studio.report import write_comparison_report, write_run_report
     from fedrel.studio.tables import comparison_markdown
 
@@ -170,21 +174,22 @@ def write_report(folder: Path) -> Path:
         for row in rows:
             runs.setdefault(row.method, []).append(run_folder(folder, row.method, row.seed))
         write_text(folder / "comparison.md", comparison_markdown(rows))
-        return write_comparison_report(folder, runs)
+        return write_comparison_report(folder, runs, standalone=standalone)
     if not (folder / "result.json").exists():
         problem = "holds neither a finished run (result.json) nor a comparison (comparison.json)"
         raise UserError(problem, file=folder, hint="name the folder that `run` or `compare` wrote")
-    return write_run_report(folder)
+    return write_run_report(folder, standalone=standalone)
 
 
 def _config(source: Source, engine: str | None) -> Config:
     return load_config(source, {} if engine is None else {"engine.kind": engine})
 
 
-def _report(wanted: bool) -> Report | None:
+def _report(wanted: bool, shared: Path | None = None) -> Report | None:
+    """What writes a run's page; the runs of a comparison share the plots' script in its folder."""
     from fedrel.studio.report import write_run_report
 
-    return write_run_report if wanted else None
+    return partial(write_run_report, shared=shared) if wanted else None
 
 
 def text_progress(say: Progress | None, *, every: float = 0.0) -> Watch:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.data.annotations import candidates, places
+from fedrel.data.annotations import Draft, Mention, asked_about, candidates, places
 
 
 def test_all_ordered_pairs_by_default() -> None:
@@ -24,10 +24,30 @@ def test_one_entity_makes_no_pair() -> None:
     assert candidates([], None, set()).shape == (0, 2)
 
 
-def test_once_lists_related_directions_and_other_pairs_one_way() -> None:
-    pairs = candidates(["x"] * 3, None, {(2, 0)}, "once").tolist()
+def test_annotated_lists_related_directions_and_other_pairs_one_way() -> None:
+    pairs = candidates(["x"] * 3, None, {(2, 0)}, "annotated").tolist()
     assert pairs == [[0, 1], [1, 2], [2, 0]]
-    assert candidates(["x"] * 2, None, {(0, 1), (1, 0)}, "once").tolist() == [[0, 1], [1, 0]]
+    assert candidates(["x"] * 2, None, {(0, 1), (1, 0)}, "annotated").tolist() == [[0, 1], [1, 0]]
+
+
+def test_once_does_not_look_at_labels() -> None:
+    pairs = candidates(["x"] * 3, None, {(2, 0)}, "once")
+    assert pairs.tolist() == [[0, 1], [0, 2], [1, 2]]
+    facts = {(2, 0): {"r": 1}, (0, 2): {"r": 2, "s": 3}, (1, 1): {"r": 4}}
+    assert asked_about(facts, pairs, "once") == ({(0, 2): {"r": 1, "s": 3}}, [(1, 1)])
+    assert asked_about(facts, pairs, "both") == ({(0, 2): {"r": 2, "s": 3}}, [(2, 0), (1, 1)])
+
+
+def test_a_document_asked_once_has_its_facts_turned_round() -> None:
+    draft = Draft()
+    for place, name in enumerate("abc"):
+        draft.mention(name, "x", Mention(name, place, place + 1))
+    for head, tail in ("ca", "ac", "bc"):
+        draft.fact(head, "r", tail, attribute="Novel")
+    document = draft.document("1", "abc", [[(0, 1), (1, 2), (2, 3)]], directions="once")
+    assert [(fact.head, fact.tail) for fact in document.facts] == [(0, 2), (1, 2)]
+    assert document.facts[0].attribute == "Novel"
+    assert document.handled == {"repeated_facts": 1}
 
 
 def test_once_changes_nothing_where_types_give_the_direction() -> None:
@@ -43,14 +63,17 @@ def test_against_a_loop(types: list[str], data: st.DataObject) -> None:
     wanted = [("a", "b"), ("b", "a"), ("c", "c"), ("a", "c")]
     allowed = [(h, t) for h, t in every if (types[h], types[t]) in wanted]
 
-    def once(h: int, t: int) -> bool:
+    def annotated(h: int, t: int) -> bool:
         if (t, h) not in allowed or (h, t) in related:
             return True
         return (t, h) not in related and h < t
 
     assert list(map(tuple, candidates(types, wanted, related).tolist())) == allowed
+    found = candidates(types, wanted, related, "annotated")
+    assert list(map(tuple, found.tolist())) == [pair for pair in allowed if annotated(*pair)]
     found = candidates(types, wanted, related, "once")
-    assert list(map(tuple, found.tolist())) == [pair for pair in allowed if once(*pair)]
+    once = [(h, t) for h, t in allowed if (t, h) not in allowed or h < t]
+    assert list(map(tuple, found.tolist())) == once
 
 
 def test_places_of_pairs() -> None:

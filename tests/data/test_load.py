@@ -130,7 +130,7 @@ DOCRED_FILES = {"train": ["a.json"], "dev": ["a.json"], "test": ["a.json"]}
 GAD_FILES = {"train": ["gad.tsv"], "dev": ["gad.tsv"], "test": ["gad.tsv"]}
 FILTERED = {
     "pair_types": [("Chemical", "Disease")],
-    "directions": "once",
+    "directions": "annotated",
     "relations": "map.json",
     "mesh": "tree.tsv",
     "not_include": ["eog.data"],
@@ -164,12 +164,12 @@ FILTERED = {
         ),
         (
             {"corpus": "documents", **PUBTATOR_FILES, **FILTERED},
-            "documents-b482b115521360a6b7180cd71fb2b7aa",
+            "documents-cb44cf4840431c6f29b8cb453ddd0971",
             "c6a1ef2a0947b8eb",
         ),
         (
             {"corpus": "documents", **PUBTATOR_FILES, **FILTERED, "id_separator": ""},
-            "documents-627bf95965dca73a29657ef0ceeb946f",
+            "documents-b45a1808d4c94bab97099a63b12bfec7",
             "573eff46717cbb49",
         ),
         (

@@ -104,7 +104,7 @@ def test_documents(folder: Path) -> None:
     assert found.corpus.label_counts(found.train).tolist() == [3, 3]
     for change, problem in (
         ({"corpus": "files"}, "the format 'test-lines' has documents: set data.corpus to 'documents'"),
-        ({"pair_types": [["A", "B"]]}, "`pair_types` is for docred and pubtator, not for 'test-lines'"),
+        ({"pair_types": [["A", "B"]]}, "`pair_types` is for bioc, .*pubtator, spert, not for 'test-lines'"),
         ({"format": "test-line"}, "no reader is called 'test-line'\nhint: did you mean 'test-lines'"),
     ):
         with pytest.raises(UserError, match=problem):

@@ -19,6 +19,12 @@ def test_a_table(tmp_path: Path) -> None:
     assert read_relations(path) == ("NA", "/a/c", "/a/b")
 
 
+def test_a_table_without_a_count(tmp_path: Path) -> None:
+    path = tmp_path / "relation2id.txt"
+    path.write_text("NA\t0\n/a/b c\t2\n7 1\n")
+    assert read_relations(path) == ("NA", "7", "/a/b c")
+
+
 def test_json(tmp_path: Path) -> None:
     path = tmp_path / "rel2id.json"
     path.write_text('{"x y": 1,\n "NA": 0, "z": 2}')
@@ -28,8 +34,9 @@ def test_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("", r"map:1: expected the number of relations"),
-        ("NA 0\n", r"map:1: expected the number of relations"),
+        ("", "map: no relation in it\nhint: write `name class` lines"),
+        ("0\n", "no relation in it"),
+        ("NA 0\nx y\n", r"map:2: expected a new relation and its class, found 'x y'"),
         ("2\nNA 0\n", r"says 2 relations, found 1"),
         ("2\nNA 0\nx\n", r"map:3: expected a new relation and its class, found 'x'"),
         ("2\nNA 0\nNA 1\n", r"map:3: expected a new relation"),

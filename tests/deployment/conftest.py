@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from fedrel.deployment.experiment import load_experiment
 from fedrel.deployment.folders import CoordinatorFolder, SiteFolder
 from fedrel.deployment.publishing import publish_experiment
 from fedrel.deployment.site_preparation import prepare_site
+from tests.conftest import REAL, python_is
 
 SITES = ["north", "south", "west"]
 ALLOW: dict[str, Any] = {
@@ -42,6 +43,13 @@ EXPERIMENT: dict[str, Any] = {
         "na_rate": 0.5,
     },
 }
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _real_python() -> Iterator[None]:
+    """Processes are real ones here, as at an institution: some are killed, and their environment is looked at."""
+    with python_is(REAL, str(Path(REAL).parent)):
+        yield
 
 
 @dataclass(frozen=True)

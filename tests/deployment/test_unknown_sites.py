@@ -207,7 +207,7 @@ def test_ctrl_c_stops_the_run_and_it_goes_on_from_there(real):
         wait_for(lambda: len(rounds(out)) > 1, "two rounds")
         process.send_signal(signal.SIGINT)
         assert process.wait(START_TIMEOUT) == 130, log.read_text()
-        assert "stopping the run" in log.read_text() and "with --resume" in log.read_text()
+        assert "stopping the run" in log.read_text() and "add --resume" in log.read_text()
         with locked(out):  # nobody works there any more
             done = len(rounds(out))
         more = ("--resume", "--set", f"training.rounds={done + 1}")

@@ -38,6 +38,7 @@ def _look_again() -> None:
 
 
 @needs_minilm
+@pytest.mark.usefixtures("real_python")
 def test_the_packaged_encoder_is_found_without_importing_its_package() -> None:
     code = (
         "import sys; from fedrel.extractors.transformer.encoder_loading import encoder_folder\n"

@@ -62,6 +62,7 @@ def test_a_wrong_extractor_or_key_is_named(tree: object, problem: str, hint: str
     assert str(caught.value).startswith("config: ")
 
 
+@pytest.mark.usefixtures("real_python")
 def test_reading_a_config_imports_no_torch() -> None:
     code = """
 import sys

@@ -40,6 +40,8 @@ def refusal(declared: Array, array, sizes=None) -> str | None:
         (Array("float64", ("n",), low=5), [], None),
         (Array("int64", (2,)), [1, 2], None),
         (Array("int64", (2,)), [1, 2, 3], "x has shape (3,), expected 2 along 2"),
+        (Array("int64", (1000,)), [1] * 1000, None),
+        (Array("int64", ("n", "n")), [[1] * 1000] * 1000, None),
         (Array("int64", ("n", 2)), [[1, 2]], None),
         (Array("int64", ("n", "n")), [[1, 2]], "x has shape (1, 2), expected 1 along n"),
         (Array("int64", ("n",)), 1, "x has 0 dimensions, expected 1"),
@@ -78,6 +80,13 @@ def test_tensors_are_packed_by_name_and_rows_in_three_parts():
     assert list(tensors) == ["table", "bias"]
     assert (tensors["table"].index.tolist(), tensors["table"].rest) == ([0, 3], 0.5)
     assert isinstance(tensors["table"].rest, float)
+
+
+@pytest.mark.parametrize("index", [[0, 2, 1], [0, 2, 2], [1, 0, 2]])
+def test_each_row_number_must_be_above_the_one_before_it(index):
+    rows = {"table/index": np.array(index, np.int32), "table/values": np.ones((3, 2), np.float32)}
+    with pytest.raises(RefusedError, match="table/index is not ascending"):
+        ModelTensors(rows=True).unpack(packed(**rows), SHAPES)
 
 
 @pytest.mark.parametrize("rest", [0.0, 1.0])

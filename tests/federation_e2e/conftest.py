@@ -12,11 +12,18 @@ from fedrel.config.schema import Config
 from fedrel.deployment.server_app import RemoteSites
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import run
-from tests.conftest import tiny
+from tests.conftest import REAL, python_is, tiny
 from tests.federation_e2e.dividing import prepared_for
 from tests.federation_e2e.testbed import NAMES, Testbed
 
 Local = Callable[[Config], Path]
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _real_python() -> Iterator[None]:
+    """Processes are real ones here: they are looked for, killed, and must end with those who started them."""
+    with python_is(REAL, str(Path(REAL).parent)):
+        yield
 
 
 def experiment(method: str = "lazy-mil", **changes: object) -> Config:

@@ -28,8 +28,8 @@ def test_entities_may_overlap() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("Aspirin relieves <e2>headache</e2>", "sentence 1 has no entity <e1>...</e1>"),
-        ("<e1>Aspirin</e1> relieves <e2>headache", "sentence 1 has no entity <e2>...</e2>"),
+        ("Aspirin relieves <e2>headache</e2>", "sentence 1: no entity <e1>...</e1>"),
+        ("<e1>Aspirin</e1> relieves <e2>headache", "sentence 1: no entity <e2>...</e2>"),
         ("<e1></e1> relieves <e2>headache</e2>", "no entity <e1>"),
         ("<e1>A</e1> and <e1>B</e1> and <e2>C</e2>", "<e1> is there twice"),
         ("</e1>A<e1> and <e2>C</e2>", "no entity <e1>"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedrel.federation.messages import RefusedError
-from fedrel.methods.claims import Claims, KeyedClaims, check_claims
+from fedrel.methods.claims import Claims, KeyedClaims, PooledWinners, Winners, check_claims
 
 
 def claims(triple, index):
@@ -47,3 +47,33 @@ def test_digests_that_differ_in_the_last_byte_are_different_triples():
     two.digest[1, 31] = 8
     check_claims(two, sentences=3, triples=0)
     assert two.keys().tolist() == [bytes([7] * 32), bytes([7] * 31 + [8])]
+
+
+NUMBERS = np.zeros(1, np.int32)
+
+
+@pytest.mark.parametrize(
+    ("message", "field", "value"),
+    [
+        (claims([0], [0]), "triple", -1),
+        (claims([0], [0]), "index", -1),
+        (claims([0], [0]), "value", -0.25),
+        (claims([0], [0]), "value", 1.25),
+        (keyed([7], [0]), "index", -1),
+        (keyed([7], [0]), "value", -0.25),
+        (keyed([7], [0]), "value", 1.25),
+        (Winners(NUMBERS), "index", -1),
+        (PooledWinners(NUMBERS, NUMBERS), "site", -1),
+        (PooledWinners(NUMBERS, NUMBERS), "index", -1),
+    ],
+)
+def test_numbers_out_of_range_are_refused_and_those_at_its_ends_are_not(message, field, value):
+    for inside in (0, 1):
+        assert type(message).unpack(_with(message, field, inside), {}).pack()[field].tolist() == [inside]
+    with pytest.raises(RefusedError, match=f"{field} holds {value}"):
+        type(message).unpack(_with(message, field, value), {})
+
+
+def _with(message, field, value):
+    arrays = message.pack()
+    return arrays | {field: np.full_like(arrays[field], value)}

@@ -196,6 +196,24 @@ def test_two_that_both_extend_a_function_whose_changes_do_not_add_up_are_refused
         composed([Chained, Crossed])
 
 
+def test_of_two_that_both_replace_several_functions_the_round_is_named_first():
+    class One(FedAvg):
+        name = "one-of-two+"
+
+        def round(self, fed):
+            """Something."""
+
+        def examples(self, site):
+            return site.bags
+
+    class Two(FedAvg):
+        name = "two-of-two+"
+        round, examples = One.round, One.examples
+
+    with pytest.raises(UserError, match="both define `round`, and one of the two would be ignored"):
+        composed([One, Two])
+
+
 def test_two_that_both_replace_a_function_are_refused():
     with pytest.raises(
         UserError, match="both define `round`, and one of the two would be ignored"

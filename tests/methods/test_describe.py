@@ -11,7 +11,8 @@ import torch
 from fedrel.errors import UserError
 from fedrel.extractors.heads import HEADS
 from fedrel.extractors.pcnn.pcnn import PCNN
-from fedrel.methods.by_name import FieldDescription, OptionDescription, describe, methods
+from fedrel.federation.messages import Message
+from fedrel.methods.by_name import FieldDescription, OptionDescription, _field_docs, describe, methods
 from fedrel.methods.composition import reached
 
 
@@ -136,3 +137,17 @@ def test_kernels_train_every_head(monkeypatch):
     monkeypatch.setattr(PCNN, "has_kernels", True)
     model = PCNN(9, 3, generator=torch.Generator())
     assert all(model.can_fit(head) for head in HEADS)
+
+
+def test_a_description_cannot_be_changed():
+    found = describe("scaffold")
+    assert {found: 1}[describe("scaffold")] == 1  # hashable, with all that is in it
+    parts = [found, *found.options, *found.leaves_site, *found.leaves_site[0].fields]
+    assert not any(hasattr(part, "__dict__") for part in parts)
+
+
+def test_a_message_whose_source_is_nowhere_has_no_field_docs():
+    """As of a class that a notebook's cell, or `exec`, has made."""
+    cell = {"__name__": "cell", "Message": Message}
+    exec('class Made(Message):\n    numbers: int\n    """Some."""', cell)
+    assert _field_docs(cell["Made"]) == {}

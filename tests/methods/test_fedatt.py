@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.methods.fedatt import AttentiveSum
+from fedrel.federation.messages import Update
+from fedrel.methods.denoising import AtLeastOne
+from fedrel.methods.fedatt import AttentiveSum, FedAtt
+from fedrel.methods.fedavg import FedAvg
 from fedrel.tensors.weights import NoAnswerError, Rows, dense
 
 
@@ -51,3 +54,21 @@ def test_the_running_sum_equals_all_models_at_once(seed, sites):
 def test_without_an_answer_there_is_no_model():
     with pytest.raises(NoAnswerError):
         AttentiveSum({"w": np.zeros(2, np.float32)}, step=1.2).result()
+
+
+def test_only_attention_decides_how_much_an_update_counts():
+    class ByLoss(FedAvg):
+        def update_weight(self, update):
+            return update.loss
+
+    class AttentionByLoss(ByLoss, FedAtt):
+        pass
+
+    class OneWithAttention(AtLeastOne, FedAtt):
+        pass
+
+    few, many = Update({}, 1, 0.5), Update({}, 1000, 0.1)
+    assert FedAtt().update_weight(few) == FedAtt().update_weight(many) == 1.0
+    assert AttentionByLoss.unsuited().startswith("attention alone decides")
+    assert FedAtt.unsuited() is None
+    assert OneWithAttention.unsuited() is None

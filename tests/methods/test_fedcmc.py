@@ -134,11 +134,12 @@ def test_the_contrast_trains_the_encoder_only():
         torch.testing.assert_close(two, 2 * one, rtol=1e-3, atol=1e-5)
 
 
-def test_vectors_of_another_shape_are_refused():
+@pytest.mark.parametrize("classes", [4, 6])
+def test_vectors_of_another_shape_are_refused(classes):
     config = tiny(method="fedcmc").with_settings(SKEWED)
-    site = site_with(np.zeros((4, 36), np.float32), config, prepare(config))
+    site = site_with(np.zeros((classes, 36), np.float32), config, prepare(config))
     batch = next(site.batches(site.bags))
-    with pytest.raises(RefusedError, match=r"class vectors are \(4, 36\), expected \(5, 36\)"):
+    with pytest.raises(RefusedError, match=rf"class vectors are \({classes}, 36\), expected \(5, 36\)"):
         method("fedcmc", {}).loss(site, batch, site.read("none", batch))
 
 

@@ -206,7 +206,7 @@ def test_it_reads_each_document_no_more_often_than_the_equations_need(
 
 
 def test_sentences_have_no_contexts(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="sentences have none"):
+    with pytest.raises(UserError, match="fedlcc needs documents, but the data are sentences"):
         run(tiny(method="fedlcc"), tmp_path)
 
 
@@ -217,7 +217,7 @@ def test_sentences_have_no_contexts(tmp_path: Path) -> None:
         ("lazy-mil", "chooses among the sentences of a bag"),
         ("moon", "needs sentences, but the data are documents"),
         ("fedrs", "needs sentences, but the data are documents"),
-        ("fedcmc", "bias"),
+        ("fedcmc", "needs sentences, but the data are documents"),
     ],
 )
 def test_methods_for_sentences_refuse_documents(

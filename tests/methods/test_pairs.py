@@ -69,8 +69,9 @@ REFUSED = {
     **dict.fromkeys(("centralised+fedlcc", "fedlcc+local", "fedlcc+validation-only"), ONE_PLACE),
     # These compose, but FedLCC is for documents and the others are for sentences.
     **dict.fromkeys(("att+fedlcc", "att-ra+fedlcc", "ave+fedlcc", "fedlcc+one", "fedlcc+lazy-mil"), BAGS),
-    **dict.fromkeys(("feded+fedlcc", "fedlcc+moon", "fedlcc+fedrs", "fedlc+fedlcc"), SENTENCES),
-    "fedcmc+fedlcc": "which works only without a bias",
+    **dict.fromkeys(
+        ("feded+fedlcc", "fedlcc+moon", "fedlcc+fedrs", "fedlc+fedlcc", "fedcmc+fedlcc"), SENTENCES
+    ),
 }
 
 SETTINGS = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from safetensors.numpy import load_file
 
 from fedrel.errors import UserError
 from fedrel.methods.by_name import method
+from fedrel.methods.scaffold import DRIFTS
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import Session
@@ -71,6 +74,14 @@ def test_four_rounds_equal_a_slow_version(decay, global_rate, tmp_path):
     config = config.with_settings([*SETTINGS, f"methods.scaffold.global_rate={global_rate}"])
     ready = small(prepare(config), 10)
     same(fast(config, ready, 4, tmp_path), SlowScaffold(config, ready).run(4), atol=5e-5)
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(0.5, [2.25, 5.0]), (1.0, [3.5, 6.0]), (2.0, [6.0, 8.0])])
+def test_the_weights_go_the_global_rate_of_the_way_to_the_mean_and_its_drift(rate, expected):
+    drifts = SimpleNamespace(result=lambda: {"w": np.array([0.5, 0], np.float32)})
+    fed = SimpleNamespace(weights={"w": np.array([1, 4], np.float32)}, memo={DRIFTS: drifts})
+    scaffold = method("scaffold", {"scaffold": {"global_rate": rate}})
+    assert scaffold.server_update(fed, {"w": np.array([3, 6], np.float32)})["w"].tolist() == expected
 
 
 class SlowBoth(SlowScaffold, SlowFedProx):

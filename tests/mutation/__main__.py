@@ -72,6 +72,7 @@ def main() -> int:
     parser.add_argument(
         "--out", type=Path, help="write the result here; of a module that is not run, keep it"
     )
+    parser.add_argument("--again", action="store_true", help="only those that --out lists as survivors")
     asked = parser.parse_args()
     chosen = [f"fedrel.{name}" for name in asked.module] if asked.module else MODULES
     mutants = [mutant for module in MODULES for mutant in mutants_of(module)]
@@ -83,10 +84,24 @@ def main() -> int:
     done: dict[str, Any] = {}
     for module in chosen:
         mine = [mutant for mutant in mutants if mutant.module == module]
+        drawn = len(mine)
+        if asked.again:
+            survived = {one["mutant"] for one in earlier(asked.out)[module]["survivors"]}
+            mine = [mutant for mutant in mine if str(mutant) in survived]
+            assert {str(mutant) for mutant in mine} == survived, (
+                f"{module} has changed: run it without --again"
+            )
         if mine and outcome(None, tests_of(module)) != "survived":
             print(f"the tests of {module} fail without a change: {' '.join(tests_of(module))}")
             return 2
-        done[module] = tried(mine)
+        survivors = tried(mine)
+        done[module] = {
+            "date": f"{datetime.now(UTC):%Y-%m-%d}",
+            "commit": commit(),
+            "mutants": drawn,
+            "killed": drawn - len(survivors),
+            "survivors": survivors,
+        }
         if asked.out:
             write_result(asked.out, done, {"mutants": total, "drawn": len(mutants), "seed": asked.seed})
     count = sum(one["mutants"] for one in done.values())
@@ -95,8 +110,8 @@ def main() -> int:
     return int(killed < asked.least * count)
 
 
-def tried(mutants: Sequence[Mutant]) -> dict[str, Any]:
-    """The tests of one module on each of its mutants: how many are killed, and the others."""
+def tried(mutants: Sequence[Mutant]) -> list[dict[str, str]]:
+    """Run the tests of one module on each of its mutants; returns the survivors."""
     survivors = []
     for number, mutant in enumerate(mutants, 1):
         started = time.monotonic()
@@ -104,26 +119,26 @@ def tried(mutants: Sequence[Mutant]) -> dict[str, Any]:
         print(f"{number:4} {found:9} {time.monotonic() - started:5.1f} s  {mutant}", flush=True)
         if found == "survived":
             before, after = difference(mutant)
-            reason = reason_for(mutant.module, before, after)
+            reason = reason_for(mutant.module, after)
             survivors.append({"mutant": str(mutant), "before": before, "after": after, "reason": reason})
             print(f"          - {before}\n          + {after}\n          {reason}", flush=True)
-    return {
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "commit": commit(),
-        "mutants": len(mutants),
-        "killed": len(mutants) - len(survivors),
-        "survivors": survivors,
-    }
+    return survivors
 
 
 def write_result(out: Path, done: Mapping[str, Any], about: Mapping[str, Any]) -> None:
     """Write what was found, over what an earlier call found of the same modules."""
-    earlier = json.loads(out.read_text(encoding="utf-8"))["modules"] if out.exists() else {}
-    modules = {module: one for module in MODULES if (one := done.get(module, earlier.get(module)))}
+    before = earlier(out)
+    modules = {module: one for module in MODULES if (one := done.get(module, before.get(module)))}
     killed, tested = (sum(one[key] for one in modules.values()) for key in ("killed", "mutants"))
     command = "python -m tests.mutation --out results/mutation.json"
     result = {"command": command, **about, "tested": tested, "killed": killed, "modules": modules}
     out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def earlier(out: Path) -> dict[str, Any]:
+    """What a result says of each module; nothing if there is none yet."""
+    found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))["modules"] if out.exists() else {}
+    return found
 
 
 def commit() -> str:

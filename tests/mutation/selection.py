@@ -21,6 +21,7 @@ METHODS: dict[
     "fedprox": (["options", "fedprox"], ["fedprox"]),
     "fedrs": (["options", "composition_rules", "fedrs"], ["fedrs"]),
     "lazy_mil": (["lazy_mil", "options"], ["lazy-mil", "lazy-mil-keyed", "lazy-mil-pooled"]),
+    "local_training": (["local", "options"], ["local"]),
     "moon": (["options", "composition_rules", "moon"], ["moon"]),
     "scaffold": (["options", "scaffold"], ["scaffold", "scaffold-rate"]),
     "server": (["server", "options", "composition_rules"], ["fedavgm", "fedadam"]),
@@ -28,14 +29,15 @@ METHODS: dict[
 MESSAGES = "fedrel.federation.messages"
 MODULES = [*(f"fedrel.methods.{name}" for name in METHODS), MESSAGES]
 GOLDEN = "tests/golden/test_golden.py"
+DECLARED = "tests/methods/test_declared.py"
 
 
 def tests_of(module: str) -> list[str]:
     """The arguments for pytest."""
     if module == MESSAGES:
-        return ["tests/federation/test_declarations.py", "tests/federation/test_messages.py"]
+        return ["tests/federation/test_declarations.py", "tests/federation/test_messages.py", DECLARED]
     files, cases = METHODS[module.removeprefix("fedrel.methods.")]
-    found = [f"tests/methods/test_{file}.py" for file in files]
+    found = [*(f"tests/methods/test_{file}.py" for file in files), DECLARED]
     for case in cases:
         found.append(f"{GOLDEN}::test_losses_and_dev_metrics_are_the_recorded_ones[{case}]")
         found.append(f"{GOLDEN}::test_weights_and_metrics_have_the_recorded_hashes[{case}]")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedrel.runs.records import Case, FoundRelation, Sentence
 from fedrel.studio.examples import Use, case_tables, pieces, stretches
-from fedrel.studio.report import write_findings_report, write_run_report
+from fedrel.studio.report import write_run_report
 from tests.studio.conftest import write_json
 from tests.studio.html_page import Page
 
@@ -112,14 +112,3 @@ def test_the_page_marks_what_was_found(make_run: Callable[..., Path]) -> None:
 def test_a_run_without_documents_has_no_such_part(make_run: Callable[..., Path]) -> None:
     page = Page(write_run_report(make_run()).read_text(encoding="utf-8"))
     assert "documents" not in [one.get("id") for one in page.all("section")]
-
-
-def test_a_page_of_new_documents_says_how_many_it_leaves_out(tmp_path: Path) -> None:
-    found = {key: value for key, value in FOUND.items() if key != "right"}
-    shown = [{"document": "7", "text": TEXT, "findings": [found]}]
-    write_findings_report(tmp_path / "page.html", shown, findings=1200, documents=300)
-    page = Page((tmp_path / "page.html").read_text(encoding="utf-8"))
-    lead = "Relations found: 1,200. Documents that have any: 300, of which the first 1 are shown"
-    assert lead in " ".join(page.words.split())
-    assert "annotated" not in page.words and "<hot>" in page.words
-    assert not page.all("script")  # it has no plot

@@ -43,15 +43,19 @@ def edit(path: Path, change: Callable[[Any], Any]) -> None:
 def assert_loads_nothing(page: Page) -> None:
     assert not page.all("link")
     assert not page.all("img")
-    for tag, attributes in page.elements:
+    shared = [one["src"] for one in page.all("script") if "src" in one]
+    for tag, every in page.elements:
+        attributes = {name: value for name, value in every.items() if value not in shared}
         assert not {"src", "srcset", "action", "poster", "background"} & attributes.keys()
         assert not any(name.startswith("on") for name in attributes), tag
         assert not re.match(r"[a-z]*:|//", attributes.get("href", ""))
     policy = next(m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none';")
-    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in page.scripts]
-    assert policy.split("script-src ")[1].split() == [f"'sha256-{digest}'" for digest in digests]
-    assert len(digests) == 2  # plotly and our own
+    own = [script for script in page.scripts if script]
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in own]
+    allowed = [f"'sha256-{digest}'" for digest in digests] + (["'self'", "file:"] if shared else [])
+    assert policy.split("script-src ")[1].split() == allowed
+    assert (shared, len(digests)) in [(["plotly.min.js"], 1), ([], 2)]  # plotly and our own
 
 
 def assert_accessible(page: Page) -> None:
@@ -77,6 +81,30 @@ def test_run_page(make_run: Make) -> None:
     for figure in page.figures:
         go.Figure(figure)
     assert len(page.figures) == 6  # curve, two of convergence, two of traffic, selection
+
+
+def test_a_standalone_page_needs_no_other_file(make_run: Make) -> None:
+    folder = make_run()
+    page = read(write_run_report(folder, standalone=True))
+    assert_loads_nothing(page)
+    assert not (folder / "plotly.min.js").exists()
+    assert len(page.scripts[0]) > 1_000_000 and not any("src" in one for one in page.all("script"))
+
+
+def test_the_runs_of_a_comparison_share_one_script(make_run: Make) -> None:
+    folder = make_run()
+    page = read(write_run_report(folder, shared=folder.parent))
+    assert {"src": "../plotly.min.js"} in page.all("script")
+    assert (folder.parent / "plotly.min.js").stat().st_size > 1_000_000
+    assert not (folder / "plotly.min.js").exists()
+    assert (folder / "report.html").stat().st_size < 1_000_000
+
+
+def test_the_header_names_corpus_sites_and_the_share_of_active_ones(make_run: Make) -> None:
+    folder = make_run()
+    lines = ['[data]\ncorpus = "files"\nformat = "ppi"\nroot = "/data/ppi"', '[partition]\nkind = "source"']
+    (folder / "config.toml").write_text("\n".join([*lines, "[training]\nfraction = 0.5"]))
+    assert "ppi (ppi) · natural sites · C = 0.5" in read(write_run_report(folder)).words
 
 
 def test_run_page_shows_the_numbers_of_the_run(make_run: Make) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -183,7 +184,8 @@ def sweep(
         if halving:
             found = halve(chosen, folder, values, tried, seeds=seeds, watch=watch)
         else:
-            found = search(chosen, folder, values, tried, seeds=seeds, watch=watch, report=write_run_report)
+            page = partial(write_run_report, shared=folder)
+            found = search(chosen, folder, values, tried, seeds=seeds, watch=watch, report=page)
     if as_json:
         print_json(found)
         return
@@ -195,11 +197,14 @@ def sweep(
 @app.command()
 def report(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run or a comparison.")],
+    standalone: Annotated[
+        bool, typer.Option("--standalone", help="One file that needs no other, for mailing: 5 MB larger.")
+    ] = False,
 ) -> None:
     """Write the report of a finished run, or of a comparison, anew."""
     from fedrel.api import write_report
 
-    typer.echo(f"report: {write_report(folder)}")
+    typer.echo(f"report: {write_report(folder, standalone=standalone)}")
 
 
 @app.command()
@@ -229,16 +234,22 @@ def align(
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(help="A model folder, as a run leaves it.")],
+    model: Annotated[Path, typer.Argument(help="The folder of a run, or of its model.")],
     texts: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             metavar="INPUT",
-            help="JSON lines with h and t, or raw text; for a model of documents, PubTator or DocRED's JSON.",
+            help="Files, folders, patterns, or - for standard input: JSON lines with h and t, sentences with <e1>"
+            " and <e2>, PubTator, DocRED's JSON, or raw text.",
         ),
     ],
     kb: Annotated[Path | None, typer.Option(help="For raw text: a KB whose names to look for.")] = None,
-    threshold: Annotated[float, typer.Option(min=0, max=1, help="The least probability to report.")] = 0.5,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, help="The least probability to report; default: the model's, tuned on dev."
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write JSON lines here instead of the terminal.")] = None,
     report: Annotated[
         Path | None, typer.Option(help="Of documents: a page (HTML) with what was found, marked in the text.")
@@ -256,8 +267,9 @@ def predict(
     with counting("reading", quiet=quiet) as count:
         found = find(model, texts, kb=kb, threshold=threshold, report=report is not None, count=count)
     if report is not None:
-        write_findings_report(report, **found.for_report())
+        write_findings_report(report, **found.for_report(texts))
     found.write(out)
+    typer.echo(found.summary(out), err=True)
 
 
 app.command()(reproduce)

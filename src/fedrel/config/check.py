@@ -146,18 +146,22 @@ def documented_toml(section: Section) -> str:
 
     It reads back as the same section. A key without a value is a comment.
     """
+    return "\n\n".join("\n".join(part) for part in _parts(section)) + "\n"
+
+
+def _parts(section: Section, place: str = "") -> Iterator[list[str]]:
+    """The lines of a section's own keys, then those of each table in it; `place` is its name, with a dot."""
     import tomli_w
 
     plain, tables = _divided(section)
-    parts = [_key_lines(section, plain)]
+    about = (type(section).__doc__ or "").split("\n\n")[0]
+    title = [*_comment(about), f"[{place[:-1]}]"] if place else []
+    yield [*title, *_key_lines(section, plain)]
     for name, value in tables.items():
         if isinstance(value, Section):
-            inner, _ = _divided(value)
-            about = (type(value).__doc__ or "").split("\n\n")[0]
-            parts.append([*_comment(about), f"[{name}]", *_key_lines(value, inner)])
+            yield from _parts(value, f"{place}{name}.")
         elif value:
-            parts.append([*_described(section, name), *tomli_w.dumps({name: value}).strip().split("\n")])
-    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+            yield [*_described(section, name), *tomli_w.dumps({name: value}).strip().split("\n")]
 
 
 def _parsed(setting: str) -> tuple[str, Any]:

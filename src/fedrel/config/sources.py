@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
 from fedrel.config.check import Section, Settings, Tree, apply_settings, check, read_toml
 from fedrel.config.plugins import load_files
 from fedrel.config.schema import Config
-from fedrel.errors import UserError, nearest
+from fedrel.errors import UserError
 
+SUGGESTED = 3  # presets that are named for one that does not exist
 _INSTALLED = Path(__file__).parents[1] / "presets"
 _IN_SOURCE_TREE = Path(__file__).parents[3] / "presets"
 
@@ -71,7 +73,23 @@ def config_path(name: str) -> Path:
     preset = presets_folder() / f"{name.removeprefix('presets/').removesuffix('.toml')}.toml"
     if preset.is_file():
         return preset
-    raise UserError(f"no config file and no preset is called {name!r}", hint=nearest(name, presets()))
+    raise UserError(f"no config file and no preset is called {name!r}", hint=_nearest_preset(name))
+
+
+def _nearest_preset(name: str) -> str:
+    """The presets whose name, or its last part, is most like a mistyped one; where to find them all if none is."""
+    asked = name.removeprefix("presets/").removesuffix(".toml").lower()
+    known = list(presets())
+
+    def likeness(preset: str) -> float:
+        pairs = [(asked, preset), (Path(asked).name, Path(preset).name)]
+        return max(SequenceMatcher(None, *pair).ratio() for pair in pairs)
+
+    close = [
+        preset for preset in sorted(known, key=likeness, reverse=True)[:SUGGESTED] if likeness(preset) > 0.6
+    ]
+    listed = "`fedrel presets` lists all presets"
+    return f"did you mean {' or '.join(map(repr, close))}? {listed}" if close else f"check the path; {listed}"
 
 
 class _Plugins(Section):

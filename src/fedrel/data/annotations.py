@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from fedrel.data.relations import NA
 from fedrel.data.text import Span
 
-Directions = Literal["both", "once"]
+Directions = Literal["both", "once", "annotated"]
+T = TypeVar("T")
 PairTypes = Sequence[Sequence[str]]  # (head type, tail type) each
 
 
@@ -42,13 +43,15 @@ class Entity:
 class Fact:
     """A relation that the document states between two of its entities, given by their numbers in it.
 
-    `evidence` holds the numbers of the sentences that show it, where the corpus names them.
+    `evidence` holds the numbers of the sentences that show it, where the corpus names them; `attribute` what else
+    it says of the fact, as BioRED's `Novel`.
     """
 
     head: int
     tail: int
     relation: str
     evidence: tuple[int, ...] = ()
+    attribute: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,21 +99,43 @@ def candidates(
     """The (head, tail) of a document whose entities have these types, in ascending order, [pairs, 2].
 
     `wanted` lists the types that make a pair, as (Chemical, Disease); without it all do. Where two entities
-    could be head and tail either way round, `"both"` takes both ways. `"once"` takes the ways that are
-    related and, if neither is, only the one with the first entity as head. That is how FedLCC's Table 1
-    counts CHR, and it makes no negative pair out of a relation that has no direction.
+    could be head and tail either way round, `"both"` takes both ways; `"once"`, for relations that have no
+    direction, the one with the first entity as head, whatever is related. `"annotated"` looks at the labels: it
+    takes the ways that are related and, if neither is, the one with the first entity as head. That is how
+    FedLCC's Table 1 counts CHR.
     """
     size = len(types)
     mask = ~np.eye(size, dtype=np.bool_)
     if wanted is not None:
         mask &= _of_types(types, wanted)
     if directions == "once":
+        mask &= ~(mask & mask.T) | np.triu(mask)
+    if directions == "annotated":
         facts = np.zeros((size, size), np.bool_)
         if related:
             facts[tuple(np.array(list(related)).T)] = True
         either_way = mask & mask.T
         mask &= ~either_way | facts | np.triu(~(facts | facts.T))
     return np.argwhere(mask).astype(np.int32)
+
+
+def asked_about(
+    facts: Mapping[tuple[int, int], Mapping[str, T]], pairs: NDArray[np.int32], directions: Directions
+) -> tuple[dict[tuple[int, int], dict[str, T]], list[tuple[int, int]]]:
+    """The facts by the pair that is asked about, and the (head, tail) that no pair asks about.
+
+    Where a pair is asked about once, what is said of it the other way round is said of it, too.
+    """
+    asked = set(map(tuple, pairs.tolist()))
+    kept: dict[tuple[int, int], dict[str, T]] = {}
+    lost = []
+    for ends, said in facts.items():
+        turned = ends[::-1] if directions == "once" and ends not in asked else ends
+        if turned in asked:
+            kept[turned] = {**said, **kept.get(turned, {})}
+        else:
+            lost.append(ends)
+    return kept, lost
 
 
 def places(pairs: NDArray[np.int32], wanted: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -145,6 +170,7 @@ class Draft:
         self._types: dict[str, str] = {}
         self._mentions: dict[str, dict[Span, Mention]] = {}
         self._facts: dict[tuple[str, str, str], dict[int, None]] = {}  # with an ordered set of sentences
+        self._attributes: dict[tuple[str, str, str], str] = {}
 
     def mention(self, identity: str, kind: str, mention: Mention) -> None:
         """Add a mention of an entity."""
@@ -159,7 +185,9 @@ class Draft:
         """Whether the entity has a mention."""
         return identity in self._mentions
 
-    def fact(self, head: str, relation: str, tail: str, evidence: Iterable[int] = ()) -> None:
+    def fact(
+        self, head: str, relation: str, tail: str, evidence: Iterable[int] = (), attribute: str = ""
+    ) -> None:
         """Add a fact. NA is none, and a relation of an entity with itself is left out."""
         if head == tail:
             self.handled["self_relations"] += 1
@@ -167,6 +195,7 @@ class Draft:
             key = (head, relation, tail)
             self.handled["repeated_facts"] += key in self._facts
             self._facts.setdefault(key, {}).update(dict.fromkeys(evidence))
+            self._attributes.setdefault(key, attribute)
 
     @property
     def spans(self) -> list[Span]:
@@ -187,8 +216,9 @@ class Draft:
         """The facts between these entities."""
         number = {entity.id: number for number, entity in enumerate(entities)}
         return [
-            Fact(number[head], number[tail], relation, tuple(sorted(evidence)))
-            for (head, relation, tail), evidence in self._facts.items()
+            Fact(number[head], number[tail], relation, tuple(sorted(evidence)), self._attributes[key])
+            for key, evidence in self._facts.items()
+            for head, relation, tail in [key]
         ]
 
     def document(
@@ -206,13 +236,20 @@ class Draft:
         facts = self.facts(entities)
         types = [entity.type for entity in entities]
         pairs = candidates(types, pair_types, {(fact.head, fact.tail) for fact in facts}, directions)
-        if pair_types is not None:
-            wanted = {(head, tail) for head, tail in pair_types}
-            kept = [fact for fact in facts if (types[fact.head], types[fact.tail]) in wanted]
-            self.handled["other_types"] += len(facts) - len(kept)
-            facts = kept
+        stated: dict[tuple[int, int], dict[str, Fact]] = {}
+        for fact in facts:
+            stated.setdefault((fact.head, fact.tail), {})[fact.relation] = fact
+        by_pair, lost = asked_about(stated, pairs, directions)
+        kept = [
+            replace(fact, head=head, tail=tail)
+            for (head, tail), said in by_pair.items()
+            for fact in said.values()
+        ]
+        others = sum(len(stated[ends]) for ends in lost)
+        self.handled["other_types"] += others
+        self.handled["repeated_facts"] += len(facts) - len(kept) - others
         nothing = np.zeros(len(pairs), np.bool_)
-        return Document(identity, text, sentences, entities, pairs, nothing, facts, +self.handled)
+        return Document(identity, text, sentences, entities, pairs, nothing, kept, +self.handled)
 
 
 def agree(name: str, found: str, handled: Counter[str]) -> bool:

@@ -38,12 +38,14 @@ def cached(
     relations: Sequence[str] | Callable[[], Sequence[str]],
     rows: Callable[[], Iterable[tuple[int, Any]]],
     progress: Progress | None = None,
+    finish: Callable[[Path], None] = lambda _: None,
 ) -> Kind:
     """A corpus of (split, row) pairs, from the cache if one was built under the same key.
 
     The key says all that shapes the corpus, in values that JSON can hold: the contents of the files
     (`digest`), how they are read, and the relations if they are given. Where the relations follow from the
-    files, `relations` may be a function; like `rows`, it is called only if the corpus must be built.
+    files, `relations` may be a function; like `rows`, it is called only if the corpus must be built. So is
+    `finish`, with the folder, at the end.
     """
     name = hashlib.sha256(json.dumps([kind.format, *key], sort_keys=True).encode()).hexdigest()
     folder = cache_folder() / f"{kind.prefix}-{name[:32]}"
@@ -53,7 +55,8 @@ def cached(
         except UserError as error:
             _log.warning("%s", error)
             shutil.rmtree(folder, ignore_errors=True)
-    return kind.build(rows(), folder, relations() if callable(relations) else relations, progress)
+    known = relations() if callable(relations) else relations
+    return kind.build(rows(), folder, known, progress, finish)
 
 
 def digest(path: Path) -> str:

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from fedrel.config.schema import SITE, DocumentData, FileData, WorldData
+from fedrel.config.data_sections import SITE, DocumentData, FileData, WorldData
 from fedrel.data.cache import KINDS, cached, digest
 from fedrel.data.hypernyms import as_listed, by_tree, filtered, read_tree
 from fedrel.data.natural_sites import TextFile, text_files
+from fedrel.data.problems import ADVICE, Problems, Reading
 from fedrel.data.readers import reader
 from fedrel.data.relations import RelationMap, read_relations
 from fedrel.data.sentences import SentenceCorpus
@@ -57,6 +58,8 @@ def load_files(
     relations: RelationMap | None = None,
     not_include: Sequence[Path] = (),
     mesh: Path | None = None,
+    none_label: str | None = None,
+    max_skipped: float | None = None,
     progress: Progress | None = None,
 ) -> Corpus:
     """The corpus of (split, file) pairs in one format, of the kind that the format's reader yields.
@@ -64,27 +67,32 @@ def load_files(
     A `TextFile` may name a site: it becomes the source of all that the file holds.
     `options` are the reader's own. Without `relations` the format's are taken, or those that occur in the
     training files (in all files, where none is for training), in alphabetical order. Of documents, pairs are
-    left out that EoG files list (`not_include`) or that a MeSH tree shows to be hypernyms (`mesh`).
+    left out that EoG files list (`not_include`) or that a MeSH tree shows to be hypernyms (`mesh`). With
+    `max_skipped`, records that cannot be read are left out, up to that share of them.
     """
-    chosen, options = reader(format), dict(options or {})
+    skip = max_skipped is not None
+    problems = Problems(skip=skip, advice=ADVICE)
+    chosen, options = reader(format, problems, none_label), dict(options or {})
     kind = KINDS[chosen.unit]
     known = relations or chosen.relations
     parts = [TextFile(*file) for file in files]
 
-    def read(path: Path, relations: RelationMap | None = None) -> Iterator[Any]:
-        rows: Iterator[Any] = chosen.read(path, relations=relations, **options)
-        return rows
-
     @cache
     def found() -> RelationMap:
         training = [one.path for one in parts if one.split == TRAIN] or [one.path for one in parts]
-        return kind.relations_of(row for path in training for row in read(path))
+        first = reader(format, Problems(skip=skip, advice=ADVICE), none_label)
+        return kind.relations_of(row for path in training for row in first.read(path, **options))
+
+    def finish(folder: Path) -> None:
+        problems.save(folder)
+        Reading.of(folder).check(1.0 if max_skipped is None else max_skipped)
+        problems.log()
 
     def rows() -> Iterator[tuple[int, Any]]:
         rules = [as_listed(not_include)] if not_include else []
         rules += [by_tree(read_tree(mesh))] if mesh else []
         for split, path, site in parts:
-            of_file = read(path, known or found())
+            of_file: Iterator[Any] = chosen.read(path, relations=known or found(), **options)
             for rule in rules:
                 of_file = filtered(of_file, rule)
             for row in of_file:
@@ -92,18 +100,25 @@ def load_files(
 
     digests = [(one.split, digest(one.path)) for one in parts]
     given = list(known) if known else None
+    # Only what is not the default, so that corpora built before there were such keys are found.
+    reading: dict[str, Any] = {"version": chosen.version} if chosen.version > 1 else {}
+    reading |= {"on_error": "skip"} if skip else {}
+    reading |= {"none_label": none_label} if none_label is not None else {}
     key: list[Any]
     if chosen.unit == "sentences":
-        how = {"format": format, "splits": [split for split, _ in digests], **options}
+        how = {"format": format, "splits": [split for split, _ in digests], **options, **reading}
         key = [how, [content for _, content in digests], given]
     else:
         contents = [digest(value) for value in options.values() if isinstance(value, Path)]
         named = {name: None if isinstance(value, Path) else value for name, value in options.items()}
         filters = [[digest(path) for path in not_include], digest(mesh) if mesh else None]
-        key = [format, named, digests, contents, *filters, given]
+        key = [format, {**named, **reading}, digests, contents, *filters, given]
     if any(one.site for one in parts):
         key.append([one.site for one in parts])
-    return cached(kind, key, known or found, rows, progress)
+    corpus = cached(kind, key, known or found, rows, progress, finish)
+    if max_skipped is not None:  # one from the cache may have been built with a higher limit
+        Reading.of(corpus.folder).check(max_skipped)
+    return corpus
 
 
 def _world(section: WorldData, progress: Progress | None) -> Dataset:
@@ -140,8 +155,17 @@ def _files(section: FileData | DocumentData) -> dict[str, Any]:
         "files": text_files(section),
         "format": section.format,
         "options": section.reader_options(),
-        "relations": read_relations(section.root / section.relations) if section.relations else None,
+        "relations": _relations(section),
+        "none_label": section.none_label,
+        "max_skipped": section.max_skipped if section.on_error == "skip" else None,
     }
+
+
+def _relations(section: FileData | DocumentData) -> RelationMap | None:
+    if section.relations is None:
+        return None
+    named = read_relations(section.root / section.relations)
+    return RelationMap(name for name in named if name != section.none_label)
 
 
 def _split(section: FileData | DocumentData, corpus: Corpus) -> tuple[Ints, ...]:

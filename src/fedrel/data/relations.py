@@ -25,7 +25,7 @@ class RelationMap(tuple[str, ...]):
         """Put NA first, whether it is among the names or not; the others keep their order."""
         return super().__new__(cls, dict.fromkeys((NA, *names)))
 
-    def check(self, relation: str, file: Path, line: int) -> None:
+    def check(self, relation: str, file: Path, line: int | None) -> None:
         """Raise a `UserError` for a relation that is not in the map."""
         if relation not in self:
             problem = f"the relation {relation!r} is not in the relation map"
@@ -33,7 +33,7 @@ class RelationMap(tuple[str, ...]):
 
 
 def read_relations(path: Path) -> RelationMap:
-    """A map as JSON (`{name: class}`) or as NYT10's `relation2id.txt` (count, then `name class` lines)."""
+    """A map as JSON (`{name: class}`) or as NYT10's `relation2id.txt`: a count, if any, and `name class` lines."""
     numbered = [(number, line) for number, line in lines(path) if line.strip()]
     content = "\n".join(line for _, line in numbered)
     classes = _from_json(content, path) if content.lstrip().startswith("{") else _from_table(numbered, path)
@@ -54,18 +54,20 @@ def _from_json(content: str, path: Path) -> dict[str, int]:
 
 
 def _from_table(numbered: list[tuple[int, str]], path: Path) -> dict[str, int]:
-    if not numbered or not numbered[0][1].strip().isdecimal():
-        raise UserError(
-            "expected the number of relations in the first line, or a JSON object", file=path, line=1
-        )
+    first = numbered[0][1].strip() if numbered else ""
+    counted = first.isdecimal()
     classes: dict[str, int] = {}
-    for number, line in numbered[1:]:
+    for number, line in numbered[counted:]:
         name, _, index = line.strip().rpartition(" " if "\t" not in line else "\t")
-        if not name or not index.isdecimal() or name in classes:
+        if not name.strip() or not index.isdecimal() or name in classes:
             problem = f"expected a new relation and its class, found {line!r}"
-            raise UserError(problem, file=path, line=number)
+            raise UserError(
+                problem, file=path, line=number, hint="write `name class` lines, or a JSON object"
+            )
         classes[name] = int(index)
-    if len(classes) != int(numbered[0][1]):
-        problem = f"the first line says {numbered[0][1].strip()} relations, found {len(classes)}"
+    if counted and len(classes) != int(first):
+        problem = f"the first line says {first} relations, found {len(classes)}"
         raise UserError(problem, file=path)
+    if not classes:
+        raise UserError("no relation in it", file=path, hint="write `name class` lines, or a JSON object")
     return classes

@@ -113,10 +113,11 @@ class Corpus(ABC):
         folder: Path,
         relations: Sequence[str],
         progress: Progress | None = None,
+        finish: Callable[[Path], None] = lambda _: None,
     ) -> Self:
         """Write (split, row) pairs to `folder` in one pass and with little memory, and open it.
 
-        The folder appears whole or not at all.
+        The folder appears whole or not at all. `finish` is called with it when the columns are written.
         """
         if not relations or relations[0] != NA:
             raise UserError(f"the first relation must be {NA!r}, found {list(relations[:1])}")
@@ -129,6 +130,7 @@ class Corpus(ABC):
                     if progress:
                         progress(count)
             writer.finish()
+            finish(part)
             if progress:
                 progress(writer.rows)
         return cls.open(folder)

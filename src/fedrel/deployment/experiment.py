@@ -34,8 +34,8 @@ class Reading(Section):
     """The seed that chooses these pairs."""
     pair_types: tuple[tuple[str, str], ...] | None = None
     """For PubTator and DocRED: the types of head and tail that make a pair; without it, all do."""
-    directions: Literal["both", "once"] = "both"
-    """For PubTator: whether two entities that fit in both directions make two pairs, or one."""
+    directions: Literal["both", "once", "annotated"] = "both"
+    """Whether two entities that fit in both directions make two pairs, or one."""
 
 
 class Shared(Reading):

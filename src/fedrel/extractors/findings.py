@@ -58,11 +58,13 @@ class Finding:
         }
 
 
-def by_document(findings: Iterable[Finding]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Findings that come document by document: each one's row, its text, and its most probable findings."""
+def by_document(
+    findings: Iterable[Finding], most: int | None = SHOWN
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Findings that come document by document: each one's row, its text, and its `most` probable findings."""
     for row, group in groupby(findings, key=lambda one: one.row):
         own = sorted(group, key=lambda one: -one.probability)
-        shown = [one.as_json() for one in own[:SHOWN]]
+        shown = [one.as_json() for one in own[:most]]
         yield row, {"document": own[0].document, "text": own[0].text, "findings": shown}
 
 

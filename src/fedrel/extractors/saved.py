@@ -36,11 +36,13 @@ def save_model(
     *,
     method: str,
     head: str,
+    threshold: float | None = None,
     pairs: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a trained extractor, the method that trained it, and the bag head that reads its sentences.
 
-    `pairs` says how documents' pairs are chosen, for a model of documents.
+    `threshold` is the least probability of a fact, as it was tuned on dev. `pairs` says how documents' pairs are
+    chosen, for a model of documents.
     """
     kind = extractor_kind(section.kind)
     about = {
@@ -50,6 +52,8 @@ def save_model(
         "extractor": section.model_dump(mode="json", exclude=set(kind.unsaved)),
         "relations": list(relations),
     }
+    if threshold is not None:
+        about["threshold"] = threshold
     if pairs is not None:
         about["pairs"] = pairs
     write_tensors(folder / _WEIGHTS, kind.save(folder, extractor, inputs), {})
@@ -65,6 +69,8 @@ class SavedModel:
     relations: tuple[str, ...]
     head: str
     pairs: Mapping[str, Any]
+    method: str
+    threshold: float | None  # None for a model of a version that did not tune it
 
 
 def open_saved(folder: Path) -> SavedModel:
@@ -78,7 +84,15 @@ def open_saved(folder: Path) -> SavedModel:
         kind, relations = _kind(about["extractor"]["kind"], folder), tuple(about["relations"])
         weights = load_file(folder / _WEIGHTS)
         trained = kind.load(folder, about["extractor"], len(relations), weights)
-        return SavedModel(kind, trained, relations, HEADS[about["head"]].name, about.get("pairs", {}))
+        return SavedModel(
+            kind=kind,
+            trained=trained,
+            relations=relations,
+            head=HEADS[about["head"]].name,
+            pairs=about.get("pairs", {}),
+            method=str(about.get("method", "")),
+            threshold=float(about["threshold"]) if "threshold" in about else None,
+        )
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise UserError(f"is not a model folder: {error}", file=folder) from error
 

@@ -57,6 +57,8 @@ class Method(BaseModel):
     """What a config calls the method."""
     paper: ClassVar[str] = ""
     """Where the method comes from: authors, year, title."""
+    reads: ClassVar[tuple[str, ...]] = ("sentences", "documents")
+    """The kinds of corpora that its sites can train on."""
     carries: ClassVar[tuple[type[Message], ...]] = ()
     """Kinds of message that this class adds to the training request."""
     test_head: ClassVar[str] = "none"

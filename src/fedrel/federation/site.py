@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fedrel.tensors.weights import Tensors, Weights
 
 
+DIVERGED = "training diverged"  # how a site's reason begins, if its model was lost to too large steps
 COORDINATOR = -1  # the site number of the coordinator itself, for work on its own labelled sentences
 _STORED = ModelTensors(rows=True)  # the form in which a site stores tensors of the model's shape
 
@@ -286,4 +287,7 @@ class Site:
 
     def update(self, examples: int) -> Update:
         """What the site sends back: its weights, the number of examples they come from, its mean loss."""
-        return Update(self.extractor.update(), examples, float(np.mean(self._losses)))
+        loss = float(np.mean(self._losses))
+        if not np.isfinite(loss):
+            raise RefusedError(f"{DIVERGED}: the loss is {loss}")
+        return Update(self.extractor.update(), examples, loss)

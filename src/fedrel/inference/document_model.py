@@ -17,7 +17,7 @@ from fedrel.data.relations import NA
 from fedrel.data.store import TEST
 from fedrel.data.text_files import lines
 from fedrel.errors import UserError
-from fedrel.evaluation.document_metrics import THRESHOLD
+from fedrel.evaluation.thresholds import UNTUNED
 from fedrel.extractors.findings import Finding
 from fedrel.extractors.saved import SavedModel
 
@@ -32,20 +32,23 @@ class DocumentModel:
 
     def __init__(self, saved: SavedModel) -> None:
         self.extractor, self.relations = saved.trained.extractor, saved.relations
-        self._saved, self._pairs = saved, saved.pairs
+        self.method, self.tuned = saved.method, saved.threshold is not None
+        self.threshold = UNTUNED if saved.threshold is None else saved.threshold
+        self._saved, self.pairs = saved, saved.pairs
 
     def read(self, path: Path) -> Iterator[Document]:
         """The documents of a PubTator or DocRED file, with the pairs that this model is for."""
         first = next((line.strip() for _, line in lines(path) if line.strip()), "")
         if first[:1] in ("[", "{"):
-            return DocRED().read(path, pair_types=self._pairs["pair_types"])
-        return PubTator().read(path, **self._pairs)
+            return DocRED().read(path, pair_types=self.pairs["pair_types"])
+        return PubTator().read(path, **self.pairs)
 
     def predict(
-        self, documents: Iterable[DocumentText] | DocumentText, *, threshold: float = THRESHOLD
+        self, documents: Iterable[DocumentText] | DocumentText, *, threshold: float | None = None
     ) -> list[Finding]:
         """The relations with a probability of at least `threshold`, the most probable first.
 
+        Without one, the model's own `threshold` counts, which was tuned on the development set.
         A document is a `Document`, as `read` yields them, text in PubTator's form (title, abstract and mentions; it
         may hold several documents), or one of DocRED's JSON objects. Relations that it is annotated with do not
         count.
@@ -58,7 +61,8 @@ class DocumentModel:
             if not len(corpus):
                 return []
             inputs, rows = self._saved.trained.read(corpus, Path(scratch)), corpus.rows(TEST)
-            findings = self._saved.kind.find(self.extractor, inputs, rows, self.relations, threshold)
+            least = self.threshold if threshold is None else threshold
+            findings = self._saved.kind.find(self.extractor, inputs, rows, self.relations, least)
             return sorted(findings, key=lambda one: -one.probability)
 
     def _documents(

@@ -8,7 +8,6 @@ sentences that mention the same two texts are pooled.
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,20 +17,19 @@ from typing import Any, Literal
 import numpy as np
 
 from fedrel.data.bags import SCORED_AT_ONCE, Bags, slices
+from fedrel.data.mentions import unmarked
 from fedrel.data.readers.opennre import Record
 from fedrel.data.relations import NA
-from fedrel.data.sentences import Instance, Mention, SentenceCorpus
+from fedrel.data.sentences import Instance, SentenceCorpus
 from fedrel.data.store import TEST
 from fedrel.errors import UserError
+from fedrel.evaluation.thresholds import UNTUNED
 from fedrel.extractors.batches import Inputs
 from fedrel.extractors.saved import SavedModel, open_saved
 from fedrel.inference.document_model import DocumentModel
 
 Sentence = Instance | str | Mapping[str, Any]
 """An instance, a string with marked entities, or a dictionary as a line of OpenNRE's JSON."""
-
-_TAG = re.compile(r"<(/?)e([12])(?::([^<>]*))?>")
-_HINT = "mark head and tail, as in '<e1>Aspirin</e1> relieves <e2>headache</e2>'"
 
 SHOWN = 5  # sites that an error names
 
@@ -87,13 +85,16 @@ class Model:
 
     def __init__(self, saved: SavedModel) -> None:
         self.extractor, self.relations, self.head = saved.trained.extractor, saved.relations, saved.head
+        self.method, self.tuned = saved.method, saved.threshold is not None
+        self.threshold = UNTUNED if saved.threshold is None else saved.threshold
         self._read = saved.trained.read
 
     def predict(
-        self, sentences: Iterable[Sentence] | Sentence, *, threshold: float = 0.5
+        self, sentences: Iterable[Sentence] | Sentence, *, threshold: float | None = None
     ) -> list[Prediction]:
         """The relations of each pair with a probability of at least `threshold`, the most probable first.
 
+        Without one, the model's own `threshold` counts, which was tuned on the development set.
         A sentence is a string with its entities marked (`<e1>Aspirin</e1> relieves <e2>headache</e2>`), a
         dictionary as a line of OpenNRE's JSON (`text`, `h` and `t`), or an `Instance`, as readers yield them. All
         sentences that mention a pair are pooled, wherever they are in the input. Relations that they are labelled
@@ -101,6 +102,7 @@ class Model:
         """
         import torch
 
+        least = self.threshold if threshold is None else threshold
         found: list[Prediction] = []
         with tempfile.TemporaryDirectory(prefix="fedrel-") as scratch, torch.inference_mode():
             # As columns on disk: the input may be larger than memory.
@@ -108,7 +110,7 @@ class Model:
             corpus = SentenceCorpus.build(asked, Path(scratch) / "input", [NA])
             inputs = self._read(corpus, Path(scratch))
             for bags in slices(corpus.bags_by_pair(corpus.rows(TEST)), SCORED_AT_ONCE):
-                found += self._predictions(corpus, inputs, bags, threshold)
+                found += self._predictions(corpus, inputs, bags, least)
         return sorted(found, key=lambda one: -one.probability)
 
     def _predictions(
@@ -167,27 +169,10 @@ def parse(text: str, number: int = 1) -> Instance:
     >>> found.text, found.head, found.tail.start
     ('Aspirin relieves headache', Mention(id='Aspirin', name='Aspirin', start=0, end=7, type='DRUG'), 17)
     """
-    plain, done = "", 0
-    places: dict[str, int] = {}  # of each tag, in the text without tags
-    types: dict[str, str] = {}
-    for tag in _TAG.finditer(text):
-        plain += text[done : tag.start()]
-        name = f"{tag[1]}e{tag[2]}"
-        if name in places:
-            raise UserError(f"sentence {number}: <{name}> is there twice, in {text!r}", hint=_HINT)
-        places[name], done = len(plain), tag.end()
-        if not tag[1]:
-            types[name] = tag[3] or ""
-    plain += text[done:]
-    head, tail = (_mention(name, plain, places, types, number) for name in ("e1", "e2"))
-    return Instance(plain, head, tail, NA)
-
-
-def _mention(name: str, text: str, places: dict[str, int], types: dict[str, str], number: int) -> Mention:
-    start, end = places.get(name), places.get(f"/{name}")
-    if start is None or end is None or not text[start:end].strip():
-        raise UserError(f"sentence {number} has no entity <{name}>...</{name}>: {text!r}", hint=_HINT)
-    return Mention(text[start:end], text[start:end], start, end, types[name])
+    try:
+        return unmarked(text)
+    except UserError as error:
+        raise UserError(f"sentence {number}: {error.problem}", hint=error.hint) from error
 
 
 def _without_label(instance: Instance) -> Instance:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from fedrel.data.sentences import Instance
 from fedrel.errors import UserError
 from fedrel.extractors.findings import Finding, by_document
 from fedrel.files import atomic_file
 from fedrel.inference.document_model import DocumentModel
-from fedrel.inference.model import Model, Prediction, load_model
-
-REPORTED = 100  # documents that a report shows
+from fedrel.inference.model import Prediction, load_model
+from fedrel.inference.text_forms import documents_in, opened, sentences_in
 
 Count = Callable[[Iterable[Any]], Iterable[Any]]
 """Passes on what is read, and may count it."""
@@ -25,9 +22,14 @@ Count = Callable[[Iterable[Any]], Iterable[Any]]
 
 @dataclass(frozen=True)
 class Predicted:
-    """What was found, as JSON objects; of documents, also as findings."""
+    """What a model found, as JSON objects; of documents, also as findings."""
 
     lines: Sequence[dict[str, Any]]
+    model: str
+    threshold: float
+    why: str  # where the threshold comes from
+    read: int
+    unit: str
     findings: Sequence[Finding] = ()
 
     def write(self, out: Path | None) -> None:
@@ -39,35 +41,80 @@ class Predicted:
             with atomic_file(out) as part, part.open("w", encoding="utf-8") as file:
                 file.writelines(lines)
 
-    def for_report(self) -> dict[str, Any]:
-        """The first documents with findings, as a report shows them, and how many there are of both."""
+    def summary(self, out: Path | None) -> str:
+        """What was done, in a line."""
+        facts = f"{len(self.lines):,} {'fact' if len(self.lines) == 1 else 'facts'}"
+        where = f"written to {out or 'standard output'}"
+        how = f"{self.model}, threshold {self.threshold:g} ({self.why})"
+        unit = f"{self.unit}s" if self.read != 1 else self.unit
+        said = f"{facts} in {self.read:,} {unit}, {where}; {how}"
+        if not self.read:
+            return f"{said}\nno text mentions two of the entities: check the input, and the names of --kb if given"
+        return said if self.lines else f"{said}\nno probability is as high: --threshold sets a lower one"
+
+    def for_report(self, files: Sequence[str | Path]) -> dict[str, Any]:
+        """What a page of findings shows: the documents that have any, in their order, and how they were found."""
         in_order = sorted(self.findings, key=lambda one: one.row)
-        shown = [one for _, one in islice(by_document(in_order), REPORTED)]
-        documents = len({one.row for one in self.findings})
-        return {"shown": shown, "findings": len(self.findings), "documents": documents}
+        about = {
+            "Model": self.model,
+            "Threshold": f"{self.threshold:g} ({self.why})",
+            "Input": ", ".join(map(str, files)),
+            "Documents read": f"{self.read:,}",
+        }
+        return {"documents": [one for _, one in by_document(in_order, most=None)], "about": about}
 
 
 def predict(
     folder: Path,
-    files: Sequence[Path],
+    files: Sequence[str | Path],
     *,
     kb: Path | None = None,
-    threshold: float = 0.5,
+    threshold: float | None = None,
     report: bool = False,
     count: Count = iter,
 ) -> Predicted:
-    """What a model finds in files; with a knowledge base, each fact says whether that had it already.
+    """What a model finds in files, folders, patterns or standard input (`-`), in any form of text.
 
-    `report` says that a report will be asked for, which only documents have.
+    With a knowledge base, names are looked for in raw text, and each fact says whether it was known already.
+    Without a threshold, the model's own counts. `report` says that a page will be asked for, which only documents
+    have.
     """
+    from fedrel.data.kb import read_kb
+
     model = load_model(folder)
-    if model.unit == "documents":
-        findings = _in_documents(model, files, kb, threshold, count)
-        return Predicted([one.as_json() for one in findings], findings)
-    if report:
+    if report and model.unit != "documents":
         problem = "a report shows what was found in documents, but this is a model of sentences"
         raise UserError(problem, hint="leave --report out: the output names every fact's sentences")
-    return Predicted(_in_sentences(model, files, kb, threshold, count))
+    base = read_kb(kb) if kb else None
+    known = base.triples if base else None
+    read = 0
+
+    def counted(rows: Iterable[Any]) -> Iterator[Any]:
+        nonlocal read
+        for read, row in enumerate(rows, 1):  # noqa: B007
+            yield row
+
+    findings: list[Finding] = []
+    with opened(files) as found:
+        if isinstance(model, DocumentModel):
+            asked = count(counted(documents_in(found, base, model.pairs)))
+            findings = model.predict(asked, threshold=threshold)
+            lines = [_as_line(one, known) for one in findings]
+        else:
+            asked = count(counted(sentences_in(found, base)))
+            lines = [as_json(one, known) for one in model.predict(asked, threshold=threshold)]
+    why = (
+        "given" if threshold is not None else "tuned on dev" if model.tuned else "the default: none was tuned"
+    )
+    return Predicted(
+        lines=lines,
+        model=f"model {folder} ({model.method})" if model.method else f"model {folder}",
+        threshold=model.threshold if threshold is None else threshold,
+        why=why,
+        read=read,
+        unit="document" if model.unit == "documents" else "marked sentence",
+        findings=findings,
+    )
 
 
 def as_json(found: Prediction, known: Any = None) -> dict[str, Any]:
@@ -93,34 +140,8 @@ def as_json(found: Prediction, known: Any = None) -> dict[str, Any]:
     return line
 
 
-def _in_sentences(
-    model: Model, files: Sequence[Path], kb: Path | None, threshold: float, count: Count
-) -> list[dict[str, Any]]:
-    from fedrel.data.kb import read_kb
-
-    base = read_kb(kb) if kb else None
-    found = model.predict(count(_instances(files, base)), threshold=threshold)
-    known = base.triples if base else None
-    return [as_json(one, known) for one in found]
-
-
-def _in_documents(
-    model: DocumentModel, files: Sequence[Path], kb: Path | None, threshold: float, count: Count
-) -> list[Finding]:
-    if kb is not None:
-        problem = "a model of documents reads entities from its input, not from a knowledge base"
-        raise UserError(problem, hint="leave --kb out")
-    documents = (document for path in files for document in model.read(path))
-    return model.predict(count(documents), threshold=threshold)
-
-
-def _instances(texts: Sequence[Path], kb: Any) -> Iterator[Instance]:
-    if kb is not None:
-        from fedrel.data.align import align
-
-        yield from align(texts, kb, na_rate=1.0, seed=0)
-    else:
-        from fedrel.data.readers.opennre import JSONLines
-
-        for path in texts:
-            yield from JSONLines().read(path, labelled=False)
+def _as_line(found: Finding, known: Collection[tuple[str, str, str]] | None) -> dict[str, Any]:
+    line = found.as_json()
+    if known is not None:
+        line["known"] = (found.head.id, found.relation, found.tail.id) in known
+    return line

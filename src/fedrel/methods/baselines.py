@@ -46,6 +46,7 @@ class ValidationOnly(FedAvg):
     paper: ClassVar[str] = (
         "Sui et al. 2020, FedED: Federated Learning via Ensemble Distillation for Medical Relation Extraction"
     )
+    reads: ClassVar[tuple[str, ...]] = ("sentences",)
     several_sites: ClassVar[bool] = False
 
     def round(self, fed: Federation) -> None:

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 from fedrel.errors import UserError, nearest
 from fedrel.federation.method import Method
 
-_OWN = {"name", "paper", "carries", "unsuited"}  # what every part has for itself
+_OWN = {"name", "paper", "reads", "carries", "unsuited"}  # what every part has for itself
 
 
 def method_of(parts: Sequence[type[Method]], options: Mapping[str, Mapping[str, Any]]) -> Method:

@@ -46,6 +46,7 @@ class FedCMC(FedAvg):
     """FedAvg in which the best class vectors of all sites teach every site's encoder."""
 
     name: ClassVar[str] = "fedcmc"
+    reads: ClassVar[tuple[str, ...]] = ("sentences",)
     paper: ClassVar[str] = (
         "Du, He, Jin 2023, Contrast with Major Classifier Vectors for Federated Medical Relation Extraction "
         "with Heterogeneous Label Distribution"

@@ -42,6 +42,7 @@ class FedED(FedAvg):
     """Sites upload predictions of a labelled set, and the coordinator distils them into the global model."""
 
     name: ClassVar[str] = "feded"
+    reads: ClassVar[tuple[str, ...]] = ("sentences",)
     paper: ClassVar[str] = (
         "Sui et al. 2020, FedED: Federated Learning via Ensemble Distillation for Medical Relation Extraction"
     )

@@ -22,6 +22,7 @@ class FedLC(FedAvg):
     """FedAvg with logits that are lowered for classes that are rare at the site."""
 
     name: ClassVar[str] = "fedlc"
+    reads: ClassVar[tuple[str, ...]] = ("sentences",)
     paper: ClassVar[str] = (
         "Zhang et al. 2022, Federated Learning with Label Distribution Skew via Logits Calibration"
     )

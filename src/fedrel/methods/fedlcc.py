@@ -39,6 +39,7 @@ class FedLCC(FedAvg):
     """FedAvg of documents with a contrast of the pairs' localized contexts."""
 
     name: ClassVar[str] = "fedlcc"
+    reads: ClassVar[tuple[str, ...]] = ("documents",)
     paper: ClassVar[str] = (
         "Xiao, Jin, Hao 2024, Federated Document-Level Biomedical RE with Localized Context Contrast"
     )

@@ -22,6 +22,7 @@ class FedRS(FedAvg):
     """FedAvg with a softmax that is restricted for classes absent at the site."""
 
     name: ClassVar[str] = "fedrs"
+    reads: ClassVar[tuple[str, ...]] = ("sentences",)
     paper: ClassVar[str] = (
         "Li and Zhan 2021, FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data"
     )

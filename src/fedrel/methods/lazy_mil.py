@@ -40,6 +40,7 @@ class LazyMIL(FedAvg):
     """The sites choose one sentence for each triple together, then FedAvg on the chosen sentences."""
 
     name: ClassVar[str] = "lazy-mil"
+    reads: ClassVar[tuple[str, ...]] = ("sentences",)
     paper: ClassVar[str] = (
         "Sui, Chen, Liu, Zhao 2021, Distantly Supervised Relation Extraction in Federated Settings"
     )

@@ -43,6 +43,7 @@ class MOON(FedAvg):
     """FedAvg with a contrast between the global model and the site's previous one."""
 
     name: ClassVar[str] = "moon"
+    reads: ClassVar[tuple[str, ...]] = ("sentences",)
     paper: ClassVar[str] = "Li, He, Song 2021, Model-Contrastive Federated Learning"
 
     mu: float = Field(1.0, ge=0)

@@ -44,6 +44,10 @@ class OwnModels:
         """The model that a site keeps; before its first evaluation, the one that it has."""
         return self._fed.model_of(site, _KEPT) if _BEST in self._fed.state else self._fed.model_of(site)
 
+    def dev(self, site: int) -> Ints:
+        """The rows of a site's own dev part."""
+        return self._dev.rows(site)
+
     def choose(self, task: Task, head: str) -> None:
         """After a round: sites keep their models where those are better on dev than what they kept before."""
         best = self._fed.state.get(_BEST, np.full(self._dev.sites, -1, np.float32)).copy()

@@ -15,7 +15,8 @@ from fedrel.data.store import Progress
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.site_data import SiteData
-from fedrel.methods.by_name import method
+from fedrel.methods.by_name import method, methods
+from fedrel.methods.by_name import parts as parts_of
 from fedrel.runs.case_study import watched_rows
 
 Ints = npt.NDArray[np.int64]
@@ -41,6 +42,13 @@ def prepare(config: Config, progress: Progress | None = None) -> Preparation:
     if data.corpus.unit == "documents" and chosen.test_head != "none":
         problem = f"{config.method} chooses among the sentences of a bag, but the data are documents"
         raise UserError(problem, hint="choose fedavg, fedatt, fedlcc or another method without bags")
+    for part in parts_of(config.method):
+        if data.corpus.unit not in part.reads:
+            fitting = [name for name, kind in methods().items() if data.corpus.unit in kind.reads]
+            raise UserError(
+                f"{part.name} needs {' or '.join(part.reads)}, but the data are {data.corpus.unit}",
+                hint=f"choose among {', '.join(sorted(fitting))}",
+            )
     sites, validation = held_back(data.train, config.partition.coordinator, config.seed)
     if chosen.pools_data:
         parts = single(data.train)

@@ -24,9 +24,12 @@ from fedrel.errors import UserError
 from fedrel.evaluation.document_metrics import THRESHOLD
 from fedrel.evaluation.outcome import AtSites, Outcome
 from fedrel.evaluation.tasks import task
+from fedrel.evaluation.thresholds import tuned_threshold
 from fedrel.extractors.registry import extractor_kind
 from fedrel.extractors.saved import save_model
 from fedrel.federation.coordinator import Federation, RoundNotes
+from fedrel.federation.messages import LARGEST
+from fedrel.federation.site import DIVERGED
 from fedrel.files import ELSEWHERE, locked, write_tensors, write_text
 from fedrel.methods.by_name import method
 from fedrel.runs.case_study import SEARCHED, case_study, evidence, pair_options
@@ -37,6 +40,7 @@ from fedrel.runs.folder import UNITS, MetricsFile, write_json
 from fedrel.runs.own_models import OwnModels
 from fedrel.runs.prepare import Ints, Preparation
 from fedrel.runs.records import Case, LabelCounts, Result, Round, Traffic, to_target
+from fedrel.tensors.compiling import compilation_seconds
 from fedrel.tensors.weights import NoAnswerError, Weights
 
 if TYPE_CHECKING:
@@ -113,9 +117,9 @@ def _run(config: Config, out: Path, resume: bool, watcher: Watcher, sites: Sites
             watcher.round_done(rounds[-1])
         best = checkpoints.best(session.checkpoint())
         outcome = session.evaluate(best, ready.dataset.test)
-        at_sites = session.at_sites(best, outcome)
+        at_sites, models = session.at_sites(best, outcome), session.models(best)
     result = session.result(rounds, outcome, at_sites)
-    finish(out, config, ready, session.models(best), outcome, rounds, result)
+    finish(out, config, ready, models, outcome, rounds, result)
     return result
 
 
@@ -163,7 +167,7 @@ class Session:
 
     def next_round(self) -> Round:
         """One round and, if it is due, its evaluation on dev."""
-        started = time.monotonic()
+        started, compiled = time.monotonic(), compilation_seconds()
         last, evaluation = self._at, self._config.evaluation
         number = last.round + 1
         self._train(number)
@@ -177,7 +181,7 @@ class Session:
                 best_round, best_metric = number, dev[evaluation.measure]
             if evaluation.target_on == "test":
                 test = self.evaluate(self._fed.weights, self._ready.dataset.test).metrics()
-        seconds = time.monotonic() - started
+        seconds = time.monotonic() - started - (compilation_seconds() - compiled)
         self._at = Checkpoint(
             round=number,
             weights=self._fed.weights,
@@ -194,12 +198,18 @@ class Session:
         score = partial(self._engine.score, weights) if self._own is None else self._own.score
         return self._task.evaluate(rows, self._method.test_head, score)
 
-    def models(self, weights: Weights) -> dict[str, Weights]:
-        """What the run has trained: these weights, under no name, or the model that each site keeps, by site."""
+    def models(self, weights: Weights) -> dict[str, tuple[Weights, float]]:
+        """What the run has trained: these weights, under no name, or the model that each site keeps, by site; with
+        the threshold that is best on dev."""
+
+        def tuned(weights: Weights, rows: Ints) -> tuple[Weights, float]:
+            corpus, head = self._ready.dataset.corpus, self._method.test_head
+            return weights, tuned_threshold(corpus, rows, head, partial(self._engine.score, weights))
+
         if self._own is None:
-            return {"": weights}
+            return {"": tuned(weights, self._ready.dataset.dev)}
         names = self._ready.site_data.partition.names
-        return {name: self._own.kept(site) for site, name in enumerate(names)}
+        return {name: tuned(self._own.kept(k), self._own.dev(k)) for k, name in enumerate(names)}
 
     def at_sites(self, weights: Weights, outcome: Outcome) -> AtSites | None:
         """How good the model is at each site: on its own test part where sites are natural, else on a share of the
@@ -256,9 +266,12 @@ class Session:
                 problem = str(error) or "no site's answer could be used"
         said = [f"{name}: {reason}" for name, reason in reasons.items()]
         more = [f"and {len(said) - SHOWN} more"] if len(said) > SHOWN else []
+        hint = f"the checkpoint of round {number - 1} is kept: repair the sites and go on with --resume"
+        if any(sign in one for one in said for sign in (DIVERGED, "not finite", f"above {LARGEST}")):
+            rate = self._config.training.learning_rate
+            hint = f"lower the learning rate, training.learning_rate, which is {rate:g}, and begin anew"
         raise UserError(
-            f"round {number}: {problem} ({'; '.join(said[:SHOWN] + more) or 'no site answered'})",
-            hint=f"the checkpoint of round {number - 1} is kept: repair the sites and go on with --resume",
+            f"round {number}: {problem} ({'; '.join(said[:SHOWN] + more) or 'no site answered'})", hint=hint
         )
 
 
@@ -313,19 +326,19 @@ def finish(
     out: Path,
     config: Config,
     ready: Preparation,
-    models: Mapping[str, Weights],
+    models: Mapping[str, tuple[Weights, float]],
     outcome: Outcome,
     rounds: Sequence[Round],
     result: Result,
 ) -> None:
     """Write all that follows from a finished training, `result.json` last.
 
-    `models` are the trained weights by site, or under no name if all sites have one model.
+    `models` are trained weights and their threshold by site, or under no name if all sites have one model.
     """
     text, pairs = ready.dataset.corpus, None
     if config.data.corpus == "documents":
         pairs = pair_options(config.data, text.require(DocumentCorpus))
-    for site, weights in models.items():
+    for site, (weights, threshold) in models.items():
         model = new_extractor(config, ready)
         model.load(weights)
         if config.data.corpus == "documents" and not site:
@@ -342,6 +355,7 @@ def finish(
             list(text.relations),
             method=config.method,
             head=method(config.method, config.methods).test_head,
+            threshold=threshold,
             pairs=pairs,
         )
     write_tensors(out / UNITS, outcome.units(), {})

@@ -17,6 +17,7 @@ from fedrel.studio.breakdown import class_comparison, site_strips
 from fedrel.studio.examples import case_tables, cases_to_show
 from fedrel.studio.figures import Plot, Series
 from fedrel.studio.formatting import flatten
+from fedrel.studio.site_gains import gains
 from fedrel.studio.tables import SELECTION, Column, Summary, summarise
 
 Runs = Mapping[str, Sequence[Run]]
@@ -35,6 +36,8 @@ def comparison_page(folder: Path, runs: Runs) -> dict[str, Any]:
     winner = _winner(summary, primary)
     return {
         "title": f"{len(runs)} methods compared" if len(runs) != 1 else f"{summary.methods[0]}, compared",
+        "setting": _setting(every),
+        "gains": gains(runs),
         "summary": summary,
         "verdict": _verdict(summary, primary),
         "curves": _curves(runs, winner),
@@ -52,6 +55,12 @@ def comparison_page(folder: Path, runs: Runs) -> dict[str, Any]:
         "config": first.config if first else "",
         "environment": flatten(first.environment) if first else {},
     }
+
+
+def _setting(every: Sequence[tuple[str, Run]]) -> str:
+    """The runs' common setting; centralised runs do not know how many sites there are."""
+    said = [fmt.setting(run.config, run.label_counts) for _, run in every]
+    return max(said, key=len, default="")
 
 
 def _order(column: Column) -> list[tuple[str, fmt.Spread]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from fedrel.runs.records import Round
+from fedrel.runs.records import LabelCounts, Round
 
 NOTHING = "—"
 
@@ -105,6 +107,32 @@ def short(name: str, longest: int) -> str:
     """
     half = (longest - 1) // 2
     return name if len(name) <= longest else f"{name[:half]}…{name[-half:]}"
+
+
+def setting(config: str, counts: LabelCounts | None) -> str:
+    """What a run was about, in a line: its corpus, K sites, the share C of them in a round, and the partition.
+
+    >>> setting('data = {corpus = "world", sentences = 900}\\npartition = {kind = "iid", sites = 6}', None)
+    'built-in world of 900 sentences · K = 6 sites (iid)'
+    """
+    try:
+        tree = tomllib.loads(config)
+    except tomllib.TOMLDecodeError:
+        return ""
+    data, parts, training = (tree.get(name, {}) for name in ("data", "partition", "training"))
+    said = []
+    if data.get("corpus", "world") == "world":
+        said.append(f"built-in world of {count(data.get('sentences', 12_000))} sentences")
+    else:
+        said.append(f"{Path(data.get('root', '')).name or 'files'} ({data.get('format', '')})")
+    sites = parts.get("sites")
+    if parts.get("kind") in ("source", "file"):  # the data say how many
+        sites = len(counts.sites) if counts and len(counts.sites) > 1 else None
+    if parts:
+        said.append(f"K = {count(sites)} sites ({parts.get('kind', 'iid')})" if sites else "natural sites")
+    if "fraction" in training:
+        said.append(f"C = {training['fraction']:g}")
+    return " · ".join(said)
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

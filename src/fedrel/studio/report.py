@@ -1,8 +1,8 @@
 """`report.html`: a page about a run, one that compares methods, and one of what was found in documents.
 
-A page needs nothing but itself: template, style, scripts and data are in one HTML file. Its content security policy
-forbids every request, and every script but the two written into it. So a report can be opened from a mail or a
-shared folder without asking what it loads, whatever its texts contain.
+Template, style and data are in one HTML file; the script that draws the plots lies beside it, once for all pages of
+a folder, or in the page itself if it is to be mailed (`standalone`). The content security policy forbids every
+other request and script. So a report can be opened without asking what it loads, whatever its texts contain.
 """
 
 from __future__ import annotations
@@ -10,52 +10,63 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from fedrel.files import write_text
 from fedrel.runs.folder import read_run
-from fedrel.runs.records import ReadDocument
 from fedrel.studio import formatting as fmt
 from fedrel.studio.comparison_page import comparison_page
-from fedrel.studio.examples import document_views
 from fedrel.studio.figures import Figure
+from fedrel.studio.findings_page import findings_pages, relation_name
 from fedrel.studio.run_page import run_page
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
+PLOTLY = "plotly.min.js"  # the name of the shared script
 
-def write_run_report(run: Path) -> Path:
-    """Write the page of one finished run into its folder; the path of the page."""
+
+def write_run_report(run: Path, *, shared: Path | None = None, standalone: bool = False) -> Path:
+    """Write the page of one finished run into its folder; the path of the page.
+
+    The plots' script lies once in `shared`, by default the run's folder; a `standalone` page holds it itself.
+    """
     page = run / "report.html"
-    write_text(page, render("run.html", run_page(read_run(run))))
+    script = None if standalone else _script(shared or run, page)
+    write_text(page, render("run.html", run_page(read_run(run)), script))
     return page
 
 
-def write_comparison_report(folder: Path, runs: Mapping[str, list[Path]]) -> Path:
+def write_comparison_report(
+    folder: Path, runs: Mapping[str, list[Path]], *, standalone: bool = False
+) -> Path:
     """Write the page that compares methods, each with its runs (one a seed), into `folder`; its path."""
     page = folder / "report.html"
     read = {method: [read_run(run) for run in folders] for method, folders in runs.items()}
-    write_text(page, render("comparison.html", comparison_page(folder, read)))
+    script = None if standalone else _script(folder, page)
+    write_text(page, render("comparison.html", comparison_page(folder, read), script))
     return page
 
 
 def write_findings_report(
-    page: Path, shown: Sequence[Mapping[str, Any]], *, findings: int, documents: int
+    page: Path, documents: Sequence[Mapping[str, Any]], about: Mapping[str, str]
 ) -> None:
-    """Write a page of new documents, given as in `evidence.json`, out of so many with so many findings in all."""
-    views = document_views([ReadDocument.model_validate(one) for one in shown])
-    values = {"title": "Relations in documents", "views": views, "findings": findings, "documents": documents}
-    write_text(page, render("findings.html", values))
+    """Write a page of what was found in documents, given as in `evidence.json`; of very many, several pages."""
+    for path, values in findings_pages(page, documents, about):
+        write_text(path, render("findings.html", values))
 
 
-def render(template: str, values: Mapping[str, Any]) -> str:
-    """Fill a template of this package; every string in `values` is text, never HTML."""
+def render(template: str, values: Mapping[str, Any], plotly: str | None = None) -> str:
+    """Fill a template of this package; every string in `values` is text, never HTML.
+
+    `plotly` is where the plots' script lies, from the page's folder; without it, the page holds the script itself.
+    """
     import jinja2
     from markupsafe import Markup
-    from plotly.offline import get_plotlyjs
 
     loader = jinja2.PackageLoader("fedrel.studio")
     environment = jinja2.Environment(
@@ -68,21 +79,40 @@ def render(template: str, values: Mapping[str, Any]) -> str:
     environment.filters.update(
         share=fmt.share, count=fmt.count, size=fmt.size, duration=fmt.duration, label=fmt.label
     )
-    environment.filters["embed"] = _embed
-    scripts = {"plotly": get_plotlyjs(), "draw": loader.get_source(environment, "draw.js")[0]}
+    environment.filters.update(embed=_embed, relation_name=relation_name)
+    scripts = {"draw": loader.get_source(environment, "draw.js")[0]}
+    if plotly is None:
+        scripts = {"plotly": plotly_script(), **scripts}
+    allowed = [*map(_hash, scripts.values()), *(["'self'", "file:"] if plotly else [])]
     return environment.get_template(template).render(
         **values,
         style=Markup(loader.get_source(environment, "style.css")[0]),
         scripts={name: Markup(text) for name, text in scripts.items()},
+        plotly=plotly,
         policy="; ".join(
             [
                 "default-src 'none'",
                 "style-src 'unsafe-inline'",
                 "img-src data: blob:",  # saving a plot as a picture
-                f"script-src {' '.join(map(_hash, scripts.values()))}",
+                f"script-src {' '.join(allowed)}",
             ]
         ),
     )
+
+
+def plotly_script() -> str:
+    """The source of the library that draws the plots."""
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs())
+
+
+def _script(folder: Path, page: Path) -> str:
+    """Put the plots' script into a folder, unless it is there; its address from the page."""
+    file, source = folder / PLOTLY, plotly_script()
+    if not file.exists() or file.stat().st_size != len(source.encode()):
+        write_text(file, source)
+    return quote(Path(os.path.relpath(file, page.parent)).as_posix())
 
 
 def _embed(figure: Figure) -> Markup:

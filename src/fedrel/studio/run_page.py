@@ -23,6 +23,7 @@ def run_page(run: Run) -> dict[str, Any]:
     primary = result.primary
     return {
         "title": f"{result.method}, seed {result.seed}",
+        "setting": fmt.setting(run.config, run.label_counts),
         "run": run,
         "result": result,
         "primary": primary,

@@ -11,6 +11,7 @@ import importlib.util
 import logging
 import os
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -103,6 +104,14 @@ def kernel_folder(package: Path) -> Path:
     return cache_folder() / f"kernels-{digest.hexdigest()[:16]}"
 
 
+_SPENT = [0.0]  # seconds, of this process
+
+
+def compilation_seconds() -> float:
+    """How long kernels were compiled in this process so far: no method's own time."""
+    return _SPENT[0]
+
+
 @functools.cache
 def _follow_compilation() -> None:
     """While numba compiles: say so once, and optimise each function once, as a part of the kernel it is in.
@@ -116,7 +125,7 @@ def _follow_compilation() -> None:
     optimised = numba.config.OPT
 
     class Compilation(event.Listener):  # type: ignore[misc]
-        announced, depth = False, 0
+        announced, depth, since = False, 0, 0.0
 
         def on_start(self, event: Any) -> None:
             """Called before numba compiles anything that it does not find on disk, under its lock."""
@@ -124,6 +133,8 @@ def _follow_compilation() -> None:
             if ours and not self.announced:
                 self.announced = True
                 _log.warning(ANNOUNCEMENT)
+            if not self.depth:
+                self.since = time.monotonic()
             self.depth += 1
             numba.config.OPT = optimised if self.depth == 1 else type(optimised)(0)
 
@@ -131,5 +142,7 @@ def _follow_compilation() -> None:
             """Called after that."""
             self.depth -= 1
             numba.config.OPT = optimised if self.depth <= 1 else type(optimised)(0)
+            if not self.depth:
+                _SPENT[0] += time.monotonic() - self.since
 
     event.register("numba:compile", Compilation())

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from fedrel.data.pairing import FAR
 from fedrel.data.readers.chemprot import ChemProt
 from fedrel.data.readers.chemprot_scibert import ChemProtSciBERT
 from fedrel.data.relations import NA, RelationMap
@@ -123,11 +123,9 @@ def corpus(
     return folder
 
 
-def test_pairs_of_a_sentence_with_their_relation_or_na(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        found = list(ChemProt().read(corpus(tmp_path / "c"), relations=ChemProt.relations))
+def test_pairs_of_a_sentence_with_their_relation_or_na(tmp_path: Path) -> None:
+    reader = ChemProt()
+    found = list(reader.read(corpus(tmp_path / "c"), relations=ChemProt.relations))
     assert [(one.head.id, one.tail.id, one.relation) for one in found] == [
         ("1:T1", "1:T2", "CPR:4"),
         ("1:T3", "1:T5", "CPR:3"),
@@ -136,10 +134,10 @@ def test_pairs_of_a_sentence_with_their_relation_or_na(
     ]
     title, *_, last = found
     head, tail = Mention("1:T1", "Moxal", 0, 5, "CHEMICAL"), Mention("1:T2", "kinA", 13, 17, "GENE")
-    assert title == Instance(TITLE, head, tail, "CPR:4", "1")
+    assert title == Instance(TITLE, head, tail, "CPR:4", "1", document="1")
     assert last.text == "Moxal and belin bind kinA in No. 5 cells."
     assert (last.head.start, last.tail.start) == (10, 21)
-    assert "1 gold relations cross a sentence boundary" in caplog.text
+    assert reader.problems.notes[FAR].count == 1
 
 
 def test_a_full_stop_inside_an_entity_ends_no_sentence(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import pytest
@@ -93,14 +92,14 @@ def test_a_folder_inside_a_hospital_is_of_that_hospital(tmp_path: Path) -> None:
     assert {one.source for one in I2B2().read(document(tmp_path / "beth" / "2010"))} == {"beth"}
 
 
-def test_text_without_concepts_and_concepts_without_relations(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_text_without_concepts_and_concepts_without_relations(tmp_path: Path) -> None:
     folder = document(document(tmp_path, rel=None), "readme", con=None, rel=None)
-    with caplog.at_level(logging.WARNING):
-        assert {one.relation for one in I2B2().read(folder)} == {NA}
-    assert "1 .txt files have no .con" in caplog.text
-    assert "1 documents have no .rel, so all their pairs are NA" in caplog.text
+    reader = I2B2()
+    assert {one.relation for one in reader.read(folder)} == {NA}
+    assert {what: note.count for what, note in reader.problems.notes.items()} == {
+        ".txt files without a .con, left out": 1,
+        "documents without a .rel, so that all their pairs are NA": 1,
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from pathlib import Path
 
@@ -50,18 +49,23 @@ def test_the_case_of_the_relation_varies(tmp_path: Path, relation: str) -> None:
     assert one.relation == ("association" if relation.lower() == "true" else NA)
 
 
-def test_curators_have_the_last_word(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+UNCERTAIN, ELSEWHERE = (
+    f"lines whose {what}, left out" for what in ("relation is uncertain", "entity is not at its offsets")
+)
+
+
+def test_curators_have_the_last_word(tmp_path: Path) -> None:
     verdicts = ["True\tC", "FALSE\tC", "TRUE\tI", "False\tI", "True\tU"]
-    with caplog.at_level(logging.WARNING):
-        found = [one.relation for one in PGR().read(table(tmp_path, CHECKED, *map(row, verdicts)))]
+    reader = PGR()
+    found = [one.relation for one in reader.read(table(tmp_path, CHECKED, *map(row, verdicts)))]
     assert found == ["association", NA, NA, "association"]
-    assert "left out 1 lines, whose relation is uncertain" in caplog.text
+    assert reader.problems.notes[UNCERTAIN].count == 1
 
 
-def test_an_entity_that_is_elsewhere_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        assert len(list(PGR().read(table(tmp_path, HEADER, row(gene="XYZ"), row())))) == 1
-    assert "left out 1 lines, whose entity is not at its offsets" in caplog.text
+def test_an_entity_that_is_elsewhere_is_counted(tmp_path: Path) -> None:
+    reader = PGR()
+    assert len(list(reader.read(table(tmp_path, HEADER, row(gene="XYZ"), row())))) == 1
+    assert reader.problems.notes[ELSEWHERE].examples == ["train.tsv:2"]
 
 
 @pytest.mark.parametrize(
@@ -119,11 +123,11 @@ def test_entities_are_found_whatever_stands_around_them(
         ("11_03_2019_corpus/train", {"association": 2480, NA: 5480}, 3),
     ],
 )
-def test_real_files(
-    real_data: Path, caplog: pytest.LogCaptureFixture, name: str, counts: dict[str, int], left_out: int
-) -> None:
-    instances = list(PGR().read(real_data / "pgr" / f"{name}.tsv"))
+def test_real_files(real_data: Path, name: str, counts: dict[str, int], left_out: int) -> None:
+    reader = PGR()
+    instances = list(reader.read(real_data / "pgr" / f"{name}.tsv"))
     assert Counter(one.relation for one in instances) == counts
-    assert ("left out" in caplog.text) == (left_out > 0)
-    assert f"left out {left_out} lines, whose entity" in caplog.text or not left_out
+    notes = reader.problems.notes
+    assert notes.keys() == ({ELSEWHERE} if left_out else set())
+    assert not left_out or notes[ELSEWHERE].count == left_out
     assert not any(mark in one.text for one in instances for mark in ("&lt;", "&gt;", "&amp;", "&quot;"))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedrel.data.load import load_files
-from fedrel.data.readers.ppi import PPI
+from fedrel.data.readers.ppi import OVERLAPPING, PPI
 from fedrel.data.relations import NA
 from fedrel.data.splits import split_rows
 from fedrel.errors import UserError
@@ -38,13 +37,11 @@ def test_masks_are_the_entities(tmp_path: Path) -> None:
     assert first.head.id != second.head.id  # each row is a pair of its own
 
 
-def test_a_row_without_a_mask_is_left_out_and_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_row_without_a_mask_is_left_out_and_counted(tmp_path: Path) -> None:
     rows = ["0,d0,False,PROTEIN1 ( PROTEIN .,d0.s1", "1,d0,False,PROTEIN1 and PROTEIN2,d0.s2"]
-    with caplog.at_level(logging.WARNING):
-        assert len(list(PPI().read(table(tmp_path, *rows)))) == 1
-    assert "1 rows left out" in caplog.text
+    reader = PPI()
+    assert len(list(reader.read(table(tmp_path, *rows)))) == 1
+    assert reader.problems.notes[OVERLAPPING].examples == ["AIMed-train.csv:2"]
 
 
 @pytest.mark.parametrize(
@@ -56,9 +53,10 @@ def test_a_row_without_a_mask_is_left_out_and_counted(
             2,
             "expected isValid to be True or False, found 'maybe'",
         ),
-        (["0,d0,True"], HEADER, 2, "expected 5 columns, found 3"),
-        ([], "docid,passage", 1, "found no isValid"),
-        (["0,d0,True,PROTEIN1 " + "x" * 140_000 + ",p"], HEADER, 2, "is not CSV"),
+        (["0,d0,True"], HEADER, 2, "expected 5 cells, as in the first line, found 3"),
+        ([], "docid,passage", 1, "no column is called 'isValid', found 'docid', 'passage'"),
+        (['0,d0,True,"PROTEIN1" x,p'], HEADER, 2, "broken CSV"),
+        (["0,d0,True,PROTEIN only,p"], HEADER, 2, "the passage has no PROTEIN1 and no PROTEIN2"),
     ],
 )
 def test_what_cannot_be_read(tmp_path: Path, rows: list[str], header: str, line: int, problem: str) -> None:

@@ -57,7 +57,7 @@ def test_ids_that_are_several_names_of_one_entity(write: Write) -> None:
     lines = ["1|t|Abba and cdda", "1|a|react.", "1\t0\t4\tAbba\tMet\tH:1|C:2", "1\t9\t13\tcdda\tMet\tH:3|C:4"]
     lines += ["1\tReact\tH:3|C:4\tH:1|C:2", "1\tReact\tH:3|C:4\tH:3|C:4"]
     path = write("\n".join(lines))
-    (document,) = PubTator().read(path, id_separator="", directions="once")
+    (document,) = PubTator().read(path, id_separator="", directions="annotated")
     assert names(document) == {"H:1|C:2": ["Abba"], "H:3|C:4": ["cdda"]}
     assert document.pairs.tolist() == [[1, 0]]
     assert document.handled == {"self_relations": 1}

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from fedrel.data.readers.nyt10 import NYT10
 from fedrel.data.readers.opennre import OpenNRE
 from fedrel.data.relations import NA, RelationMap
 from fedrel.data.sentences import Instance, Mention, SentenceCorpus
+from fedrel.data.text import tokenise
 from fedrel.errors import UserError
 
 
@@ -23,10 +23,21 @@ def ours() -> dict[str, type[Reader]]:
 
 
 def test_readers_are_found_by_name() -> None:
-    own = {"gad", "i2b2", "pgr", "chemprot", "chemprot-scibert"}  # formats that fix their relations
-    documents = {"pubtator", "eog", "docred"}
+    own = {
+        "gad",
+        "i2b2",
+        "pgr",
+        "chemprot",
+        "chemprot-scibert",
+        "ddi",
+        "ppi",
+        "gda",
+    }  # which fix their relations
+    documents = {"pubtator", "eog", "docred", "bioc", "brat-documents", "gda"}
+    sentences = {"nyt10", "opennre", "jsonl", "mirgene", "semeval", "tacred", "spert", "conll04", "brat"}
+    tables = {"csv", "parquet", "datasets"}
     found = ours()
-    assert set(found) == {"nyt10", "opennre", "jsonl", "mirgene"} | own | documents
+    assert set(found) == sentences | {"bioc-sentences"} | tables | own | documents
     assert {name for name, one in found.items() if one.unit == "documents"} == documents
     assert found["jsonl"].read is found["opennre"].read
     relations = {name: one.relations for name, one in found.items() if one.relations is not None}
@@ -39,11 +50,12 @@ def test_readers_are_found_by_name() -> None:
 
 def test_readers_say_which_options_they_take() -> None:
     options = {name: set(one.options()) for name, one in ours().items() if one.options()}
+    pairs = {"pair_types", "directions"}
     assert options == {
-        "opennre": {"source", "labelled"},
-        "jsonl": {"source", "labelled"},
-        "mirgene": {"source", "labelled"},
-        "pubtator": {"pair_types", "directions", "id_separator"},
+        **{name: {"source", "labelled"} for name in ("opennre", "jsonl", "mirgene")},
+        **dict.fromkeys(("spert", "conll04", "brat", "brat-documents", "bioc-sentences"), pairs),
+        **{name: pairs | {"id_separator"} for name in ("pubtator", "bioc")},
+        **{name: {"columns"} for name in ("csv", "parquet", "datasets")},
         "docred": {"pair_types", "rel_info"},
     }
 
@@ -97,14 +109,14 @@ def test_nyt10_a_name_joined_otherwise_is_found(tmp_path: Path) -> None:
     assert spoken(one.tail, one) == "los_angeles dodgers"
 
 
-def test_nyt10_a_name_that_is_not_there_is_put_first_and_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    row = ("1", "2", "ada", "nobody", "NA", " then ada left ###END###")
-    with caplog.at_level(logging.WARNING):
-        [one] = NYT10().read(nyt(tmp_path, row))
-    assert (spoken(one.head, one), spoken(one.tail, one)) == ("ada", "then")
-    assert "1 mentions are not in their sentence" in caplog.text
+def test_nyt10_is_tokenised_as_all_text_is(tmp_path: Path) -> None:
+    """`Vancouver,` is two tokens, and a name is found whatever its case."""
+    row = ("1", "2", "vancouver", "Ada", "NA", "From Vancouver, Ada's letters (1901). ###END###")
+    [one] = NYT10().read(nyt(tmp_path, row))
+    assert (spoken(one.head, one), spoken(one.tail, one)) == ("Vancouver", "Ada")
+    assert one.tokens == tuple(tokenise(one.text))
+    words = ["From", "Vancouver", ",", "Ada", "'s", "letters", "(", "1901", ")", "."]
+    assert [one.text[a:b] for a, b in one.tokens] == words
 
 
 @pytest.mark.parametrize(
@@ -113,6 +125,11 @@ def test_nyt10_a_name_that_is_not_there_is_put_first_and_counted(
         (("1", "2", "a", "b", "NA"), "expected 6 columns .* found 5"),
         (("1", "2", "a", "b", "NA", " ###END###"), "the sentence is empty"),
         (("1", "2", "a", "b", "eats", "a b ###END###"), "the relation 'eats' is not in the relation map"),
+        (
+            ("1", "2", "a", "nobody", "NA", "a b ###END###"),
+            "the name 'nobody' is not in the sentence\nhint: ",
+        ),
+        (("1", "2", "a", "b", "NA", "a bb ab ###END###"), "the name 'b' is not in the sentence"),
     ],
 )
 def test_nyt10_says_which_line_is_wrong(tmp_path: Path, row: tuple[str, ...], problem: str) -> None:
@@ -261,21 +278,14 @@ def test_mirgene_in_opennre_form(tmp_path: Path) -> None:
     assert list(MIRGENE().read(jsonl(tmp_path, GOOD))) == list(OpenNRE().read(jsonl(tmp_path, GOOD)))
 
 
-def test_mirgene_counts_names_it_cannot_find(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    record = MIR | {"text": "  MicroRNA-223 regulates FOXO1B", "entity_pair": ["microRNA-223", "FOXO1"]}
-    with caplog.at_level(logging.WARNING):
-        [one] = MIRGENE().read(jsonl(tmp_path, record))
-    assert (one.tail.start, one.tail.end) == (2, 3)
-    assert "1 mentions" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("record", "problem"),
     [
         (MIR, "expected an object `h`"),
         (MIR | {"entity_pair": "only a string"}, "expected an object `h`"),
         (MIR | {"entity_pair": ["one"]}, "expected `entity_pair` to be a string or two"),
-        (MIR | {"entity_pair": ["a", "b"], "relation": "x"}, "'x' is not in the relation map"),
+        (MIR | {"entity_pair": ["microRNA-223", "FOXO1"], "relation": "x"}, "'x' is not in the relation map"),
+        (MIR | {"entity_pair": ["microRNA-223", "FOXO"]}, "the name 'FOXO' of `t` is not in the sentence"),
     ],
 )
 def test_mirgene_says_which_line_is_wrong(tmp_path: Path, record: dict[str, Any], problem: str) -> None:

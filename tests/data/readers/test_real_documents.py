@@ -87,7 +87,7 @@ def test_the_same_sentence_or_not_is_as_eog_has_it(eog_files: list[Path]) -> Non
 
 
 def test_chr_is_what_the_paper_counts(real_data: Path) -> None:
-    options = {"id_separator": "", "directions": "once"}
+    options = {"id_separator": "", "directions": "annotated"}
     corpus = load_files([(DEV, real_data / "chr" / "dev.pubtator.xz")], "pubtator", options=options)
     assert counts(corpus, DEV) == (1182, 3188, 5666)
     assert (

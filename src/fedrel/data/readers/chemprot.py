@@ -7,23 +7,20 @@ that is absent `*_relations*.tsv`, which has all groups and two columns more, se
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import product
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from fedrel.data.pairing import Marked, MarkedText, Relation, instances
 from fedrel.data.readers import Reader
-from fedrel.data.relations import NA, RelationMap
-from fedrel.data.sentences import Instance, Mention
-from fedrel.data.text import Span, sentences
+from fedrel.data.relations import RelationMap
+from fedrel.data.sentences import Instance
 from fedrel.data.text_files import files_in, lines
 from fedrel.errors import UserError
 
 _GROUPS = [f"CPR:{number}" for number in range(11)]
 _TYPES = {"CHEMICAL": "CHEMICAL", "GENE": "GENE", "GENE-Y": "GENE", "GENE-N": "GENE"}
-_log = logging.getLogger(__name__)
+_PAIR = ("CHEMICAL", "GENE")
 
 
 class ChemProt(Reader):
@@ -36,54 +33,48 @@ class ChemProt(Reader):
         """Every chemical (head) and gene (tail) that share a sentence, with their relation or NA.
 
         The groups that BioCreative does not evaluate are NA too. A pair with two relations gives two instances.
-        Gold relations between sentences are left out, and their number is logged. The source is the abstract.
+        Gold relations between sentences are left out and counted. The source is the abstract.
         """
         tables = _tables(path)
-        documents = _documents(tables["abstracts"])
-        _add_entities(documents, tables["entities"])
-        _add_relations(documents, tables["relations"], relations)
-        far = 0
-        for pmid, document in documents.items():
-            far += sum(len(groups) for groups in document.relations.values())
-            for start, end in document.sentences():
-                text = document.text[start:end]
-                inside = sorted(
-                    (one for one in document.entities.values() if start <= one.start and one.end <= end),
-                    key=lambda one: (one.start, one.end),
-                )
-                chemicals = [_within(one, start) for one in inside if one.type == "CHEMICAL"]
-                genes = [_within(one, start) for one in inside if one.type == "GENE"]
-                for chemical, gene in product(chemicals, genes):
-                    groups = document.relations.get((chemical.id, gene.id), {})
-                    far -= len(groups)
-                    for relation in groups or (NA,):
-                        yield Instance(text, chemical, gene, relation, pmid)
-        if far:
-            _log.warning("%s: %d gold relations cross a sentence boundary and are left out", path, far)
+        texts: dict[str, MarkedText] = {}
+        for number, row in _rows(tables["abstracts"]):
+            with self.problems:
+                _add_abstract(texts, row, tables["abstracts"], number)
+        for number, row in _rows(tables["entities"]):
+            with self.problems:
+                _add_entity(texts, row, tables["entities"], number)
+        for number, row in _rows(tables["relations"]):
+            with self.problems:
+                self._add_relation(texts, row, relations, tables["relations"], number)
+        for marked in texts.values():
+            yield from instances(marked, self.problems, [_PAIR])
 
-
-@dataclass(slots=True)
-class _Document:
-    title: str
-    abstract: str
-    entities: dict[str, Mention] = field(default_factory=dict)  # by `T1`; places in the document
-    relations: dict[tuple[str, str], dict[str, None]] = field(  # by mention ids; an ordered set of groups
-        default_factory=lambda: defaultdict(dict)
-    )
-
-    @property
-    def text(self) -> str:
-        return f"{self.title}\t{self.abstract}"
-
-    def sentences(self) -> list[Span]:
-        """Those of the title, then those of the abstract; a full stop inside an entity ends none."""
-        offset = len(self.title) + 1
-        found = [*sentences(self.title), *((offset + a, offset + b) for a, b in sentences(self.abstract))]
-        whole: list[Span] = []
-        for span in found:
-            cut = whole and any(one.start < whole[-1][1] < one.end for one in self.entities.values())
-            whole.append((whole.pop()[0], span[1]) if cut else span)
-        return whole
+    def _add_relation(
+        self,
+        texts: dict[str, MarkedText],
+        row: Sequence[str],
+        relations: RelationMap | None,
+        path: Path,
+        number: int,
+    ) -> None:
+        columns = ("pmid", "group", "first argument", "second argument")
+        pmid, group, *arguments = _columns(row, columns, path, number, more=2)
+        marked = _text(texts, pmid, path, number)
+        if group not in _GROUPS:
+            problem = f"expected a group from {_GROUPS[0]} to {_GROUPS[-1]}, found {group!r}"
+            raise UserError(problem, file=path, line=number)
+        pair: dict[str, str] = {}
+        for argument in arguments[-2:]:
+            key = argument.partition(":")[2]
+            if key not in marked.mentions:
+                problem = f"expected an argument as Arg1:T1 with an entity of {pmid}, found {argument!r}"
+                raise UserError(problem, file=path, line=number)
+            pair[marked.mentions[key].type] = key
+        if len(pair) != 2:
+            raise UserError("expected a chemical and a gene as arguments", file=path, line=number)
+        if group in ChemProt.relations:
+            group = self.relation(group, relations, path, number)
+            marked.relations.append(Relation(group, pair["CHEMICAL"], pair["GENE"]))
 
 
 def _tables(folder: Path) -> dict[str, Path]:
@@ -102,74 +93,48 @@ def _tables(folder: Path) -> dict[str, Path]:
     return {kind: paths[0] for kind, paths in found.items()}
 
 
-def _documents(path: Path) -> dict[str, _Document]:
-    documents: dict[str, _Document] = {}
-    for number, row in _rows(path, "pmid", "title", "abstract"):
-        pmid, title, abstract = row
-        if pmid in documents:
-            raise UserError(f"the abstract {pmid} is there twice", file=path, line=number)
-        documents[pmid] = _Document(title, abstract)
-    return documents
-
-
-def _add_entities(documents: dict[str, _Document], path: Path) -> None:
-    for number, row in _rows(path, "pmid", "id", "type", "start", "end", "text"):
-        pmid, key, kind, *place, name = map(str.strip, row)
-        document = _document(documents, pmid, path, number)
-        if kind not in _TYPES:
-            problem = f"expected the type CHEMICAL, GENE-Y or GENE-N, found {kind!r}"
-            raise UserError(problem, file=path, line=number)
-        if key in document.entities:
-            raise UserError(f"the entity {key} of {pmid} is there twice", file=path, line=number)
-        start, end = (int(number) if number.isdecimal() else -1 for number in place)
-        found = document.text[start:end] if 0 <= start < end else ""
-        if not name or found != name:
-            problem = f"expected {name!r} at the characters {' to '.join(place)} of {pmid}, found {found!r}"
-            raise UserError(problem, file=path, line=number)
-        document.entities[key] = Mention(f"{pmid}:{key}", name, start, end, _TYPES[kind])
-
-
-def _add_relations(documents: dict[str, _Document], path: Path, known: RelationMap | None) -> None:
-    columns = ("pmid", "group", "first argument", "second argument")
-    for number, row in _rows(path, *columns, more=2):
-        pmid, group, *arguments = map(str.strip, row)
-        document = _document(documents, pmid, path, number)
-        if group not in _GROUPS:
-            problem = f"expected a group from {_GROUPS[0]} to {_GROUPS[-1]}, found {group!r}"
-            raise UserError(problem, file=path, line=number)
-        pair: dict[str, str] = {}
-        for argument in arguments[-2:]:
-            entity = document.entities.get(argument.partition(":")[2])
-            if entity is None:
-                problem = f"expected an argument as Arg1:T1 with an entity of {pmid}, found {argument!r}"
-                raise UserError(problem, file=path, line=number)
-            pair[entity.type] = entity.id
-        if len(pair) != 2:
-            raise UserError("expected a chemical and a gene as arguments", file=path, line=number)
-        if group in ChemProt.relations:
-            if known is not None:
-                known.check(group, path, number)
-            document.relations[pair["CHEMICAL"], pair["GENE"]][group] = None
-
-
-def _rows(path: Path, *columns: str, more: int = 0) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a table with these columns, and in some tables `more` of them."""
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     for number, line in lines(path):
-        if not line.strip():
-            continue
-        row = line.split("\t")
-        if len(row) not in (len(columns), len(columns) + more):
-            problem = f"expected {len(columns)} columns ({', '.join(columns)}), found {len(row)}"
-            raise UserError(problem, file=path, line=number, hint="separate the columns by tabs")
-        yield number, row
+        if line.strip():
+            yield number, line.split("\t")
 
 
-def _document(documents: dict[str, _Document], pmid: str, path: Path, number: int) -> _Document:
-    if pmid not in documents:
+def _columns(row: Sequence[str], names: Sequence[str], path: Path, number: int, more: int = 0) -> list[str]:
+    """The row's cells, if it has these columns or, in some tables, `more` of them."""
+    if len(row) not in (len(names), len(names) + more):
+        problem = f"expected {len(names)} columns ({', '.join(names)}), found {len(row)}"
+        raise UserError(problem, file=path, line=number, hint="separate the columns by tabs")
+    return [cell.strip() for cell in row]
+
+
+def _add_abstract(texts: dict[str, MarkedText], row: Sequence[str], path: Path, number: int) -> None:
+    pmid, *_ = _columns(row, ("pmid", "title", "abstract"), path, number)
+    if pmid in texts:
+        raise UserError(f"the abstract {pmid} is there twice", file=path, line=number)
+    _, title, abstract = row
+    text = f"{title}\t{abstract}"
+    parts = [(0, len(title)), (len(title) + 1, len(text))]
+    texts[pmid] = MarkedText(pmid, text, path, parts)
+
+
+def _add_entity(texts: dict[str, MarkedText], row: Sequence[str], path: Path, number: int) -> None:
+    columns = ("pmid", "id", "type", "start", "end", "text")
+    pmid, key, kind, *place, name = _columns(row, columns, path, number)
+    marked = _text(texts, pmid, path, number)
+    if kind not in _TYPES:
+        problem = f"expected the type CHEMICAL, GENE-Y or GENE-N, found {kind!r}"
+        raise UserError(problem, file=path, line=number)
+    if key in marked.mentions:
+        raise UserError(f"the entity {key} of {pmid} is there twice", file=path, line=number)
+    start, end = (int(number) if number.isdecimal() else -1 for number in place)
+    found = marked.text[start:end] if 0 <= start < end else ""
+    if not name or found != name:
+        problem = f"expected {name!r} at the characters {' to '.join(place)} of {pmid}, found {found!r}"
+        raise UserError(problem, file=path, line=number)
+    marked.mentions[key] = Marked(name, _TYPES[kind], start, end)
+
+
+def _text(texts: dict[str, MarkedText], pmid: str, path: Path, number: int) -> MarkedText:
+    if pmid not in texts:
         raise UserError(f"there is no abstract {pmid!r}", file=path, line=number)
-    return documents[pmid]
-
-
-def _within(entity: Mention, start: int) -> Mention:
-    """The mention with places in the sentence that begins at `start`."""
-    return Mention(entity.id, entity.name, entity.start - start, entity.end - start, entity.type)
+    return texts[pmid]

@@ -45,20 +45,22 @@ class ChemProtSciBERT(Reader):
 
     def read(self, path: Path, *, relations: RelationMap | None = None) -> Iterator[Instance]:
         """The instances of a file, without the markers: `<< >>` is the head; each line is a pair of its own."""
-        for record in records(path):
-            marked, _ = record.sentence()
-            match = _MARKED.fullmatch(marked)
-            if match is None:
-                raise record.error("expected `text` to have << one entity >> and then [[ the other ]]")
-            relation = _group(record)
-            if relations is not None:
-                relations.check(relation, record.file, record.line)
-            before, first, between, second, _ = match.groups()
-            head_id, tail_id = own_ids(record.line, marked)
-            head = Mention(head_id, first, len(before), len(before + first))
-            start = head.end + len(between)
-            tail = Mention(tail_id, second, start, start + len(second))
-            yield Instance("".join(match.groups()), head, tail, relation)
+        for record in records(path, self):
+            with self.problems:
+                yield self._instance(record, relations)
+
+    def _instance(self, record: Record, relations: RelationMap | None) -> Instance:
+        marked, _ = record.sentence()
+        match = _MARKED.fullmatch(marked)
+        if match is None:
+            raise record.error("expected `text` to have << one entity >> and then [[ the other ]]")
+        relation = self.relation(_group(record), relations, record.file, record.line)
+        before, first, between, second, _ = match.groups()
+        head_id, tail_id = own_ids(record.line, marked)
+        head = Mention(head_id, first, len(before), len(before + first))
+        start = head.end + len(between)
+        tail = Mention(tail_id, second, start, start + len(second))
+        return Instance("".join(match.groups()), head, tail, relation)
 
 
 def _group(record: Record) -> str:

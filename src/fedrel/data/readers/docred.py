@@ -8,16 +8,16 @@ A document has `title`, `sents` (lists of tokens), `vertexSet` (an entity is a l
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedrel.data.annotations import Document, Draft, Mention, PairTypes
+from fedrel.data.json_files import json_text, objects
 from fedrel.data.readers import Reader
 from fedrel.data.relations import RelationMap
 from fedrel.data.text import Sentences, join_tokens
-from fedrel.data.text_files import lines
 from fedrel.errors import UserError
 
 _COUNTING = "`sent_id` counts sentences from 0, `pos` the tokens of that sentence from 0"
@@ -39,14 +39,36 @@ class DocRED(Reader):
     ) -> Iterator[Document]:
         """The documents of a file; with `rel_info` (`rel_info.json`), relations have names instead of `P17`."""
         titles = read_rel_info(rel_info) if rel_info else None
-        for record in _records(path):
-            yield record.document(relations, pair_types, titles)
+        for found in objects(path, "document"):
+            record = _Record(found.fields, found.file, found.line, found.number)
+            with self.problems:
+                yield self._document(record, relations, pair_types, titles)
+
+    def _document(
+        self,
+        record: _Record,
+        relations: RelationMap | None,
+        pair_types: PairTypes | None,
+        titles: dict[str, str] | None,
+    ) -> Document:
+        draft = Draft()
+        text, sentences = record.sentences()
+        for number, vertex in enumerate(record.items("vertexSet")):
+            for mention in vertex if isinstance(vertex, list) else [None]:
+                with self.problems:
+                    record.add_mention(draft, str(number), mention, text, sentences)
+        for label in record.items("labels") if "labels" in record.fields else []:
+            with self.problems:
+                head, relation, tail, evidence = record.label(label, draft, len(sentences), titles)
+                relation = self.relation(relation, relations, record.file, record.line)
+                draft.fact(head, relation, tail, evidence)
+        return draft.document(record.title, text, sentences, pair_types=pair_types, by_place=False)
 
 
 def read_rel_info(path: Path) -> dict[str, str]:
     """What `rel_info.json` calls each relation."""
     try:
-        names = json.loads("\n".join(line for _, line in lines(path)))
+        names = json.loads(json_text(path))
     except ValueError as error:
         raise UserError(f"broken JSON: {error}", file=path) from error
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
@@ -54,36 +76,6 @@ def read_rel_info(path: Path) -> dict[str, str]:
     if len(set(names.values())) < len(names):
         raise UserError("two relations have one name", file=path)
     return names
-
-
-def _records(path: Path) -> Iterator[_Record]:
-    """The objects of the file one by one, each with the line it starts on."""
-    content = "\n".join(line for _, line in lines(path))
-    if content.lstrip().startswith("[") and not content.rstrip().endswith("]"):
-        raise UserError("the list of documents has no end: the file is cut short", file=path)
-    escapes = "\\ud" in content.lower()
-    decoder, number, place, line = json.JSONDecoder(), 0, 0, 1
-    while True:
-        start = place
-        while place < len(content) and (content[place].isspace() or content[place] in "[,]"):
-            place += 1
-        line += content.count("\n", start, place)
-        if place == len(content):
-            return
-        number += 1
-        try:
-            fields, end = decoder.raw_decode(content, place)
-            if escapes:
-                json.dumps(
-                    fields, ensure_ascii=False
-                ).encode()  # raises for half a surrogate pair, which is no character
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"broken JSON in document {number}: {error}", file=path, line=line) from error
-        if not isinstance(fields, dict):
-            raise UserError("expected a list of JSON objects", file=path, line=line)
-        yield _Record(fields, path, line, number)
-        line += content.count("\n", place, end)
-        place = end
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,26 +93,14 @@ class _Record:
         problem = f"document {self.number} ({self.title!r}): {problem}"
         return UserError(problem, file=self.file, line=self.line, hint=hint)
 
-    def document(
-        self, relations: RelationMap | None, pair_types: PairTypes | None, titles: dict[str, str] | None
-    ) -> Document:
-        draft = Draft()
-        text, sentences = self._sentences()
-        for number, vertex in enumerate(self._list("vertexSet")):
-            for mention in vertex if isinstance(vertex, list) else [None]:
-                self._add_mention(draft, str(number), mention, text, sentences)
-        for label in self._list("labels") if "labels" in self.fields else []:
-            self._add_label(draft, label, len(sentences), relations, titles)
-        return draft.document(self.title, text, sentences, pair_types=pair_types, by_place=False)
-
-    def _list(self, key: str) -> list[Any]:
+    def items(self, key: str) -> list[Any]:
         found = self.fields.get(key)
         if not isinstance(found, list):
             raise self.error(f"expected a list `{key}`")
         return found
 
-    def _sentences(self) -> tuple[str, Sentences]:
-        sentences = self._list("sents")
+    def sentences(self) -> tuple[str, Sentences]:
+        sentences = self.items("sents")
         for sentence in sentences:
             if not isinstance(sentence, list) or not all(isinstance(token, str) for token in sentence):
                 raise self.error("expected every sentence in `sents` to be a list of strings")
@@ -129,7 +109,7 @@ class _Record:
             raise self.error("is empty: its `sents` have no word", "remove it, or give it a text")
         return text, spans
 
-    def _add_mention(
+    def add_mention(
         self, draft: Draft, identity: str, mention: object, text: str, sentences: Sentences
     ) -> None:
         match mention:
@@ -155,14 +135,10 @@ class _Record:
         draft.handled["names_differ"] += name != text[start:end]
         draft.mention(identity, kind, Mention(name, start, end))
 
-    def _add_label(
-        self,
-        draft: Draft,
-        label: object,
-        sentences: int,
-        relations: RelationMap | None,
-        titles: dict[str, str] | None,
-    ) -> None:
+    def label(
+        self, label: object, draft: Draft, sentences: int, titles: dict[str, str] | None
+    ) -> tuple[str, str, str, Sequence[int]]:
+        """Head, relation, tail and evidence of a fact."""
         match label:
             case {"h": int(head), "t": int(tail), "r": str(relation), **rest}:
                 evidence = rest.get("evidence", [])
@@ -172,8 +148,6 @@ class _Record:
             if relation not in titles:
                 raise self.error(f"the relation {relation!r} is not in rel_info.json")
             relation = titles[relation]
-        if relations is not None:
-            relations.check(relation, self.file, self.line)
         for entity in (head, tail):
             if not draft.knows(str(entity)):
                 raise self.error(
@@ -186,7 +160,7 @@ class _Record:
             raise self.error(
                 f"expected evidence to be numbers of the {sentences} sentences, found {evidence!r}"
             )
-        draft.fact(str(head), relation, str(tail), evidence)
+        return str(head), relation, str(tail), evidence
 
 
 def _alike(name: str, found: str) -> bool:

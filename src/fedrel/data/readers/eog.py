@@ -38,8 +38,37 @@ class EoG(Reader):
 
     def read(self, path: Path, *, relations: RelationMap | None = None) -> Iterator[Document]:
         """The documents of a file, asked about the pairs that it lists; head is the first of a `1:CID:2`."""
-        for row in rows(path):
-            yield _document(row, relations)
+        for number, line in lines(path):
+            if line.strip():
+                with self.problems:
+                    yield self._document(_row(path, number, line), relations)
+
+    def _document(self, row: Row, relations: RelationMap | None) -> Document:
+        draft = Draft()
+        text, sentences = join_tokens([sentence.split(" ") for sentence in row.text.split("|")])
+        for entity in dict.fromkeys(entity for pair in row.pairs for entity in (pair.head, pair.tail)):
+            _add_entity(row, entity, text, sentences, draft)
+        asked: dict[tuple[str, str], bool] = {}
+        for pair in row.pairs:
+            head, relation, tail = _labelled(row, pair)
+            if relation is not None:
+                draft.fact(head, self.relation(relation, relations, row.file, row.line), tail)
+            if head != tail:
+                asked[head, tail] = asked.get((head, tail), True) and pair.label == _LEFT_OUT
+        entities = draft.entities()
+        number = {entity.id: number for number, entity in enumerate(entities)}
+        order = sorted((number[head], number[tail], out) for (head, tail), out in asked.items())
+        table = np.array(order, np.int32).reshape(-1, 3)
+        return Document(
+            row.id,
+            text,
+            with_whole_mentions(sentences, draft.spans, draft.handled),
+            entities,
+            table[:, :2],
+            table[:, 2].astype(np.bool_),
+            draft.facts(entities),
+            +draft.handled,
+        )
 
 
 class Listed(NamedTuple):
@@ -68,23 +97,8 @@ class Row:
 def rows(path: Path) -> Iterator[Row]:
     """The lines of a file, cut into columns."""
     for number, line in lines(path):
-        if not line.strip():
-            continue
-        identity, _, rest = line.partition("\t")
-        text, *columns = rest.split("\t")
-        if not text.strip("| "):
-            raise UserError(
-                f"document {identity} is empty",
-                file=path,
-                line=number,
-                hint="remove the line, or give it a text",
-            )
-        if len(columns) % _COLUMNS:
-            problem = f"expected {_COLUMNS} columns a pair after id and text, found {len(columns)}"
-            raise UserError(problem, file=path, line=number, hint="separate all columns by tabs")
-        listed = [columns[place : place + _COLUMNS] for place in range(0, len(columns), _COLUMNS)]
-        pairs = [Listed(pair[0], tuple(pair[5:11]), tuple(pair[11:17])) for pair in listed]
-        yield Row(path, number, identity, text, pairs)
+        if line.strip():
+            yield _row(path, number, line)
 
 
 def left_out(path: Path) -> Iterator[tuple[str, str, str]]:
@@ -95,34 +109,18 @@ def left_out(path: Path) -> Iterator[tuple[str, str, str]]:
                 yield row.id, pair.head[0], pair.tail[0]
 
 
-def _document(row: Row, relations: RelationMap | None) -> Document:
-    draft = Draft()
-    text, sentences = join_tokens([sentence.split(" ") for sentence in row.text.split("|")])
-    for entity in dict.fromkeys(entity for pair in row.pairs for entity in (pair.head, pair.tail)):
-        _add_entity(row, entity, text, sentences, draft)
-    asked: dict[tuple[str, str], bool] = {}
-    for pair in row.pairs:
-        head, relation, tail = _labelled(row, pair)
-        if relation is not None:
-            if relations is not None:
-                relations.check(relation, row.file, row.line)
-            draft.fact(head, relation, tail)
-        if head != tail:
-            asked[head, tail] = asked.get((head, tail), True) and pair.label == _LEFT_OUT
-    entities = draft.entities()
-    number = {entity.id: number for number, entity in enumerate(entities)}
-    order = sorted((number[head], number[tail], out) for (head, tail), out in asked.items())
-    table = np.array(order, np.int32).reshape(-1, 3)
-    return Document(
-        row.id,
-        text,
-        with_whole_mentions(sentences, draft.spans, draft.handled),
-        entities,
-        table[:, :2],
-        table[:, 2].astype(np.bool_),
-        draft.facts(entities),
-        +draft.handled,
-    )
+def _row(path: Path, number: int, line: str) -> Row:
+    identity, _, rest = line.partition("\t")
+    text, *columns = rest.split("\t")
+    if not text.strip("| "):
+        hint = "remove the line, or give it a text"
+        raise UserError(f"document {identity} is empty", file=path, line=number, hint=hint)
+    if len(columns) % _COLUMNS:
+        problem = f"expected {_COLUMNS} columns a pair after id and text, found {len(columns)}"
+        raise UserError(problem, file=path, line=number, hint="separate all columns by tabs")
+    listed = [columns[place : place + _COLUMNS] for place in range(0, len(columns), _COLUMNS)]
+    pairs = [Listed(pair[0], tuple(pair[5:11]), tuple(pair[11:17])) for pair in listed]
+    return Row(path, number, identity, text, pairs)
 
 
 def _labelled(row: Row, pair: Listed) -> tuple[str, str | None, str]:

@@ -6,7 +6,7 @@ as `@GENE$` and `@DISEASE$`; label 1 says that the sentence associates them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fedrel.data.readers import Reader
@@ -33,20 +33,28 @@ class GAD(Reader):
             if number == 1 and columns == _HEADER:
                 expected = _HEADER
                 continue
-            if not line.strip():
-                continue
-            if len(columns) != len(expected):
-                problem = f"expected {len(expected)} columns ({', '.join(expected)}), found {len(columns)}"
-                raise UserError(problem, file=path, line=number, hint="separate the columns by tabs")
-            text, label = columns[-2], columns[-1].strip()
-            if label not in _LABELS:
-                raise UserError(f"expected the label 0 or 1, found {label!r}", file=path, line=number)
-            head_id, tail_id = own_ids(number, text)
-            head = _masked(text, "GENE", head_id, path, number)
-            tail = _masked(text, "DISEASE", tail_id, path, number)
-            if relations is not None:
-                relations.check(_LABELS[label], path, number)
-            yield Instance(text, head, tail, _LABELS[label])
+            if line.strip():
+                with self.problems:
+                    yield self._instance(columns, expected, relations, path, number)
+
+    def _instance(
+        self,
+        columns: Sequence[str],
+        expected: Sequence[str],
+        relations: RelationMap | None,
+        path: Path,
+        number: int,
+    ) -> Instance:
+        if len(columns) != len(expected):
+            problem = f"expected {len(expected)} columns ({', '.join(expected)}), found {len(columns)}"
+            raise UserError(problem, file=path, line=number, hint="separate the columns by tabs")
+        text, label = columns[-2], columns[-1].strip()
+        if label not in _LABELS:
+            raise UserError(f"expected the label 0 or 1, found {label!r}", file=path, line=number)
+        head_id, tail_id = own_ids(number, text)
+        head = _masked(text, "GENE", head_id, path, number)
+        tail = _masked(text, "DISEASE", tail_id, path, number)
+        return Instance(text, head, tail, self.relation(_LABELS[label], relations, path, number))
 
 
 def _masked(text: str, kind: str, identity: str, path: Path, number: int) -> Mention:

@@ -11,7 +11,6 @@ tokens from 0, the last token is included, and a line that begins with a space h
 
 from __future__ import annotations
 
-import logging
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -42,7 +41,6 @@ _KINDS = ("problem", "treatment", "test")
 _WHERE = r'c="(.*)" (\d+):(\d+) (\d+):(\d+)'
 _CONCEPT = re.compile(_WHERE + r'\|\|t="([^"]*)"')
 _RELATION = re.compile(_WHERE + r'\|\|r="([^"]*)"\|\|' + _WHERE)
-_log = logging.getLogger(__name__)
 
 
 class I2B2(Reader):
@@ -59,8 +57,9 @@ class I2B2(Reader):
         is the head, are related as the `.rel` says, or NA. The order of two problems is the text's for NA and PIP
         alike: the order in the `.rel` would give the label away.
         """
-        for document in _documents(path):
-            yield from document.instances(relations)
+        for document in _documents(path, self):
+            with self.problems:
+                yield from document.instances(relations)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -77,6 +76,7 @@ class _Concept:
 
 @dataclass(frozen=True, slots=True)
 class _Document:
+    reader: I2B2
     hospital: str
     name: str
     text: Path
@@ -106,17 +106,20 @@ class _Document:
     def _read_concepts(self, sentences: list[str]) -> set[_Concept]:
         concepts = set()
         for number, line in lines(self.concepts):
-            if not line.strip():
-                continue
-            match = _CONCEPT.fullmatch(line.strip())
-            if match is None or match[6] not in _KINDS:
-                problem = f'expected c="text" L:T L:T||t="{"|".join(_KINDS)}", found {line!r}'
-                raise UserError(problem, file=self.concepts, line=number)
-            words, *place, kind = match.groups()
-            concept = _Concept(*_place(place, self.concepts, number), kind)
-            self._check(concept, words, sentences, number)
-            concepts.add(concept)
+            if line.strip():
+                with self.reader.problems:
+                    concepts.add(self._concept(line, sentences, number))
         return concepts
+
+    def _concept(self, line: str, sentences: list[str], number: int) -> _Concept:
+        match = _CONCEPT.fullmatch(line.strip())
+        if match is None or match[6] not in _KINDS:
+            problem = f'expected c="text" L:T L:T||t="{"|".join(_KINDS)}", found {line!r}'
+            raise UserError(problem, file=self.concepts, line=number)
+        words, *place, kind = match.groups()
+        concept = _Concept(*_place(place, self.concepts, number), kind)
+        self._check(concept, words, sentences, number)
+        return concept
 
     def _check(self, concept: _Concept, words: str, sentences: list[str], number: int) -> None:
         """Raise a `UserError` if the concept is not at its place."""
@@ -144,29 +147,33 @@ class _Document:
         if (file := self.relations) is None:
             return labels
         for number, line in lines(file):
-            if not line.strip():
-                continue
-            match = _RELATION.fullmatch(line.strip())
-            if match is None:
-                problem = f'expected c="text" L:T L:T||r="TrAP"||c="text" L:T L:T, found {line!r}'
-                raise UserError(problem, file=file, line=number)
-            first, relation, second = match.groups()[1:5], match[6], match.groups()[7:]
-            if relation not in _FIRST:
-                problem, hint = f"{relation!r} is none of the relations of i2b2", nearest(relation, _FIRST)
-                raise UserError(problem, file=file, line=number, hint=hint)
-            if known is not None:
-                known.check(relation, file, number)
-            one = _Concept(*_place(first, file, number), _FIRST[relation])
-            two = _Concept(*_place(second, file, number), "problem")
-            for concept in (one, two):
-                if concept not in concepts:
-                    problem = f"{relation} needs a {concept.kind} at {concept.at}"
-                    raise UserError(f"{problem}; {self.concepts.name} has none", file=file, line=number)
-            if one.line != two.line or one == two:
-                problem = f"expected two concepts of one line, found {one.at} and {two.at}"
-                raise UserError(problem, file=file, line=number)
-            labels[frozenset((one, two))][relation] = None
+            if line.strip():
+                with self.reader.problems:
+                    pair, relation = self._related(line, concepts, file, number)
+                    labels[pair][self.reader.relation(relation, known, file, number)] = None
         return labels
+
+    def _related(
+        self, line: str, concepts: set[_Concept], file: Path, number: int
+    ) -> tuple[frozenset[_Concept], str]:
+        match = _RELATION.fullmatch(line.strip())
+        if match is None:
+            problem = f'expected c="text" L:T L:T||r="TrAP"||c="text" L:T L:T, found {line!r}'
+            raise UserError(problem, file=file, line=number)
+        first, relation, second = match.groups()[1:5], match[6], match.groups()[7:]
+        if relation not in _FIRST:
+            problem, hint = f"{relation!r} is none of the relations of i2b2", nearest(relation, _FIRST)
+            raise UserError(problem, file=file, line=number, hint=hint)
+        one = _Concept(*_place(first, file, number), _FIRST[relation])
+        two = _Concept(*_place(second, file, number), "problem")
+        for concept in (one, two):
+            if concept not in concepts:
+                problem = f"{relation} needs a {concept.kind} at {concept.at}"
+                raise UserError(f"{problem}; {self.concepts.name} has none", file=file, line=number)
+        if one.line != two.line or one == two:
+            problem = f"expected two concepts of one line, found {one.at} and {two.at}"
+            raise UserError(problem, file=file, line=number)
+        return frozenset((one, two)), relation
 
     def _mention(self, concept: _Concept, text: str) -> Mention:
         spans = _tokens(text)
@@ -175,7 +182,7 @@ class _Document:
         return Mention(identity, text[start:end], start, end, concept.kind)
 
 
-def _documents(folder: Path) -> Iterator[_Document]:
+def _documents(folder: Path, reader: I2B2) -> Iterator[_Document]:
     """The documents below a folder, by hospital and name; files without concepts are left out and counted."""
     found: defaultdict[tuple[str, str], dict[str, Path]] = defaultdict(dict)
     for file in files_in(folder):
@@ -195,14 +202,12 @@ def _documents(folder: Path) -> Iterator[_Document]:
             raise UserError(f"there is no {name}.txt for it", file=parts[".con"])
         else:
             unrelated += ".rel" not in parts
-            yield _Document(hospital, name, parts[".txt"], parts[".con"], parts.get(".rel"))
+            yield _Document(reader, hospital, name, parts[".txt"], parts[".con"], parts.get(".rel"))
     if bare == len(found):
         problem = "expected documents as .txt, .con and .rel files, found none"
         raise UserError(problem, file=folder, hint="check the path")
-    if bare:
-        _log.warning("%s: %d .txt files have no .con and are left out", folder, bare)
-    if unrelated:
-        _log.warning("%s: %d documents have no .rel, so all their pairs are NA", folder, unrelated)
+    reader.problems.note(".txt files without a .con, left out", bare)
+    reader.problems.note("documents without a .rel, so that all their pairs are NA", unrelated)
 
 
 def _hospital(file: Path, folder: Path) -> str:

@@ -6,25 +6,23 @@
 
 from __future__ import annotations
 
-import logging
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fedrel.data.mentions import find_name
 from fedrel.data.readers import Reader
 from fedrel.data.readers.opennre import Record, records
 from fedrel.data.relations import RelationMap
 from fedrel.data.sentences import Instance, Mention
-from fedrel.data.text import Span
-
-_log = logging.getLogger(__name__)
+from fedrel.data.text import Span, tokenise
 
 
 class MIRGENE(Reader):
     """MIRGENE's JSON lines."""
 
     name = "mirgene"
+    version = 2
 
     def read(
         self,
@@ -36,24 +34,16 @@ class MIRGENE(Reader):
     ) -> Iterator[Instance]:
         """The instances of a file, with the options of OpenNRE's reader.
 
-        A name that is not in the text is put at its start; how often that happened is logged.
+        A name without a position must be in the text, as whole tokens.
         """
-        missing = 0
-        for record in records(path):
-            text, tokens = record.sentence()
-            mentions = []
-            for key, entity in _entities(record):
-                identity, name = record.identity(key, entity)
-                place = record.position(key, entity, text, tokens) if "pos" in entity else _find(name, text)
-                missing += place is None
-                mentions.append(
-                    Mention(identity, name, *(place or _first_word(text)), record.type_of(key, entity))
+        for record in records(path, self):
+            with self.problems:
+                text, tokens = record.sentence()
+                head, tail = (
+                    _mention(record, key, entity, text, tokens) for key, entity in _entities(record)
                 )
-            head, tail = mentions
-            relation = record.relation(relations, labelled)
-            yield Instance(text, head, tail, relation, record.source(source), record.expresses(), tokens)
-        if missing:
-            _log.warning("%s: %d mentions are not in their sentence and were put at its start", path, missing)
+                relation = record.relation(relations, labelled)
+                yield Instance(text, head, tail, relation, record.source(source), record.expresses(), tokens)
 
 
 def _entities(record: Record) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -72,11 +62,15 @@ def _entities(record: Record) -> Iterator[tuple[str, dict[str, Any]]]:
             raise record.error(f"expected `entity_pair` to be a string or two of them, found {other!r}")
 
 
-def _find(name: str, text: str) -> Span | None:
-    found = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE)
-    return found.span() if found else None
-
-
-def _first_word(text: str) -> Span:
-    start = len(text) - len(text.lstrip())
-    return start, start + 1
+def _mention(
+    record: Record, key: str, entity: dict[str, Any], text: str, tokens: tuple[Span, ...] | None
+) -> Mention:
+    identity, name = record.identity(key, entity)
+    if "pos" in entity:
+        place = record.position(key, entity, text, tokens)
+    else:
+        found = find_name(name, text, tokens or tokenise(text))
+        if found is None:
+            raise record.error(f"the name {name!r} of `{key}` is not in the sentence")
+        place = found
+    return Mention(identity, name, *place, record.type_of(key, entity))

@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 
+from fedrel.data.mentions import misplaced
 from fedrel.data.readers import Reader
 from fedrel.data.relations import NA, RelationMap
 from fedrel.data.sentences import Instance, Mention
@@ -43,12 +44,29 @@ class OpenNRE(Reader):
         With `labelled=False`, for text to predict on, `relation` may be absent and is then NA.
         """
         known = None if relations is None else frozenset(relations)
+        usual = self.none_label == NA
         for number, line in byte_lines(path):
-            instance = _usual(line, known, source)
+            instance = _usual(line, known, source) if usual else None
             if instance is not None:
+                self.problems.seen += 1
+                self._check_names(instance, path, number)
                 yield instance
             elif (text := decoded(line, number, path)).strip():
-                yield _record(text, path, number).instance(relations, source, labelled)
+                with self.problems:
+                    record = _record(text, path, number, self.none_label)
+                    instance = record.instance(relations, source, labelled)
+                    self._check_names(instance, path, number)
+                    yield instance
+
+    def _check_names(self, instance: Instance, path: Path, number: int) -> None:
+        """Count names that are not what the text has at their places, which is how a converter's mistakes show."""
+        text = instance.text
+        for mention in (instance.head, instance.tail):
+            if text[mention.start : mention.end] != mention.name:
+                what = misplaced(mention.name, text, mention.start, mention.end)
+                found = text[mention.start : mention.end]
+                example = f"{path.name}:{number}: {mention.name!r} at [{mention.start}, {mention.end}), where"
+                self.problems.note(what, bool(what), f"{example} the text has {found!r}")
 
 
 class JSONLines(OpenNRE):
@@ -57,14 +75,20 @@ class JSONLines(OpenNRE):
     name = "jsonl"
 
 
-def records(path: Path) -> Iterator[Record]:
-    """The JSON objects of a file."""
+def records(path: Path, reader: Reader) -> Iterator[Record]:
+    """The JSON objects of a file; lines that are none are the reader's problems."""
     for number, line in lines(path):
         if line.strip():
-            yield _record(line, path, number)
+            try:
+                record = _record(line, path, number, reader.none_label)
+            except UserError as error:
+                with reader.problems:
+                    raise error
+                continue
+            yield record
 
 
-def _record(line: str, path: Path, number: int) -> Record:
+def _record(line: str, path: Path, number: int, none_label: str) -> Record:
     try:
         fields = json.loads(line)
         if "\\ud" in line.lower():
@@ -76,7 +100,7 @@ def _record(line: str, path: Path, number: int) -> Record:
     if not isinstance(fields, dict):
         problem = f"expected a JSON object, found {_kind(fields)}"
         raise UserError(problem, file=path, line=number, hint="write one object a line")
-    return Record(fields, path, number)
+    return Record(fields, path, number, none_label)
 
 
 def _usual(line: bytes, relations: Collection[str] | None, source: str) -> Instance | None:
@@ -122,6 +146,7 @@ class Record:
     fields: dict[str, Any]
     file: Path
     line: int
+    none_label: str = NA
 
     def instance(
         self, relations: RelationMap | None = None, source: str = "source", labelled: bool = True
@@ -201,6 +226,7 @@ class Record:
         relation = self.fields.get("relation", None if labelled else NA)
         if not isinstance(relation, str):
             raise self.error(f"expected a string `relation`, found {_keys(self.fields)}")
+        relation = NA if relation == self.none_label else relation
         if relations is not None:
             relations.check(relation, self.file, self.line)
         return relation

@@ -9,8 +9,7 @@ uncertain (U).
 from __future__ import annotations
 
 import html
-import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
 
@@ -29,7 +28,6 @@ _COLUMNS = {
     "RELATION",
     *(f"{entity}{rest}" for entity in _ENTITIES for rest in ("", "_ID", "_START_POSITION", "_END_POSITION")),
 }
-_log = logging.getLogger(__name__)
 
 
 class PGR(Reader):
@@ -41,52 +39,54 @@ class PGR(Reader):
     def read(self, path: Path, *, relations: RelationMap | None = None) -> Iterator[Instance]:
         """The instances of a file: the gene is the head, the phenotype the tail, the abstract the source.
 
-        Two kinds of lines are left out, and their number is logged: those with an entity that is not at its
-        offsets, and those with an uncertain relation.
+        Two kinds of lines are left out and counted, because the corpus has them by nature: those with an entity
+        that is not at its offsets, and those with an uncertain relation.
         """
-        misplaced = uncertain = 0
-        for number, fields in _rows(path):
-            relation = _relation(fields, path, number)
-            spans = [_span(fields, entity, path, number) for entity in _ENTITIES]
-            sentence = fields["SENTENCE"]
-            if relation is None:
-                uncertain += 1
-            elif any(
-                sentence[slice(*span)] != fields[entity]
+        header: list[str] = []
+        for number, line in lines(path):
+            columns = line.split("\t")
+            if not header:
+                header = _header(columns, path, number)
+            elif line.strip():
+                with self.problems:
+                    fields = _fields(header, columns, path, number)
+                    yield from self._instances(fields, relations, path, number)
+
+    def _instances(
+        self, fields: dict[str, str], relations: RelationMap | None, path: Path, number: int
+    ) -> Iterator[Instance]:
+        relation = _relation(fields, path, number)
+        spans = [_span(fields, entity, path, number) for entity in _ENTITIES]
+        sentence, found = fields["SENTENCE"], zip(_ENTITIES, spans, strict=True)
+        if relation is None:
+            self.problems.note("lines whose relation is uncertain, left out")
+        elif any(sentence[slice(*span)] != fields[entity] for entity, span in found):
+            self.problems.note(
+                "lines whose entity is not at its offsets, left out", 1, f"{path.name}:{number}"
+            )
+        else:
+            text, spans = _unescaped(sentence, spans)
+            head, tail = (
+                Mention(fields[f"{entity}_ID"], text[slice(*span)], *span, entity)
                 for entity, span in zip(_ENTITIES, spans, strict=True)
-            ):
-                misplaced += 1
-            else:
-                if relations is not None:
-                    relations.check(relation, path, number)
-                text, spans = _unescaped(sentence, spans)
-                head, tail = (
-                    Mention(fields[f"{entity}_ID"], text[slice(*span)], *span, entity)
-                    for entity, span in zip(_ENTITIES, spans, strict=True)
-                )
-                yield Instance(text, head, tail, relation, fields["FILE_ID"])
-        if misplaced:
-            _log.warning("%s: left out %d lines, whose entity is not at its offsets", path, misplaced)
-        if uncertain:
-            _log.warning("%s: left out %d lines, whose relation is uncertain", path, uncertain)
+            )
+            relation = self.relation(relation, relations, path, number)
+            yield Instance(text, head, tail, relation, fields["FILE_ID"])
 
 
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    header: list[str] = []
-    for number, line in lines(path):
-        columns = line.split("\t")
-        if not header:
-            header = [
-                name.split(" ")[0] for name in columns
-            ]  # the last explains itself: `CONFIRMATION (C ...`
-            if missing := _COLUMNS.difference(header):
-                problem = f"expected a header with the columns {', '.join(sorted(missing))}"
-                raise UserError(problem, file=path, line=number, hint="separate the columns by tabs")
-        elif line.strip():
-            if len(columns) != len(header):
-                problem = f"expected {len(header)} columns, as in the header, found {len(columns)}"
-                raise UserError(problem, file=path, line=number)
-            yield number, dict(zip(header, columns, strict=True))
+def _header(columns: Sequence[str], path: Path, number: int) -> list[str]:
+    header = [name.split(" ")[0] for name in columns]  # the last explains itself: `CONFIRMATION (C ...`
+    if missing := _COLUMNS.difference(header):
+        problem = f"expected a header with the columns {', '.join(sorted(missing))}"
+        raise UserError(problem, file=path, line=number, hint="separate the columns by tabs")
+    return header
+
+
+def _fields(header: Sequence[str], columns: Sequence[str], path: Path, number: int) -> dict[str, str]:
+    if len(columns) != len(header):
+        problem = f"expected {len(header)} columns, as in the header, found {len(columns)}"
+        raise UserError(problem, file=path, line=number, hint="separate the columns by tabs")
+    return dict(zip(header, columns, strict=True))
 
 
 def _relation(fields: dict[str, str], path: Path, number: int) -> str | None:

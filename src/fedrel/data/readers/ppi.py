@@ -6,22 +6,19 @@ passage the two proteins are masked as `PROTEIN1` and `PROTEIN2`, all others as 
 
 from __future__ import annotations
 
-import csv
-import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from fedrel.data.readers import Reader
 from fedrel.data.relations import NA, RelationMap
 from fedrel.data.sentences import Instance, Mention, own_ids
-from fedrel.data.text_files import lines
+from fedrel.data.table_files import csv_rows
 from fedrel.errors import UserError
 
-_log = logging.getLogger(__name__)
-
+OVERLAPPING = "rows whose passage lacks one of the two masks, left out"
 _COLUMNS = ("docid", "isValid", "passage")
 _LABELS = {"true": "interaction", "false": NA}
+_MASKS = ("PROTEIN1", "PROTEIN2")
 
 
 class PPI(Reader):
@@ -36,41 +33,32 @@ class PPI(Reader):
         A passage that lacks one of the two masks is left out and counted: where one protein's name is part of the
         other's, the files have only one mask, and there is no pair to place.
         """
-        rows = csv.reader(line for _, line in lines(path))
-        header = next(rows, [])
-        if missing := [name for name in _COLUMNS if name not in header]:
-            problem = f"expected the columns {', '.join(_COLUMNS)} in the first line, found no {missing[0]}"
-            raise UserError(problem, file=path, line=1)
-        left_out = 0
-        for number, cells in _numbered(rows, path):
-            if len(cells) != len(header):
-                problem = f"expected {len(header)} columns, found {len(cells)}"
-                raise UserError(problem, file=path, line=number)
-            row = dict(zip(header, cells, strict=True))
-            label = _LABELS.get(row["isValid"].strip().lower())
-            if label is None:
-                problem = f"expected isValid to be True or False, found {row['isValid']!r}"
-                raise UserError(problem, file=path, line=number)
-            text, ids = row["passage"], own_ids(number, row["passage"])
-            places = [text.find(mask) for mask in ("PROTEIN1", "PROTEIN2")]
-            if min(places) < 0:
-                left_out += 1
-                continue
-            if relations is not None:
-                relations.check(label, path, number)
-            head, tail = (
-                Mention(identity, text[at : at + len("PROTEIN1")], at, at + len("PROTEIN1"), "PROTEIN")
-                for identity, at in zip(ids, places, strict=True)
-            )
-            yield Instance(text, head, tail, label, document=row["docid"])
-        if left_out:
-            _log.warning("%s: %d rows left out, whose passage lacks one of the two masks", path, left_out)
+        for number, row in csv_rows(path, _COLUMNS, self.problems):
+            with self.problems:
+                yield from self._instances(row, relations, path, number)
 
-
-def _numbered(rows: Any, path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The cells of each row, with the number of its last line."""
-    try:
-        for cells in rows:
-            yield rows.line_num, cells
-    except csv.Error as error:
-        raise UserError(f"is not CSV: {error}", file=path, line=rows.line_num) from error
+    def _instances(
+        self, row: dict[str, str], relations: RelationMap | None, path: Path, number: int
+    ) -> Iterator[Instance]:
+        text, label = row["passage"], _LABELS.get(row["isValid"].strip().lower())
+        if label is None:
+            problem = f"expected isValid to be True or False, found {row['isValid']!r}"
+            raise UserError(problem, file=path, line=number)
+        places = [text.find(mask) for mask in _MASKS]
+        if max(places) < 0:
+            hint = "write PROTEIN1 and PROTEIN2 in place of the two proteins that the row is about"
+            raise UserError("the passage has no PROTEIN1 and no PROTEIN2", file=path, line=number, hint=hint)
+        if min(places) < 0:
+            self.problems.note(OVERLAPPING, 1, f"{path.name}:{number}")
+            return
+        head, tail = (
+            Mention(identity, mask, at, at + len(mask), "PROTEIN")
+            for identity, mask, at in zip(own_ids(number, text), _MASKS, places, strict=True)
+        )
+        yield Instance(
+            text,
+            head,
+            tail,
+            self.relation(label, relations, path, number),
+            document=row["docid"],
+        )

@@ -1,8 +1,8 @@
 """PubTator: a title line, an abstract line, then mentions and relations, tab-separated (CDR, CHR, GDA, BioRED).
 
 A mention has id, start, end, text, type and knowledge base id (`-1`: it has none); a relation has id, type and
-two knowledge base ids, and whatever follows, as BioRED's novelty, is not read. Offsets count the characters of
-the title, one separator and the abstract.
+two knowledge base ids, and in BioRED whether it is `Novel`, which is kept as the fact's attribute. Offsets count
+the characters of the title, one separator and the abstract.
 """
 
 from __future__ import annotations
@@ -43,36 +43,43 @@ class PubTator(Reader):
         `id_separator` joins the ids of several entities that one mention names (`|` in CDR and GDA, `,` in BioRED).
         If it is empty, ids are not split: CHR's `HMDB:1|CHEBI:2` are two names of one chemical.
         """
-        options = _Options(path, relations, pair_types, directions, id_separator)
+        options = _Options(self, path, relations, pair_types, directions, id_separator)
         current: _Article | None = None
         for number, line in lines(path):
             if not line.strip():
                 continue
-            if opening := _TEXT.fullmatch(line):
-                identity, part, text = opening.groups()
-                if part == "t":
-                    if current:
+            opening = _TEXT.fullmatch(line)
+            if opening and opening[2] == "t":
+                if current:
+                    with self.problems:
                         yield current.document()
-                    current = _Article(options, identity, number, text)
-                elif current is None or current.id != identity:
-                    hint = f"put the line {identity}|t|... right above it"
-                    raise options.error(f"the abstract of {identity} comes before its title", number, hint)
-                else:
-                    current.add_abstract(text, number)
+                current = _Article(options, opening[1], number, opening[3])
                 continue
-            identity, *columns = line.split("\t")
-            if current is None or current.id != identity:
-                among = f", among those of {current.id}" if current else ""
-                problem = f"an annotation of document {identity!r} before its title and abstract{among}"
-                hint = f"put the lines {identity}|t|... and {identity}|a|... above it"
-                raise options.error(problem, number, hint)
-            current.add(columns, number)
+            with self.problems:
+                if opening:
+                    if current is None or current.id != opening[1]:
+                        hint = f"put the line {opening[1]}|t|... right above it"
+                        problem = f"the abstract of {opening[1]} comes before its title"
+                        raise options.error(problem, number, hint)
+                    current.add_abstract(opening[3], number)
+                else:
+                    identity, *columns = line.split("\t")
+                    if current is None or current.id != identity:
+                        among = f", among those of {current.id}" if current else ""
+                        problem = (
+                            f"an annotation of document {identity!r} before its title and abstract{among}"
+                        )
+                        hint = f"put the lines {identity}|t|... and {identity}|a|... above it"
+                        raise options.error(problem, number, hint)
+                    current.add(columns, number)
         if current:
-            yield current.document()
+            with self.problems:
+                yield current.document()
 
 
 @dataclass(frozen=True, slots=True)
 class _Options:
+    reader: PubTator
     file: Path
     relations: RelationMap | None
     pair_types: PairTypes | None
@@ -121,10 +128,13 @@ class _Article:
             raise self.options.error(
                 f"document {self.id} is empty", self.line, "remove it, or give it a text"
             )
+        problems = self.options.reader.problems
         for line, columns in self.mentions:
-            self._add_mention(text, columns, line)
+            with problems:
+                self._add_mention(text, columns, line)
         for line, columns in self.relations:
-            self._add_relation(columns, line)
+            with problems:
+                self._add_relation(columns, line)
         parts: list[Span] = [(0, len(self.title)), (len(self.title), len(text))]
         sentences = segment(text, parts, self.draft.spans, self.draft.handled)
         return self.draft.document(
@@ -147,25 +157,25 @@ class _Article:
         return [part.strip() for part in parts if part.strip() not in _NO_ID]
 
     def _add_relation(self, columns: Sequence[str], line: int) -> None:
-        relation, head, tail = (column.strip() for column in columns[:3])
-        if self.options.relations is not None:
-            self.options.relations.check(relation, self.options.file, line)
+        name, head, tail, *rest = (column.strip() for column in columns)
+        options = self.options
+        relation = options.reader.relation(name, options.relations, options.file, line)
         for identity in (head, tail):
             if not self.draft.knows(identity):
-                problem = (
-                    f"the relation {relation} names {identity!r}, which document {self.id} never mentions"
-                )
-                raise self.options.error(problem, line, self._hint(identity))
-        self.draft.fact(head, relation, tail)
+                problem = f"the relation {name} names {identity!r}, which document {self.id} never mentions"
+                raise options.error(problem, line, self._hint(identity))
+        self.draft.fact(head, relation, tail, attribute=rest[0] if rest else "")
 
     def _hint(self, identity: str) -> str:
+        """What to do about an id that a relation names and no mention has."""
         separator = self.options.id_separator
-        if separator and separator in identity:
-            return f"if {separator!r} joins several names of one entity, as in CHR, set id_separator to ''"
-        whole = (rest[0] for _, (_, _, _, _, *rest) in self.mentions if rest)
-        joined = next((column for column in whole if identity in re.split(r"[|,;]", column)), None)
-        if joined is not None:
-            return f"it is part of the id {joined!r}: set id_separator to what joins the ids there"
+        columns = [rest[0].strip() for _, (_, _, _, _, *rest) in self.mentions if rest]
+        if identity in columns:
+            return f"a mention has this id, which id_separator = {separator!r} splits: set id_separator to ''"
+        for column in columns:
+            for other in "|,;":
+                if identity in (part.strip() for part in column.split(other)):
+                    return f"it is part of the id {column!r}: set id_separator to {other!r}"
         return "give the entity a mention, or remove the relation"
 
 

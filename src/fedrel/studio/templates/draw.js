@@ -1,6 +1,10 @@
 "use strict";
 // Draws every plot of the page in the colours of its style, again when the style changes: dark, light, print.
 (() => {
+  if (typeof Plotly === "undefined") {
+    document.getElementById("no-plots").hidden = false;
+    return;
+  }
   const style = getComputedStyle(document.documentElement);
 
   // Replaces every "var(--name)" in a figure by what the page's style says it is.

@@ -1,0 +1,159 @@
+"""brat's standoff files: `.txt` with the text and `.ann` with what is marked in it, in one folder.
+
+`T1 <tab> Drug 0 7 <tab> Aspirin` is a mention, `R1 <tab> Treats Arg1:T1 Arg2:T2` a relation,
+`N1 <tab> Reference T1 MESH:D001241 <tab> aspirin` links a mention to a knowledge base, and `* <tab> Equiv T1 T3`
+says that two are the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from fedrel.data.annotations import Directions, Document, PairTypes
+from fedrel.data.pairing import PARTED, Marked, MarkedText, Relation, document, instances
+from fedrel.data.readers import Reader
+from fedrel.data.relations import RelationMap
+from fedrel.data.sentences import Instance
+from fedrel.data.text_files import files_in, lines
+from fedrel.errors import UserError
+
+_PLACES = r"\d+ \d+(?:;\d+ \d+)*"
+_MENTION = re.compile(rf"(T\S+)\t(\S+) ({_PLACES})\t(.*)")
+_RELATION = re.compile(r"(R\S+)\t(\S+) \S+:(\S+) \S+:(\S+)\s*")
+_LINK = re.compile(r"(N\S+)\t\S+ (\S+) (\S+)(?:\t.*)?")
+_EQUAL = re.compile(r"\*\t\S+((?: \S+)+)\s*")
+_UNUSED = {"E": "events", "A": "attributes", "M": "attributes", "#": "notes of annotators"}
+
+
+class Brat(Reader):
+    """brat's files as sentences: every pair of mentions in one sentence."""
+
+    name = "brat"
+
+    def read(
+        self,
+        path: Path,
+        *,
+        relations: RelationMap | None = None,
+        pair_types: PairTypes | None = None,
+        directions: Directions = "both",
+    ) -> Iterator[Instance]:
+        """The pairs of a folder's sentences, with their relation or NA; the source is the document."""
+        for marked in _texts(path, self, relations):
+            with self.problems:
+                yield from instances(marked, self.problems, pair_types, directions)
+
+
+class BratDocuments(Reader):
+    """brat's files as documents: mentions with one id, or said to be the same, are one entity."""
+
+    name = "brat-documents"
+    unit = "documents"
+
+    def read(
+        self,
+        path: Path,
+        *,
+        relations: RelationMap | None = None,
+        pair_types: PairTypes | None = None,
+        directions: Directions = "both",
+    ) -> Iterator[Document]:
+        """The documents of a folder."""
+        for marked in _texts(path, self, relations):
+            with self.problems:
+                yield document(marked, self.problems, pair_types, directions)
+
+    def write(self, rows: Iterable[Document], path: Path) -> None:
+        """Write two files a document; facts are stated of each entity's first mention."""
+        path.mkdir(parents=True)
+        for row in rows:
+            marks: list[str] = []
+            first: dict[int, str] = {}
+            for number, entity in enumerate(row.entities):
+                first[number] = f"T{len(marks) // 2 + 1}"
+                for mention in entity.mentions:
+                    key = len(marks) // 2 + 1
+                    name = " ".join(row.text[mention.start : mention.end].split())
+                    marks.append(f"T{key}\t{entity.type} {mention.start} {mention.end}\t{name}")
+                    marks.append(f"N{key}\tReference T{key} {entity.id}\t{name}")
+            for number, fact in enumerate(row.facts, 1):
+                marks.append(f"R{number}\t{fact.relation} Arg1:{first[fact.head]} Arg2:{first[fact.tail]}")
+            (path / f"{row.id}.txt").write_text(row.text, encoding="utf-8", newline="")
+            (path / f"{row.id}.ann").write_text("".join(f"{mark}\n" for mark in marks), encoding="utf-8")
+
+
+def _texts(folder: Path, reader: Reader, relations: RelationMap | None) -> Iterator[MarkedText]:
+    files = [file for file in files_in(folder) if file.suffix == ".ann"]
+    if not files:
+        problem = "expected .ann files in it, each beside its .txt, found none"
+        raise UserError(problem, file=folder, hint="check the path")
+    for file in files:
+        with reader.problems:
+            yield _marked(file, file.relative_to(folder).with_suffix("").as_posix(), reader, relations)
+
+
+def _marked(file: Path, name: str, reader: Reader, relations: RelationMap | None) -> MarkedText:
+    source = file.with_suffix(".txt")
+    if not source.exists():
+        raise UserError(f"there is no {source.name} for it", file=file, hint="put the text beside it")
+    text = "\n".join(line for _, line in lines(source))
+    if not text.strip():
+        raise UserError("the text is empty", file=source)
+    marked = MarkedText(name, text, file)
+    later: list[tuple[int, str]] = []
+    for number, line in lines(file):
+        if line.startswith("T"):
+            with reader.problems:
+                _add_mention(marked, line, number, reader)
+        elif line.strip():
+            later.append((number, line))
+    for number, line in later:
+        with reader.problems:
+            _add_rest(marked, line, number, reader, relations)
+    return marked
+
+
+def _add_mention(marked: MarkedText, line: str, number: int, reader: Reader) -> None:
+    match = _MENTION.fullmatch(line)
+    if match is None:
+        problem = f"expected a mention as T1, type and places, and words, found {line!r}"
+        raise marked.error(problem, number, "tabs separate the three, as in T1<tab>Drug 0 7<tab>Aspirin")
+    key, kind, places, words = match.groups()
+    numbers = [int(one) for one in re.findall(r"\d+", places)]
+    start, end = numbers[0], numbers[-1]
+    if len(numbers) > 2:
+        reader.problems.note(PARTED)
+        words = marked.text[start:end]
+    marked.mark(key, Marked(words, kind, start, end), number)
+
+
+def _add_rest(
+    marked: MarkedText, line: str, number: int, reader: Reader, relations: RelationMap | None
+) -> None:
+    if match := _RELATION.fullmatch(line):
+        _, name, head, tail = match.groups()
+        name = reader.relation(name, relations, marked.file, number)
+        marked.relate(Relation(name, head, tail), number)
+    elif match := _LINK.fullmatch(line):
+        _link(marked, [match[2]], match[3], number)
+    elif match := _EQUAL.fullmatch(line):
+        keys = match[1].split()
+        known = [one for key in keys if key in marked.mentions for one in marked.mentions[key].ids]
+        _link(marked, keys, known[0] if known else f"{marked.id}:{keys[0]}", number)
+    elif line[0] in _UNUSED:
+        reader.problems.note(f"{_UNUSED[line[0]]} of brat, which are not read")
+    else:
+        problem = f"expected a line of brat's (T, R, N, E, A, M, # or *), found {line!r}"
+        raise marked.error(problem, number, "tabs separate the columns")
+
+
+def _link(marked: MarkedText, keys: list[str], identity: str, number: int) -> None:
+    for key in keys:
+        if key not in marked.mentions:
+            raise marked.error(f"{identity!r} is said of {key!r}, which is no mention", number)
+        mention = marked.mentions[key]
+        if identity not in mention.ids:
+            marked.mentions[key] = replace(mention, ids=(*mention.ids, identity))

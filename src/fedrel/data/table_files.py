@@ -1,0 +1,149 @@
+"""Tables with named columns, row by row: CSV and TSV, Parquet, and the folders of Hugging Face's `datasets`."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from fedrel.data.problems import Problems
+from fedrel.data.text_files import files_in, lines, stem
+from fedrel.errors import UserError, nearest
+
+_ROWS = 1024  # that are taken out of a column file at once
+_LARGEST = 1 << 24  # characters of a cell; Python's own limit is too low for long documents
+
+
+def csv_rows(path: Path, required: Sequence[str], problems: Problems) -> Iterator[tuple[int, dict[str, str]]]:
+    """The rows of a CSV file by the names in its first line, with the number of the line that each begins on.
+
+    Commas, tabs or semicolons separate the cells: whichever the first line has most of. Cells may be quoted, and a
+    quoted one may have line ends in it.
+    """
+    numbered = lines(path)
+    first = next((line for _, line in numbered if line.strip()), "")
+    mark = max(",\t;", key=first.count)
+    header = next(csv.reader([first], delimiter=mark), [])
+    check_columns(header, required, path)
+    if repeated := [name for name in header if name and header.count(name) > 1]:
+        raise UserError(f"two columns are called {repeated[0]!r}", file=path, line=1)
+    last = 1
+
+    def text() -> Iterator[str]:
+        nonlocal last
+        for number, line in numbered:
+            last = number
+            yield f"{line}\n"
+
+    csv.field_size_limit(_LARGEST)
+    cells = csv.reader(text(), delimiter=mark, strict=True)
+    while True:
+        begun = last + 1
+        try:
+            row = next(cells)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            hint = 'a quote inside a cell is written twice ("")'
+            with problems:
+                raise UserError(f"broken CSV: {error}", file=path, line=begun, hint=hint) from error
+            continue
+        if len(row) == len(header):
+            yield begun, dict(zip(header, row, strict=True))
+        elif row:
+            problem = f"expected {len(header)} cells, as in the first line, found {len(row)}"
+            hint = "put a cell with the separator in it into quotes"
+            with problems:
+                raise UserError(problem, file=path, line=begun, hint=hint)
+
+
+def check_columns(found: Sequence[str], required: Sequence[str], path: Path) -> None:
+    """Raise a `UserError` for the first column that is not there."""
+    for name in required:
+        if name not in found:
+            problem = f"no column is called {name!r}, found {', '.join(map(repr, found)) or 'none'}"
+            hint = f"name the columns in [data.columns]; {nearest(name, found)}"
+            raise UserError(problem, file=path, line=1, hint=hint)
+
+
+def parquet_rows(path: Path, required: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of a Parquet file, or of all in a folder, counted from 1."""
+    parquet = _arrow("pyarrow.parquet")
+    for file in _files(path, ".parquet"):
+        with _readable(file, parquet.ParquetFile) as opened:
+            schema = opened.schema_arrow
+            yield from _batches(opened.iter_batches(_ROWS), schema, required, file)
+
+
+def dataset_rows(path: Path, required: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of a folder that `datasets` saved (`save_to_disk`), counted from 1 in each of its Arrow files."""
+    ipc = _arrow("pyarrow.ipc")
+    for file in _files(path, ".arrow"):
+        with file.open("rb") as raw, _readable(raw, ipc.open_stream, file) as opened:
+            yield from _batches(opened, opened.schema, required, file)
+
+
+def _batches(
+    batches: Any, schema: Any, required: Sequence[str], file: Path
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    roots = list(dict.fromkeys(name.partition(".")[0] for name in required))
+    check_columns(schema.names, roots, file)
+    labels = _class_labels(schema)
+    number = 0
+    try:
+        for batch in batches:
+            for row in batch.select(roots).to_pylist():
+                number += 1
+                values = {name: _inside(row, name) for name in required}
+                for name in labels.keys() & values.keys():
+                    if isinstance(values[name], int) and 0 <= values[name] < len(labels[name]):
+                        values[name] = labels[name][values[name]]
+                yield number, values
+    except (OSError, ValueError) as error:  # pyarrow's own errors are one or the other
+        raise UserError(f"cannot read after row {number}: {error}", file=file) from error
+
+
+def _inside(row: Mapping[str, Any], name: str) -> Any:
+    """The value of a column, or of a field in it: `h.name`."""
+    value: Any = row
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _class_labels(schema: Any) -> dict[str, list[str]]:
+    """The names behind the numbers of `datasets`' class labels, by column."""
+    try:
+        about = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        return {name: one["names"] for name, one in about.items() if one.get("_type") == "ClassLabel"}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return {}
+
+
+def _files(path: Path, suffix: str) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = [file for file in files_in(path) if file.suffix == suffix and not stem(file).startswith("cache-")]
+    if not found:
+        raise UserError(f"expected {suffix} files in it, found none", file=path, hint="check the path")
+    return found
+
+
+def _readable(source: Any, opened: Callable[[Any], Any], file: Path | None = None) -> Any:
+    try:
+        return opened(source)
+    except FileNotFoundError as error:
+        raise UserError("no such file", file=source, hint="check the path") from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read: {error}", file=file or source) from error
+
+
+def _arrow(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        problem = "reading Parquet and Arrow files needs pyarrow, which is not installed"
+        raise UserError(problem, hint="run `pip install fedrel[arrow]`") from error

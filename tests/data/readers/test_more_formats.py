@@ -1,0 +1,240 @@
+"""Formats that people have: a made-up sample of each, read as worked out by hand, and the real files that exist."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedrel.data.annotations import Document
+from fedrel.data.pairing import FAR, PARTED
+from fedrel.data.readers import reader
+from fedrel.data.relations import NA
+from fedrel.data.sentences import Instance
+from tests.data import samples
+
+Write = Callable[..., Path]
+
+
+def read(name: str, path: Path, **options: Any) -> list[Any]:
+    return list(reader(name).read(path, **options))
+
+
+def said(one: Instance) -> tuple[str, str, str]:
+    """Head, relation and tail, as the text has them."""
+    words = [one.text[mention.start : mention.end] for mention in (one.head, one.tail)]
+    return words[0], one.relation, words[1]
+
+
+def facts(document: Document) -> list[tuple[str, str, str, str]]:
+    ids = [entity.id for entity in document.entities]
+    return [(ids[fact.head], fact.relation, ids[fact.tail], fact.attribute) for fact in document.facts]
+
+
+def test_semeval(write: Write) -> None:
+    first, second = read("semeval", write(samples.SEMEVAL))
+    assert first.text == "The storm caused a flood."
+    assert said(first) == ("storm", "Cause-Effect(e1,e2)", "flood")
+    assert said(second) == ("letter", NA, "king")
+    assert reader("semeval", none_label="none").none_label == "none"
+
+
+def test_tacred(write: Write) -> None:
+    first, second = read("tacred", write(samples.TACRED))
+    assert said(first) == ("Ada King", "per:employee_of", "Zorb")
+    assert (first.head.type, first.source, first.head.id) == ("PERSON", "news-7", "Ada King")
+    assert first.tokens is not None and len(first.tokens) == 6
+    assert said(second) == ("Zorb", NA, "Bo")
+
+
+def test_spert(write: Write) -> None:
+    path = write(samples.SPERT)
+    assert [said(one) for one in read("spert", path)] == [
+        ("Zorbine", NA, "blue ears"),
+        ("blue ears", "Adverse-Effect", "Zorbine"),
+    ]
+    [one] = read("spert", path, pair_types=[("Effect", "Drug")])
+    assert (one.head.type, one.tail.type, one.source) == ("Effect", "Drug", "7")
+    [once] = read("spert", path, directions="once")
+    assert said(once) == (
+        "Zorbine",
+        "Adverse-Effect",
+        "blue ears",
+    )  # the first is the head, and the relation turned
+
+
+def test_conll04(write: Write) -> None:
+    found = read("conll04", write(samples.CONLL04), pair_types=[("Peop", "Loc"), ("Loc", "Loc")])
+    assert {one.text for one in found} == {"Ada King lived in Zorb , Hux"}
+    assert [said(one) for one in found] == [
+        ("Ada King", "Live_In", "Zorb"),
+        ("Ada King", NA, "Hux"),
+        ("Zorb", "Located_In", "Hux"),
+        ("Hux", NA, "Zorb"),
+    ]
+    assert found[0].head.id != found[0].tail.id
+
+
+def test_ddi(tmp_path: Path, write: Write) -> None:
+    first, second = read("ddi", write(samples.DDI, "d1.xml"))
+    assert said(first) == ("Zorbine", "mechanism", "calvex")
+    assert said(second) == ("Zorbine", NA, "mirotol")
+    assert (first.source, first.tail.type, first.tail.id) == ("DDI.d1", "brand", "DDI.d1.s0.e1")
+    assert read("ddi", tmp_path) == [first, second]  # a folder of such files
+
+
+def test_ddi_mentions_in_parts(write: Write) -> None:
+    parted = samples.DDI.replace(
+        '"15-20" type="brand" text="calvex"', '"8-13;15-20" type="drug" text="raises calvex"'
+    )
+    one = reader("ddi")
+    first, _ = one.read(write(parted, "d1.xml"))
+    assert said(first) == ("Zorbine", "mechanism", "raises calvex")
+    assert one.problems.notes[PARTED].count == 1
+
+
+def test_bioc_xml_documents_and_sentences(write: Write) -> None:
+    path = write(samples.BIOC_XML)
+    [document] = read("bioc", path, pair_types=[("Chemical", "Disease")])
+    assert document.text == "Zorbine eases gloom. It brings on hot-head."
+    assert [entity.id for entity in document.entities] == ["D01", "D91"]
+    assert [mention.name for mention in document.entities[0].mentions] == ["Zorbine", "It"]
+    assert facts(document) == [("D01", "CID", "D91", "Novel")]
+    [sentence] = read("bioc-sentences", path, pair_types=[("Chemical", "Disease")])
+    assert (sentence.text, said(sentence)) == ("It brings on hot-head.", ("It", "CID", "hot-head"))
+
+
+def test_bioc_json_with_ids_in_infons(write: Write) -> None:
+    [document] = read("bioc", write(samples.BIOC_JSON))
+    assert facts(document) == [("D01", "Treats", "D90", "No")]
+    cdr = samples.BIOC_JSON.replace('"entity1"', '"Chemical"').replace('"entity2"', '"Disease"')
+    [document] = read("bioc", write(cdr.replace('"type": "Treats"', '"relation": "CID"')))
+    assert facts(document) == [("D01", "CID", "D90", "No")]
+
+
+def test_brat(tmp_path: Path) -> None:
+    folder = samples.write_brat(tmp_path / "brat")
+    one = reader("brat")
+    found = list(one.read(folder, pair_types=[("Drug", "Ill")]))
+    assert [said(row) for row in found] == [("Zorbine", "Treats", "gloom"), ("It", "Causes", "hot-head")]
+    assert {row.source for row in found} == {"note"}
+    assert found[0].head.id == "MESH:D01"
+    counts = {what: note.count for what, note in one.problems.notes.items()}
+    assert counts == {
+        FAR: 1,
+        "attributes of brat, which are not read": 1,
+        "notes of annotators of brat, which are not read": 1,
+    }
+
+
+def test_brat_documents(tmp_path: Path) -> None:
+    [document] = read("brat-documents", samples.write_brat(tmp_path / "brat"), pair_types=[("Drug", "Ill")])
+    assert [entity.id for entity in document.entities] == ["MESH:D01", "MESH:D90", "MESH:D91"]
+    assert len(document.entities[0].mentions) == 2  # "It" is said to be the same
+    assert [fact[:3] for fact in facts(document)] == [
+        ("MESH:D01", "Treats", "MESH:D90"),
+        ("MESH:D01", "Causes", "MESH:D91"),
+    ]
+    assert document.handled["repeated_facts"] == 1
+
+
+def test_brat_documents_without_ids(tmp_path: Path) -> None:
+    bare = "".join(line for line in samples.BRAT_ANN.splitlines(keepends=True) if line[0] in "TR")
+    [document] = read("brat-documents", samples.write_brat(tmp_path / "brat", bare))
+    assert [entity.id for entity in document.entities] == ["T1", "T2", "T3", "T4"]
+
+
+def test_gda(tmp_path: Path) -> None:
+    first, second = read("gda", samples.write_gda(tmp_path / "gda"))
+    assert [entity.id for entity in first.entities] == ["101", "D90", "D91"]
+    assert (facts(first), first.pairs.tolist()) == ([("101", "GDA", "D90", "")], [[0, 1], [0, 2]])
+    assert len(second.entities) == 0
+
+
+COLUMNS = {
+    "text": "sentence",
+    "head": "drug",
+    "tail": "illness",
+    "relation": "label",
+    "source": "ward",
+    "head_id": "id",
+}
+
+
+def test_csv(write: Write) -> None:
+    chosen = reader("csv", none_label="none")
+    first, second = chosen.read(write(samples.CSV), columns=COLUMNS)
+    assert said(first) == ("Zorbine", "treats", "gloom")
+    assert (first.source, first.head.id, first.tail.id, first.head.name) == ("north", "1", "gloom", "zorbine")
+    assert said(second) == ("calvex", NA, "hot-head")
+    tabs = samples.CSV.replace('"Zorbine, they say, eases gloom."', "Zorbine eases gloom.").replace(",", "\t")
+    assert said(read("csv", write(tabs), columns=COLUMNS)[0]) == ("Zorbine", "treats", "gloom")
+
+
+def test_csv_with_places_or_tags(write: Write) -> None:
+    placed = "text,h,t,relation,hs,he,ts,te\nAda saw Ada,Ada,Ada,saw,8,11,0,3\n"
+    places = {
+        "head": "h",
+        "tail": "t",
+        "head_start": "hs",
+        "head_end": "he",
+        "tail_start": "ts",
+        "tail_end": "te",
+    }
+    [one] = read("csv", write(placed), columns=places)
+    assert (one.head.start, one.tail.start) == (8, 0)
+    [one] = read("csv", write('text,relation\n"<e1>Ada</e1> saw\n<e2:MAN>Bo</e2>",saw\n'))
+    assert (said(one), one.tail.type) == (("Ada", "saw", "Bo"), "MAN")
+
+
+def test_parquet_and_datasets(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    entities = [{"name": "Ada"}, {"name": "Bo"}]
+    columns = {"text": ["Ada left Bo."] * 2, "h": entities, "t": entities[::-1], "relation": [1, 0]}
+    about = {"info": {"features": {"relation": {"names": ["none", "left"], "_type": "ClassLabel"}}}}
+    table = arrow.table(columns).replace_schema_metadata({"huggingface": __import__("json").dumps(about)})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    (tmp_path / "saved").mkdir()
+    with arrow.ipc.new_stream(tmp_path / "saved" / "data-00000-of-00001.arrow", table.schema) as stream:
+        stream.write_table(table)
+    names = {"head": "h.name", "tail": "t.name"}
+    for name, path in (("parquet", tmp_path / "a.parquet"), ("datasets", tmp_path / "saved")):
+        found = list(reader(name, none_label="none").read(path, columns=names))
+        assert [said(one) for one in found] == [("Ada", "left", "Bo"), ("Bo", NA, "Ada")]
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "options", "rows", "counts"),
+    [
+        (
+            "spert",
+            "joint/ade/ade_full.json.xz",
+            {"pair_types": [("Adverse-Effect", "Drug")]},
+            7004,
+            {"Adverse-Effect": 6821, NA: 183},
+        ),
+        (
+            "chemprot",
+            "chemprot_biocreative",
+            {},
+            15_773,
+            {NA: 12_315, "CPR:4": 1661, "CPR:3": 665, "CPR:9": 644, "CPR:6": 293, "CPR:5": 195},
+        ),
+    ],
+)
+def test_real_sentences(
+    real_data: Path, name: str, path: str, options: dict[str, Any], rows: int, counts: dict[str, int]
+) -> None:
+    found = read(name, real_data / path, **options)
+    assert len(found) == rows
+    assert Counter(one.relation for one in found) == counts
+
+
+def test_real_gda(real_data: Path) -> None:
+    found = read("gda", real_data / "gda")
+    assert (len(found), sum(len(one.facts) for one in found)) == (1000, 1502)
