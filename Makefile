@@ -3,7 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: help demo test test-all mutation check docs bench clean
+PEERS := benchmarks/peers/.venv
+
+.PHONY: help demo test test-all mutation check docs bench peers clean
 
 help:
 	@echo "make demo      train six methods on the built-in world, compare them, find new facts"
@@ -13,6 +15,7 @@ help:
 	@echo "make check     format, lint, types, layers and the documentation's site"
 	@echo "make docs      the documentation as a site, in site/"
 	@echo "make bench     the benchmarks; each prints JSON on its last line"
+	@echo "make peers     a round of ours beside pfl's and Flower's; about seven minutes"
 
 # torch comes first and alone: any looser request may pull gigabytes of GPU libraries.
 $(READY): pyproject.toml constraints.txt
@@ -33,7 +36,7 @@ test-all: $(READY)
 
 mutation: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[mutation]'
-	nice $(BIN)/python -m tests.mutation
+	nice $(BIN)/python -m tests.mutation --out results/mutation.json
 
 check: $(READY)
 	$(BIN)/ruff format --check .
@@ -56,5 +59,14 @@ bench: $(READY)
 	$(BIN)/python benchmarks/document.py
 	$(BIN)/python benchmarks/engines.py
 
+$(PEERS)/ready: benchmarks/peers/requirements.txt
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check $$(grep '^torch==' $<)
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
+peers: $(READY) $(PEERS)/ready
+	$(BIN)/python benchmarks/peers/run.py
+
 clean:
-	rm -rf .venv runs site
+	rm -rf .venv $(PEERS) runs site

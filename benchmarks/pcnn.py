@@ -106,7 +106,7 @@ class PublishedLoop:
     """Steps and scores of the published loop, on batches that were padded beforehand."""
 
     def __init__(self, pool: Batch, dropout: float) -> None:
-        self.net = Published(model(dropout), dropout)
+        self.net = Published.like(model(dropout), dropout)
         self.optimiser = torch.optim.SGD(self.net.parameters(), lr=RATE, weight_decay=DECAY, fused=True)
         self.batches = [(pad(batch, LONGEST), batch.labels) for batch in cut(pool, BATCH)]
         self.large = [pad(batch, LONGEST) for batch in cut(pool, PUBLISHED_SCORED_AT_ONCE)]

@@ -6,33 +6,44 @@ torch.optim.SGD do the rest.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 
-from fedrel.extractors.batches import Batch
-from fedrel.extractors.pcnn.pcnn import PCNN
+if TYPE_CHECKING:  # the peers' environment has no fedrel
+    from fedrel.extractors.batches import Batch
+    from fedrel.extractors.pcnn.pcnn import PCNN
 
 Padded = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class Published(nn.Module):
-    """PCNN as it is usually written, with the sizes and the weights of one of ours."""
+    """PCNN as it is usually written, with the sizes and the weights, under our names, of one of ours."""
 
-    def __init__(self, ours: PCNN, dropout: float) -> None:
+    def __init__(self, ours: Mapping[str, Tensor], dropout: float) -> None:
         super().__init__()
-        vocabulary, word = ours.words.weight.shape
-        distances, position = ours.head_positions.shape
-        relations, units = ours.classifier.weight.shape
+        vocabulary, word = ours["words.weight"].shape
+        distances, position = ours["head_positions"].shape
+        relations, units = ours["classifier.weight"].shape
+        width, filters = word + 2 * position, units // 3
+        window = ours["filters"].shape[1] // width
         self.words = nn.Embedding(vocabulary, word, padding_idx=0)
         self.head_positions = nn.Embedding(distances + 1, position, padding_idx=0)
         self.tail_positions = nn.Embedding(distances + 1, position, padding_idx=0)
-        self.convolution = nn.Conv1d(word + 2 * position, units // 3, ours.window, padding=ours.window // 2)
+        self.convolution = nn.Conv1d(width, filters, window, padding=window // 2)
         self.classifier = nn.Linear(units, relations)
         self.dropout = nn.Dropout(dropout)
-        self.load({name: torch.from_numpy(array) for name, array in ours.state().items()})
+        self.load(ours)
+
+    @classmethod
+    def like(cls, ours: PCNN, dropout: float) -> Published:
+        """With the sizes and weights of a model of ours."""
+        return cls({name: torch.from_numpy(array) for name, array in ours.state().items()}, dropout)
 
     @torch.no_grad()
-    def load(self, ours: dict[str, Tensor]) -> None:
+    def load(self, ours: Mapping[str, Tensor]) -> None:
         """Take over weights under our names."""
         filters, _, window = self.convolution.weight.shape
         self.words.weight.copy_(ours["words.weight"])

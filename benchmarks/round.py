@@ -119,7 +119,7 @@ class PublishedLoop:
         relations = len(ready.dataset.corpus.relations)
         ours = extractor_kind("pcnn").build(config.extractor, ready.site_data.inputs, relations, config.seed)
         assert isinstance(ours, PCNN)
-        self._net = Published(ours, ours.dropout)
+        self._net = Published.like(ours, ours.dropout)
         self._evaluated = padded(ready.site_data, ready.dataset.test[:EVALUATED])
 
     def round(

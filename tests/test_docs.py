@@ -239,6 +239,43 @@ def test_every_command_is_documented():
     assert set(tables("commands.md")["The commands"]) == set(get_command(app).commands)
 
 
+def test_every_format_is_documented_with_what_it_does():
+    from fedrel.data.convert import writers
+    from fedrel.data.readers import READERS
+
+    rows = tables("data.md")["Formats"]
+    ours = {name: one for name, one in READERS.all().items() if one.__module__.startswith("fedrel.")}
+    written = set(writers())
+    assert len(rows) >= 15
+    assert {name: cells[:4] for name, cells in rows.items()} == {
+        name: [one.unit, "yes", "yes", "from and to" if name in written else "from"]
+        for name, one in ours.items()
+    }
+
+
+def test_every_published_corpus_is_documented():
+    from fedrel.config.sources import load_config, presets
+    from fedrel.data.corpora import corpora
+    from fedrel.data.natural_sites import SITE
+    from fedrel.data.text_files import uncompressed
+
+    rows = tables("data.md")["Published corpora"]
+    assert {name: (cells[1].strip("`"), cells[3]) for name, cells in rows.items()} == {
+        name: (one.format, one.licence) for name, one in corpora().items()
+    }
+    known = {f"{one.folder}/{file}" for one in corpora().values() for file in one.files}
+    for name in presets():
+        if name.startswith("papers/"):
+            continue
+        data = load_config(name).data
+        if data.corpus == "world" or any(SITE in str(path) for path in (*data.pool, *data.train)):
+            continue
+        for path in (*data.pool, *data.train, *data.dev, *data.test):
+            inside = uncompressed(data.root / path).as_posix().partition(".zip/")
+            file = inside[0] + (".zip" if inside[1] else "")
+            assert any(file.endswith(f"/{one}") for one in known), (name, path)
+
+
 def test_everything_public_is_documented():
     listed = set(tables("api.md")["Python API"])
     assert listed | {"RunResult", "Comparison"} == set(fedrel.__all__)
@@ -246,6 +283,7 @@ def test_everything_public_is_documented():
 
 DYNAMIC = {  # where keys are data, the word that stands for them
     **{"by_kind": "KIND", "watched": "ROW", "versions": "NAME"},
+    **{"sizes": "PART", "repeated": "PART", "relations": "PART", "relations.PART": "RELATION"},
     **dict.fromkeys(("dev", "test", "metrics", "dev_metric"), "METRIC"),
 }
 
@@ -256,7 +294,7 @@ def paths(value: object, prefix: str = "") -> set[str]:
         return {path for item in value for path in paths(item, prefix)}
     if not isinstance(value, Mapping):
         return {prefix}
-    word = DYNAMIC.get(prefix.rpartition(".")[2])
+    word = DYNAMIC.get(prefix) or DYNAMIC.get(prefix.rpartition(".")[2])
     return {
         path for key, item in value.items() for path in paths(item, f"{prefix}.{word or key}".lstrip("."))
     }
@@ -269,8 +307,12 @@ def test_every_file_and_field_of_a_run_folder_is_documented(out):
     line = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
     line["refused"] = [{"site": 0, "message": "Update", "reason": "of an honest run there are none"}]
     assert set(page["metrics.jsonl"]) == paths(line)
-    for name in ("result.json", "environment.json", "case_study.json", "pr_curve.json"):
-        assert set(page[name]) == paths(json.loads((out / name).read_text())), name
+    for name in ("result.json", "environment.json", "data_check.json", "case_study.json", "pr_curve.json"):
+        content = json.loads((out / name).read_text())
+        empty = (
+            {key: None for key, value in content.items() if value == {}} if isinstance(content, dict) else {}
+        )
+        assert set(page[name]) == paths(content | empty if empty else content), name
     model = json.loads((out / "model" / "config.json").read_text())
     assert set(page["model/config.json"]) == set(model)
 

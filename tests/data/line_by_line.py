@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from fedrel.data.readers.opennre import records
+from fedrel.data.readers.opennre import OpenNRE, records
 from fedrel.data.relations import RelationMap
 from fedrel.data.sentences import Instance, SentenceCorpus
 from fedrel.data.store import Writer, numbering
@@ -20,7 +20,7 @@ def read_line_by_line(
     path: Path, relations: RelationMap | None = None, source: str = "source", labelled: bool = True
 ) -> Iterator[Instance]:
     """What `OpenNRE.read` yields, by Python's own JSON and with every check of every field."""
-    for record in records(path):
+    for record in records(path, OpenNRE()):
         yield record.instance(relations, source, labelled)
 
 
@@ -61,8 +61,8 @@ class RowWriter(Writer):
         encoded = row.text.encode()
         columns["text"].frombytes(encoded)
         self.end("text_starts", len(encoded))
-        digest = hashlib.blake2b(encoded, digest_size=8).digest()
-        columns["sentence"].append(int.from_bytes(digest, "little", signed=True))
+        columns["sentence"].append(_hash(encoded))
+        columns["document"].append(_hash(row.document.encode()) if row.document else 0)
         head, tail = (number["entities"][one.id] for one in (row.head, row.tail))
         for one in (row.head, row.tail):
             self.names.setdefault(one.id, one.name)
@@ -83,3 +83,7 @@ class RowWriter(Writer):
         for name, keys in (("pairs", self.pairs), ("triples", self.triples)):
             self.columns[name].extend(chain.from_iterable(keys))
         super().finish()
+
+
+def _hash(text: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little", signed=True)

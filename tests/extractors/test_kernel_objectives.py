@@ -266,10 +266,9 @@ def test_the_next_site_starts_again() -> None:
 @pytest.mark.parametrize("bias", [True, False])
 def test_att_scores_as_in_float64(bias: bool) -> None:
     """Bags of one sentence and of several; the kernel forms no number for every pair of relations."""
-    batch = random_batch(9, SIZES)
+    batch, fast, plain = random_batch(9, SIZES), model(bias=bias), model(torch.float64, bias=bias)
     with torch.inference_mode():
-        found = model(bias=bias).probabilities("att", batch)
-        expected = model(torch.float64, bias=bias).probabilities("att", batch)
+        found, expected = fast.probabilities("att", batch), plain.probabilities("att", batch)
     assert found.dtype is torch.float32
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
 
@@ -319,17 +318,10 @@ def test_one_compiled_kernel_trains_all_of_it() -> None:
         goal = objective(head, "pull", "forces", "scale", "fixed", bias=False)
         for writeable in (True, False):
             pcnn = model(bias=False)
-            start = pcnn.state()
-            for array in (*start.values(), *goal.correction.common.values()):
+            start = {name: array.copy() for name, array in pcnn.state().items()}
+            for array in start.values():
                 array.flags.writeable = writeable
             pcnn.begin(start)
-            pcnn.fit(
-                random_batch(0, [2, 3]),
-                [np.arange(2)],
-                batch_size=2,
-                lr=0.1,
-                weight_decay=0.1,
-                seed=0,
-                objective=goal,
-            )
+            settings = {"batch_size": 2, "lr": 0.1, "weight_decay": 0.1, "seed": 0}
+            pcnn.fit(random_batch(0, [2, 3]), [np.arange(2)], **settings, objective=goal)  # type: ignore[arg-type]
     assert len(train.signatures) == 1  # type: ignore[attr-defined]

@@ -118,7 +118,7 @@ def test_an_error_on_a_thread_ends_the_request(tmp_path, monkeypatch):
     """What goes wrong on a thread is raised where the question was put; no other site is begun."""
     config, begun = tiny(), []
 
-    def answer(_: Runner, __: str, ___: int, site: int, ____: Arrays) -> tuple[Arrays, Entry]:
+    def answer(_: Runner, __: str, ___: int, site: int, *____: Arrays) -> tuple[Arrays, Entry]:
         begun.append(site)
         if site == 2:
             raise UserError("site 2 has lost its file")

@@ -47,6 +47,6 @@ def test_the_journal_follows_exactly_the_watched_rows(rows, watched, seed):
     corpus = SimpleNamespace(relation=np.ones(61, np.int32))
     journal = Journal(corpus, False, np.array(watched, dtype=np.int64))
     for _ in range(2):
-        journal.trained(SimpleNamespace(rows=np.array(rows, dtype=np.int64)), torch.from_numpy(weights))
+        journal.trained(np.array(rows, dtype=np.int64), torch.from_numpy(weights))
     expected = {row: 2 * float(weight) for row, weight in zip(rows, weights, strict=True) if row in watched}
     assert journal.entry.watched == pytest.approx(expected)

@@ -72,7 +72,8 @@ def test_folders_patterns_and_standard_input(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_document_is_read_sentence_by_sentence(tmp_path: Path) -> None:
-    found = list(sentences_in([write(tmp_path / "a", PUBTATOR)], None))
+    related = f"{PUBTATOR}7\ttreats\tD1\tD2|D8\n"  # an id that no mention has; relations are not read here
+    found = list(sentences_in([write(tmp_path / "a", related)], None))
     said = {(one.text, one.head.id, one.tail.id) for one in found}
     assert ("Aspirin lowers fever.", "D1", "D2") in said and ("Aspirin lowers fever.", "D2", "D1") in said
     assert ("Aspirin may cause bleeding.", "D1", "D3") in said

@@ -239,7 +239,7 @@ def test_a_part_in_a_composition_of_three_is_checked_with_each_of_the_others():
 
 def test_names_that_a_round_may_use_are_read_off_its_code():
     used = {name: reached(kind) for name, kind in methods().items()}
-    assert {"train_and_average", "aggregator", "loss", "logits", "correction"} <= used["lazy-mil"]
+    assert {"train_and_average", "aggregator", "loss", "calibration", "correction"} <= used["lazy-mil"]
     assert {"predict_bytes", "distil", "before_training", "server_update", "loss"} <= used["feded"]
     assert not {"aggregator", "on_update", "train"} & used["feded"]
     assert "train" not in used["validation-only"]

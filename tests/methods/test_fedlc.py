@@ -36,7 +36,7 @@ def test_two_rounds_equal_a_slow_version():
 def test_the_logits_by_hand():
     logits = torch.tensor([[1.0, 2.0, 3.0]], requires_grad=True)
     site = SimpleNamespace(label_counts=np.array([16, 0, 1]))
-    found = method("fedlc", {}).logits(site, SimpleNamespace(logits=logits))
+    found = method("fedlc", {}).calibration(site).of(logits)
     assert found.tolist() == [[0.5, -np.inf, 2.0]]
     torch.nn.functional.cross_entropy(found, torch.tensor([2])).backward()
     p = 1 / (1 + np.exp(1.5))

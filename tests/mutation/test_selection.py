@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import fedrel.methods
@@ -21,3 +22,11 @@ def test_the_tests_that_should_notice_exist():
         for asked in selection.tests_of(module):
             assert (ROOT / asked.partition("::")[0]).is_file(), asked
     assert {case for _, cases in selection.METHODS.values() for case in cases} <= set(CASES)
+
+
+def test_the_recorded_survivors_have_reasons():
+    found = json.loads((ROOT / "results" / "mutation.json").read_text(encoding="utf-8"))
+    assert found["killed"] >= 0.9 * found["tested"]
+    for module in found["modules"].values():
+        assert module["mutants"] - module["killed"] == len(module["survivors"])
+        assert all(one["reason"] for one in module["survivors"])

@@ -98,13 +98,15 @@ def test_the_runs_of_a_comparison_share_one_script(make_run: Make) -> None:
     assert (folder.parent / "plotly.min.js").stat().st_size > 1_000_000
     assert not (folder / "plotly.min.js").exists()
     assert (folder / "report.html").stat().st_size < 1_000_000
+    before = (folder / "report.html").read_bytes()
+    assert write_run_report(folder).read_bytes() == before  # written anew, it finds the script again
 
 
 def test_the_header_names_corpus_sites_and_the_share_of_active_ones(make_run: Make) -> None:
     folder = make_run()
     lines = ['[data]\ncorpus = "files"\nformat = "ppi"\nroot = "/data/ppi"', '[partition]\nkind = "source"']
     (folder / "config.toml").write_text("\n".join([*lines, "[training]\nfraction = 0.5"]))
-    assert "ppi (ppi) · natural sites · C = 0.5" in read(write_run_report(folder)).words
+    assert "ppi · natural sites · C = 0.5" in read(write_run_report(folder)).words
 
 
 def test_run_page_shows_the_numbers_of_the_run(make_run: Make) -> None:

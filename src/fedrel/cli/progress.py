@@ -26,6 +26,7 @@ from fedrel.runs.train import Watcher
 from fedrel.studio.formatting import about_round
 
 if TYPE_CHECKING:
+    from fedrel.data.data_check import DataCheck
     from fedrel.data.partition import Partition
     from fedrel.runs.prepare import Preparation
 
@@ -74,6 +75,12 @@ def counting(name: str, *, quiet: bool = False) -> Iterator[Callable[[Iterable[I
         yield count
 
 
+def about_unknown(found: DataCheck) -> str:
+    """How much of the training text the vocabulary does not know."""
+    share = "not known" if found.unknown_tokens is None else f"{found.unknown_tokens:.1%}"
+    return f"training tokens out of vocabulary: {share}"
+
+
 def about_empty(parts: Partition) -> str:
     """A warning that names the sites without data; nothing if all have some."""
     empty = [parts.names[site] for site in np.flatnonzero(parts.sizes == 0)]
@@ -119,8 +126,8 @@ def _bars(to: Console) -> Iterator[Watch]:
 
 
 def _with_warnings(watch: Watch, to: Console) -> Watch:
-    """Also print which sites have no data, and which messages were refused."""
-    printed: set[str] = set()  # the runs of a comparison have the same sites: once is enough
+    """Also print what is odd about the data, and which messages were refused."""
+    printed: set[str] = set()  # the runs of a comparison have the same data: once is enough
 
     def warn(text: str) -> None:
         to.print(text, style="yellow", markup=False)
@@ -130,9 +137,15 @@ def _with_warnings(watch: Watch, to: Console) -> Watch:
 
         def prepared(ready: Preparation) -> None:
             inner.prepared(ready)
-            if (empty := about_empty(ready.site_data.partition)) and empty not in printed:
-                printed.add(empty)
-                warn(empty)
+            if ready.check is None:
+                return
+            for text in ready.check.warnings:
+                if text not in printed:
+                    warn(text)
+            printed.update(ready.check.warnings)
+            if (known := about_unknown(ready.check)) not in printed:
+                printed.add(known)
+                to.print(known, markup=False, highlight=False)
 
         def round_done(one: Round) -> None:
             inner.round_done(one)

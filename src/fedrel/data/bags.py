@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +39,19 @@ class Bags:
 def singles(rows: Ints, labels: Ints, keys: Ints) -> Bags:
     """Bags of one row each: sentences or documents on their own."""
     return Bags(rows, np.arange(len(rows) + 1), labels, keys)
+
+
+def joined(parts: Sequence[Bags]) -> Bags:
+    """All bags of several collections, one collection after another."""
+    ends = np.cumsum([len(part.rows) for part in parts])
+    return Bags(
+        np.concatenate([part.rows for part in parts]),
+        np.concatenate(
+            [[0], *(part.bounds[1:] + end - len(part.rows) for part, end in zip(parts, ends, strict=True))]
+        ),
+        np.concatenate([part.labels for part in parts]),
+        np.concatenate([part.keys for part in parts]),
+    )
 
 
 def grouped_by(keys: Ints, rows: Ints, label_of: NDArray[np.int32] | None = None) -> Bags:

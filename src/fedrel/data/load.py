@@ -12,6 +12,7 @@ import numpy as np
 
 from fedrel.config.data_sections import SITE, DocumentData, FileData, WorldData
 from fedrel.data.cache import KINDS, cached, digest
+from fedrel.data.corpora import no_such_file
 from fedrel.data.hypernyms import as_listed, by_tree, filtered, read_tree
 from fedrel.data.natural_sites import TextFile, text_files
 from fedrel.data.problems import ADVICE, Problems, Reading
@@ -20,6 +21,7 @@ from fedrel.data.relations import RelationMap, read_relations
 from fedrel.data.sentences import SentenceCorpus
 from fedrel.data.splits import sample, split_by_source, split_rows
 from fedrel.data.store import DEV, TEST, TRAIN, Corpus, Ints, Progress
+from fedrel.data.text_files import there
 from fedrel.data.world import World, WorldConfig, relation_names
 from fedrel.errors import UserError
 
@@ -151,8 +153,12 @@ def _documents(section: DocumentData, progress: Progress | None) -> Dataset:
 
 def _files(section: FileData | DocumentData) -> dict[str, Any]:
     """What `load_files` needs to know of a section."""
+    files = text_files(section)
+    for _, path, _ in files:
+        if not there(path):
+            raise no_such_file(path)
     return {
-        "files": text_files(section),
+        "files": files,
         "format": section.format,
         "options": section.reader_options(),
         "relations": _relations(section),

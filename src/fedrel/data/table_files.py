@@ -69,21 +69,27 @@ def check_columns(found: Sequence[str], required: Sequence[str], path: Path) -> 
             raise UserError(problem, file=path, line=1, hint=hint)
 
 
-def parquet_rows(path: Path, required: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def parquet_rows(
+    path: Path, required: Sequence[str], usual: Sequence[str] = ()
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows of a Parquet file, or of all in a folder, counted from 1."""
     parquet = _arrow("pyarrow.parquet")
     for file in _files(path, ".parquet"):
         with _readable(file, parquet.ParquetFile) as opened:
             schema = opened.schema_arrow
-            yield from _batches(opened.iter_batches(_ROWS), schema, required, file)
+            found = [*required, *(name for name in usual if name in schema.names)]
+            yield from _batches(opened.iter_batches(_ROWS), schema, found, file)
 
 
-def dataset_rows(path: Path, required: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def dataset_rows(
+    path: Path, required: Sequence[str], usual: Sequence[str] = ()
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows of a folder that `datasets` saved (`save_to_disk`), counted from 1 in each of its Arrow files."""
     ipc = _arrow("pyarrow.ipc")
     for file in _files(path, ".arrow"):
         with file.open("rb") as raw, _readable(raw, ipc.open_stream, file) as opened:
-            yield from _batches(opened, opened.schema, required, file)
+            found = [*required, *(name for name in usual if name in opened.schema.names)]
+            yield from _batches(opened, opened.schema, found, file)
 
 
 def _batches(

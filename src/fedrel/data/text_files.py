@@ -52,17 +52,44 @@ def paragraphs(path: Path) -> Iterator[tuple[int, str]]:
     start, size = 0, 0
     held: list[str] = []
     for line in _whole_lines(path):
-        held.append(line)
-        size += len(line)
-        if line.isspace() or size >= _PARAGRAPH:
-            yield start, "".join(held)
-            start, size, held = start + size, 0, []
+        for part in pieces(line, _PARAGRAPH):
+            held.append(part)
+            size += len(part)
+            if size >= _PARAGRAPH or part.isspace():
+                yield start, "".join(held)
+                start, size, held = start + size, 0, []
     yield start, "".join(held)
+
+
+def pieces(text: str, limit: int) -> Iterator[str]:
+    """The text in parts of at most so many characters, cut after white space where there is some."""
+    start = 0
+    while len(text) - start > limit:
+        space = max(text.rfind(" ", start, start + limit), text.rfind("\t", start, start + limit))
+        end = space + 1 if space >= start else start + limit
+        yield text[start:end]
+        start = end
+    yield text[start:]
 
 
 def stem(path: Path) -> str:
     """A file's name without the suffixes of its format and compression: `notes` of `notes.txt.gz`."""
     return Path(path.stem).stem if path.suffix in {".zip", *_DECOMPRESSORS} else path.stem
+
+
+def uncompressed(path: Path) -> Path:
+    """A path without the suffix of its compression: `train.txt` of `train.txt.xz`."""
+    return path.with_suffix("") if path.suffix in _DECOMPRESSORS else path
+
+
+def content(path: Path) -> IO[bytes]:
+    """A file's bytes, decompressed."""
+    return _decompressed(stored(path), path)
+
+
+def there(path: Path) -> bool:
+    """Whether a path leads to a file or folder, or into an archive."""
+    return path.exists() or any(one.suffix == ".zip" and one.is_file() for one in path.parents)
 
 
 def files_in(folder: Path) -> list[Path]:

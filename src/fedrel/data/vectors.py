@@ -66,14 +66,33 @@ def vocabulary_from_corpus(corpus: SentenceCorpus, rows: NDArray[np.int64], min_
     Words of the entities' names are left out: a public vocabulary would not have most of them, and a model
     that tells names apart learns pairs by heart instead of what is said of them.
     """
-    chosen = np.zeros(len(corpus), bool)
-    chosen[rows] = True
-    tokens = corpus.tokens[np.repeat(chosen, np.diff(corpus.starts))]
-    counts = np.bincount(tokens, minlength=len(corpus.words))
-    names = {name[slice(*span)] for name in map(str.lower, corpus.names) for span in tokenise(name)}
+    counts, names = _word_counts(corpus, rows), _words_of_names(corpus)
     ranked = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts >= max(min_count, 1))]
     words = list(corpus.words)  # all at once: one by one they take several times as long
     return Vocabulary(tuple(word for word in map(words.__getitem__, ranked.tolist()) if word not in names))
+
+
+def unknown_share(
+    corpus: SentenceCorpus, rows: NDArray[np.int64], lookup: NDArray[np.int64], *, but_names: bool
+) -> float:
+    """The share of these rows' tokens that a vocabulary does not know; `but_names` leaves words of names out."""
+    counts = _word_counts(corpus, rows)
+    if but_names:
+        names = _words_of_names(corpus)
+        counts = np.where([word in names for word in corpus.words], 0, counts)
+    return float(counts[lookup == UNKNOWN].sum() / max(int(counts.sum()), 1))
+
+
+def _word_counts(corpus: SentenceCorpus, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How often each word of the corpus occurs in these rows."""
+    chosen = np.zeros(len(corpus), bool)
+    chosen[rows] = True
+    tokens = corpus.tokens[np.repeat(chosen, np.diff(corpus.starts))]
+    return np.bincount(tokens, minlength=len(corpus.words))
+
+
+def _words_of_names(corpus: SentenceCorpus) -> set[str]:
+    return {name[slice(*span)] for name in map(str.lower, corpus.names) for span in tokenise(name)}
 
 
 def read_vectors(path: Path, dimension: int | None = None) -> Vectors:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from fedrel.extractors.batches import Batch
 from fedrel.extractors.heads import HEADS, Reading
 from fedrel.extractors.objective import PLAIN, Objective
 from fedrel.extractors.row_tables import RowEmbedding
-from fedrel.tensors.weights import Rows, Weights
+from fedrel.tensors.weights import Rows, Tensors, Weights
 
 
 class Fitted(NamedTuple):
@@ -34,9 +34,6 @@ class Extractor(nn.Module, ABC):
     A process has one extractor and trains it for many sites in turn: `begin` sets it to the weights that a site
     starts from, undoing only what the last site changed, and `update` returns what training changed since.
     """
-
-    pads: ClassVar[bool] = False
-    """Whether sentences of a batch are padded to one length, so that like lengths should share a batch."""
 
     classifier: nn.Linear
     dropout: float
@@ -66,6 +63,9 @@ class Extractor(nn.Module, ABC):
         """The loss that training minimises: the cross-entropy, for examples that have one relation."""
         return nn.functional.cross_entropy(logits, labels)
 
+    def compute_in(self, precision: str) -> None:
+        """Compute matrix products in this precision, `float32` or `bfloat16`, if this extractor can choose."""
+
     @property
     def has_kernels(self) -> bool:
         """Whether kernels, which do not hold the interpreter's lock, do most of the work."""
@@ -87,6 +87,29 @@ class Extractor(nn.Module, ABC):
         objective: Objective = PLAIN,
     ) -> Fitted:
         """Train on an objective with SGD, an epoch in each of these orders of the bags."""
+        raise NotImplementedError
+
+    @property
+    def reads_separately(self) -> bool:
+        """Whether a sentence's vector is the same to the bit whatever is read with it, and `fit_several` works."""
+        return False
+
+    def fit_several(
+        self,
+        batch: Batch,
+        orders: Sequence[Sequence[npt.NDArray[np.int64]]],
+        *,
+        batch_size: int,
+        lr: float,
+        weight_decay: float,
+        seeds: Sequence[int],
+        objective: Objective = PLAIN,
+    ) -> list[tuple[Fitted, Tensors]]:
+        """`fit` and `update` for several sites, each from the weights that `begin` was given, which stay.
+
+        The batch has the first site's bags, then the second's, and so on; a site has its orders and its seed. The
+        objective must be plain.
+        """
         raise NotImplementedError
 
     def shapes(self) -> dict[str, tuple[int, ...]]:

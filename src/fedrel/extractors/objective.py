@@ -75,6 +75,11 @@ class Objective:
     fixed: FixedClassifier | None = None
     correction: Correction = field(default_factory=Correction)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is only the head's cross-entropy, which is the same at all sites."""
+        return not (self.calibration or self.fixed or self.correction)
+
 
 PLAIN = Objective()
 """The cross-entropy of every sentence, and nothing else."""

@@ -59,6 +59,8 @@ class ExtractorKind(ABC, Generic[SectionT, InputsT]):
     """What its corpora are made of."""
     has_kernels: ClassVar[bool] = False
     """Whether `Extractor.fit` can train by compiled kernels, for which threads do as well as processes."""
+    has_precision: ClassVar[bool] = False
+    """Whether `training.precision` matters: its matrix products can be in bfloat16."""
     unsaved: ClassVar[frozenset[str]] = frozenset()
     """Keys of its section that matter in training only, so that a saved model does not have them."""
 
@@ -81,6 +83,10 @@ class ExtractorKind(ABC, Generic[SectionT, InputsT]):
     def compiling(self, *, through_graph: bool) -> AbstractContextManager[None]:
         """While the block runs, compile what training and scoring need, if they need that; nothing by default."""
         return nullcontext()
+
+    def unknown_share(self, section: SectionT, inputs: InputsT, rows: Ints) -> float | None:
+        """The share of these rows' tokens that the vocabulary does not know; None where that is not known."""
+        return None
 
     # A trained model as a folder.
 

@@ -21,7 +21,14 @@ from fedrel.config.schema import ExtractorSection
 from fedrel.data.bags import Bags, ragged
 from fedrel.data.sentences import SentenceCorpus
 from fedrel.data.store import Corpus, Progress
-from fedrel.data.vectors import Vectors, Vocabulary, packaged_glove, read_vectors, vocabulary_from_corpus
+from fedrel.data.vectors import (
+    Vectors,
+    Vocabulary,
+    packaged_glove,
+    read_vectors,
+    unknown_share,
+    vocabulary_from_corpus,
+)
 from fedrel.errors import UserError
 from fedrel.extractors.batches import Batch, Inputs, Ints, tensor
 from fedrel.extractors.registry import ExtractorKind, Trained
@@ -152,6 +159,10 @@ class WordKind(ExtractorKind[WordSectionT, WordInputs]):
             return WordInputs.of(corpus, vocabulary_from_corpus(sentences, train, section.min_count))
         vectors = _vectors(section)
         return WordInputs.of(corpus, Vocabulary(tuple(vectors.words)), vectors)
+
+    def unknown_share(self, section: WordSectionT, inputs: WordInputs, rows: Ints) -> float:
+        """Of the words; where the vocabulary is the corpus's own, names do not count: they are never in it."""
+        return unknown_share(inputs.corpus, rows, inputs.lookup, but_names=section.vectors == "corpus")
 
     def open_inputs(self, folder: Path, corpus: Corpus, about: Mapping[str, Any]) -> WordInputs:
         """Columns are mapped from the disk."""

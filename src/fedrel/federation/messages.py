@@ -49,7 +49,8 @@ class Array:
                 raise RefusedError(f"{name} has shape {array.shape}, expected {size} along {expected}")
         if not array.size:
             return
-        least, most = array.min().item(), array.max().item()  # either is NaN if any value is
+        # Either is NaN if any value is.
+        least, most = (array.min().item(), array.max().item()) if array.ndim else 2 * (array.item(),)
         if not (math.isfinite(least) and math.isfinite(most)):
             raise RefusedError(f"{name} holds a value that is not finite")
         if self.low is not None and least < self.low:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib.util
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.data.bags import Bags, slices
+from fedrel.data.bags import Bags, joined, slices
+from fedrel.seeding import derive, numpy_generator
 
 if TYPE_CHECKING:
     from fedrel.config.schema import Training
-    from fedrel.extractors.base import Extractor
+    from fedrel.extractors.base import Extractor, Fitted
     from fedrel.extractors.batches import Batch
+    from fedrel.extractors.objective import Objective
     from fedrel.federation.site_data import SiteData
     from fedrel.federation.site_memory import SiteStates
-    from fedrel.tensors.weights import Weights
+    from fedrel.tensors.weights import Tensors, Weights
 
 
 class ResidentModel:
@@ -57,6 +61,11 @@ class ResidentModel:
         plain = training.optimiser == "sgd" and training.clip is None and not training.warmup
         return plain and self.extractor.can_fit(head)
 
+    @property
+    def serves_several(self) -> bool:
+        """Whether kernels can score and train several sites in one call."""
+        return self.extractor.reads_separately and _has_greenlet()
+
     def score(self, weights: Weights, head: str, bags: Bags) -> npt.NDArray[np.float32]:
         """Each relation's probability for each bag, [B, R], under the given weights."""
         import torch
@@ -68,3 +77,68 @@ class ResidentModel:
                 for part in slices(bags, self.site_data.inputs.at_once)
             ]
         return np.concatenate(parts)
+
+    def sentence_probabilities(self, bags: Bags) -> npt.NDArray[np.float32]:
+        """p(r|s) of every sentence, [S, R], in order, without dropout, as the model is now."""
+        import torch
+
+        from fedrel.extractors.heads import sentence_probabilities
+
+        with torch.inference_mode():
+            parts = [
+                sentence_probabilities(self.extractor, self.batch(part)).cpu().numpy()
+                for part in slices(bags, self.site_data.inputs.at_once)
+            ]
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+    def several_sentence_probabilities(
+        self, weights: Weights, several: Sequence[Bags]
+    ) -> list[npt.NDArray[np.float32]]:
+        """The same for several sites under the given weights: sentences are read in one call.
+
+        Each site's vectors are classified by themselves: a product of more rows may be rounded differently.
+        """
+        import torch
+
+        self.extractor.begin(weights)
+        with torch.inference_mode():
+            vectors = self.extractor.encode(self.batch(joined(several)))
+            parts = torch.split(vectors, [len(bags.rows) for bags in several])
+            return [self.extractor.classifier(part.clone()).softmax(1).numpy() for part in parts]
+
+    def fit(self, objective: Objective, round_: int, site: int, bags: Bags) -> Fitted:
+        """Train all E epochs of an objective, as the model is now, with the extractor's kernels."""
+        return self.extractor.fit(
+            self.batch(bags),
+            self._orders(round_, site, bags),
+            batch_size=self.training.batch_size,
+            lr=self.training.learning_rate_in(round_),
+            weight_decay=self.training.weight_decay,
+            seed=derive(self.seed, "dropout", round_, site),
+            objective=objective,
+        )
+
+    def fit_several(
+        self, weights: Weights, objective: Objective, round_: int, several: Sequence[tuple[int, Bags]]
+    ) -> list[tuple[Fitted, Tensors]]:
+        """The same for several sites, given by number and bags, each from these weights; and their updates."""
+        self.extractor.begin(weights)
+        return self.extractor.fit_several(
+            self.batch(joined([bags for _, bags in several])),
+            [self._orders(round_, site, bags) for site, bags in several],
+            batch_size=self.training.batch_size,
+            lr=self.training.learning_rate_in(round_),
+            weight_decay=self.training.weight_decay,
+            seeds=[derive(self.seed, "dropout", round_, site) for site, _ in several],
+            objective=objective,
+        )
+
+    def _orders(self, round_: int, site: int, bags: Bags) -> list[npt.NDArray[np.int64]]:
+        """The orders in which a site trains on its bags, one for each epoch."""
+        shuffle = numpy_generator(self.seed, "shuffle", round_, site)
+        return [shuffle.permutation(len(bags)) for _ in range(self.training.epochs)]
+
+
+@cache
+def _has_greenlet() -> bool:
+    return importlib.util.find_spec("greenlet") is not None

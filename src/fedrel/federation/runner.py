@@ -1,13 +1,14 @@
 """Answers requests for the sites of one process: unpack what was sent, run the method's `at_site` function, pack.
 
-Sites are served one after the other with one resident model. Each starts from the global weights and sees
-nothing of the site before it.
+Sites are served with one resident model. Each starts from the global weights and sees nothing of the others. Where
+kernels can score or train several sites in one call, they do (`answers`), and every answer is the same, to the bit,
+as if the site had been alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Iterator, Mapping
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,11 @@ from fedrel.federation.site_memory import Entry
 if TYPE_CHECKING:
     from fedrel.data.bags import Bags
     from fedrel.federation.resident import ResidentModel
+    from fedrel.federation.side_by_side import Wait
     from fedrel.tensors.weights import Weights
+
+
+SITES_AT_ONCE, SENTENCES_AT_ONCE = 16, 4096  # that a group of sites has, at most
 
 
 class Runner:
@@ -30,6 +35,7 @@ class Runner:
     def __init__(self, method: Method, model: ResidentModel) -> None:
         self.method, self.model = method, model
         self._shapes = model.extractor.shapes()
+        self._sizes = model.site_data.partition.sizes
         self._round = 0
         self._messages: dict[type[Message], Message] = {}
 
@@ -42,15 +48,51 @@ class Runner:
         before = self._messages if round_ == self._round else {}
         self._round, self._messages = round_, {**before, **messages}
 
-    def answer(self, phase: str, round_: int, site: int, own: Arrays) -> tuple[Arrays, Entry]:
+    def answer(
+        self, phase: str, round_: int, site: int, own: Arrays, wait: Wait | None = None
+    ) -> tuple[Arrays, Entry]:
         """One site's answer to the request that was opened, and the site's journal entry."""
         received = {**self._messages, **self.unpack(phase, own)}
         function = getattr(self.method, phase)
         missing = [kind.__name__ for kind in function.takes if kind not in received]
         if missing:
             raise RefusedError(f"the request for {phase} lacks {missing[0]}")
-        asked = Site(self.model, site, round_, received)
+        asked = Site(self.model, site, round_, received, wait)
         return function(asked).pack(), asked.journal.entry
+
+    def groups(self, own: Mapping[int, Arrays], most: int = SITES_AT_ONCE) -> Iterator[dict[int, Arrays]]:
+        """The sites in their order, as groups for `answers`.
+
+        Answers of a group wait in memory for each other, so only small sites share one.
+        """
+        most = min(most, SITES_AT_ONCE if self.model.serves_several else 1)
+        group: dict[int, Arrays] = {}
+        sentences = 0
+        for site, arrays in own.items():
+            size = int(self._sizes[site]) if 0 <= site < len(self._sizes) else 0  # the coordinator holds none
+            if group and (len(group) == most or sentences + size > SENTENCES_AT_ONCE):
+                yield group
+                group, sentences = {}, 0
+            group[site], sentences = arrays, sentences + size
+        if group:
+            yield group
+
+    def answers(
+        self, phase: str, round_: int, own: Mapping[int, Arrays]
+    ) -> list[tuple[Arrays, Entry] | RefusedError]:
+        """Several sites' answers, in their order, or why a site refuses."""
+
+        def answer(site: int, arrays: Arrays, wait: Wait | None) -> tuple[Arrays, Entry] | RefusedError:
+            try:
+                return self.answer(phase, round_, site, arrays, wait)
+            except RefusedError as refusal:
+                return refusal
+
+        if len(own) > 1 and self.model.serves_several:
+            from fedrel.federation.side_by_side import side_by_side
+
+            return side_by_side([partial(answer, site, arrays) for site, arrays in own.items()])
+        return [answer(site, arrays, None) for site, arrays in own.items()]
 
     def score(self, weights: Weights, head: str, bags: Bags) -> npt.NDArray[np.float32]:
         """Each relation's probability for each bag, [B, R], under the given weights."""

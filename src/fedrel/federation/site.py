@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -15,17 +15,18 @@ from fedrel.extractors.correction import Correction
 from fedrel.federation.messages import Message, ModelTensors, RefusedError, Update
 from fedrel.federation.site_memory import Journal
 from fedrel.privacy.keyed import digests
-from fedrel.seeding import derive, numpy_generator, torch_generator
+from fedrel.seeding import numpy_generator, torch_generator
 
 if TYPE_CHECKING:
     import torch
 
-    from fedrel.extractors.base import Extractor
+    from fedrel.extractors.base import Extractor, Fitted
     from fedrel.extractors.batches import Batch
     from fedrel.extractors.heads import Reading
     from fedrel.extractors.objective import Objective
     from fedrel.extractors.optim.optimiser import Optimiser
     from fedrel.federation.resident import ResidentModel
+    from fedrel.federation.side_by_side import Wait
     from fedrel.tensors.weights import Tensors, Weights
 
 
@@ -38,13 +39,22 @@ Kind = TypeVar("Kind", bound=Message)
 
 
 class Site:
-    """One site in one round. `received` gives what it was sent, `update` makes what it sends back."""
+    """One site in one round. `received` gives what it was sent, `update` makes what it sends back.
+
+    With `wait`, other sites run side by side with this one and share its model. So the model is set to this site's
+    weights only when it is used (`extractor`), and the site runs to its end from then on. Until then it can wait
+    for the others, to be scored or trained together with them.
+    """
 
     def __init__(
-        self, model: ResidentModel, number: int, round_: int, messages: Mapping[type[Message], Message]
+        self,
+        model: ResidentModel,
+        number: int,
+        round_: int,
+        messages: Mapping[type[Message], Message],
+        wait: Wait | None = None,
     ) -> None:
         self.number, self.round = number, round_
-        self.extractor = model.extractor
         self.memo: dict[str, Any] = {}  # what a method keeps while it answers
         data = model.site_data
         self.journal = Journal(data.text, data.truth_known, data.watched)
@@ -53,6 +63,10 @@ class Site:
         self._losses: list[float] = []
         self._correction = Correction()
         self._steps = 0
+        self._wait = wait
+        self._start: Any = None  # weights that the model is not set to yet
+        self._postponed: tuple[Bags, Objective] | None = None  # training that is not done yet
+        self._apart: tuple[Bags, Objective] | None = None  # training that was done, but not in this model
         self._fitted_path: float | None = None  # of training by kernels
 
     # The site's own text.
@@ -153,7 +167,7 @@ class Site:
         """What this site stored with `remember_model`; empty before that."""
         own = f"{owner}."
         kept = {key.removeprefix(own): a for key, a in (self.recall() or {}).items() if key.startswith(own)}
-        return _STORED.unpack(kept, self.extractor.shapes()) if kept else {}
+        return _STORED.unpack(kept, self._model.extractor.shapes()) if kept else {}
 
     def remember_model(self, owner: str, tensors: Tensors) -> None:
         """Store tensors of the model's shape for a method; of row-sparse ones only the rows they have."""
@@ -161,9 +175,35 @@ class Site:
 
     # Scoring and training.
 
+    @property
+    def extractor(self) -> Extractor:
+        """The model in training. From here on, no other site runs before this one ends."""
+        self._take_over()
+        return self._model.extractor
+
+    def _take_over(self) -> None:
+        """Bring the model to where this site is."""
+        self._wait = None
+        if self._start is not None:
+            self._model.extractor.begin(self._start)
+            self._start = None
+        if self._postponed is not None:
+            bags, objective = self._postponed
+            self._postponed = None
+            self._note(self._train(bags, objective), bags)
+        if self._apart is not None:
+            self._train(*self._apart)
+            self._apart = None
+
     def begin(self, weights: Any) -> None:
         """Start from these weights."""
-        self.extractor.begin(weights)
+        if self._postponed is not None:
+            self._take_over()
+        self._apart = None
+        if self._wait is None:
+            self.extractor.begin(weights)
+        else:
+            self._start = weights
 
     def correct(self, correction: Correction) -> None:
         """Add this to the gradient of every step; call it before the first step."""
@@ -184,6 +224,7 @@ class Site:
 
     def other(self, role: str) -> Extractor:
         """A second model, for methods that compare it with the one in training; call its `begin` first."""
+        self._wait = None  # other sites would use it too
         return self._model.other(role)
 
     def probabilities(self, bags: Bags) -> npt.NDArray[np.float64]:
@@ -191,13 +232,22 @@ class Site:
         return self._scored(bags).astype(np.float64)
 
     def _scored(self, bags: Bags) -> npt.NDArray[np.float32]:
+        wait, start = self._may_wait(), self._start
+        if wait and 0 < len(bags.rows) <= self._data.inputs.at_once:
+            work = partial(self._model.several_sentence_probabilities, start)
+            return wait(("score", id(start)), work, bags)
+        self._take_over()
+        return self._model.sentence_probabilities(bags)
+
+    def _may_wait(self) -> Wait | None:
+        """How to wait for other sites; None if this one has to go on by itself."""
         import torch
 
-        from fedrel.extractors.heads import sentence_probabilities
-
-        with torch.inference_mode():
-            parts = [sentence_probabilities(self.extractor, batch).cpu().numpy() for batch in self.scan(bags)]
-        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+        plain = (
+            torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+        )  # they would affect the others
+        as_begun = self._start is not None and self._postponed is None and self._apart is None
+        return self._wait if plain and as_begun else None
 
     def vectors(self, rows: Ints) -> torch.Tensor:
         """The current model's sentence vectors, [S, d], in order, without dropout or gradient."""
@@ -215,7 +265,7 @@ class Site:
     def read(self, head: str, batch: Batch) -> Reading:
         """A bag head's output for a batch in training; the journal notes its weights."""
         reading = self.extractor.read(head, batch, self.dropout)
-        self.journal.trained(batch, reading.weights)
+        self.journal.trained(batch.rows, reading.weights)
         return reading
 
     def batches(self, bags: Bags, epochs: int | None = None) -> Iterator[Batch]:
@@ -224,33 +274,30 @@ class Site:
         shuffle = numpy_generator(self._model.seed, "shuffle", self.round, self.number)
         epochs = epochs or training.epochs
         self._steps = epochs * -(-len(bags) // training.batch_size)
-        lengths = self._lengths(bags) if self.extractor.pads else None
         for _ in range(epochs):
-            for which in shuffled(len(bags), training.batch_size, shuffle, lengths):
+            for which in shuffled(len(bags), training.batch_size, shuffle):
                 yield self._model.batch(bags.take(which))
 
     def fit(self, bags: Bags, objective: Objective) -> bool:
         """Train all E epochs of an objective with the extractor's kernels; False if they cannot do it."""
-        import torch
-
-        training = self._model.training
+        if objective.is_plain and self._may_wait() and self._model.can_fit(objective.head):
+            self._postponed = bags, objective
+            return True
+        self._take_over()
         if not self._model.can_fit(objective.head):
             return False
-        shuffle = numpy_generator(self._model.seed, "shuffle", self.round, self.number)
-        batch = self._model.batch(bags)
-        fitted = self.extractor.fit(
-            batch,
-            [shuffle.permutation(len(bags)) for _ in range(training.epochs)],
-            batch_size=training.batch_size,
-            lr=training.learning_rate_in(self.round),
-            weight_decay=training.weight_decay,
-            seed=derive(self._model.seed, "dropout", self.round, self.number),
-            objective=objective,
-        )
+        self._note(self._train(bags, objective), bags)
+        return True
+
+    def _train(self, bags: Bags, objective: Objective) -> Fitted:
+        return self._model.fit(objective, self.round, self.number, bags)
+
+    def _note(self, fitted: Fitted, bags: Bags) -> None:
+        import torch
+
         self._losses += fitted.losses.tolist()
         self._fitted_path = fitted.path
-        self.journal.trained(batch, torch.from_numpy(fitted.shares))
-        return True
+        self.journal.trained(bags.rows, torch.from_numpy(fitted.shares))
 
     @cached_property
     def dropout(self) -> torch.Generator:
@@ -264,10 +311,6 @@ class Site:
 
         return optimiser(self.extractor, self._model.training, self.round, self._steps, self._correction)
 
-    def _lengths(self, bags: Bags) -> Ints:
-        """The length of each bag's longest sentence."""
-        return np.maximum.reduceat(self._data.inputs.lengths(bags.rows), bags.bounds[:-1])
-
     def step(self, loss: torch.Tensor) -> None:
         """One optimiser step on this loss."""
         self._losses.append(float(loss.detach()))
@@ -280,6 +323,8 @@ class Site:
         """How far this round's SGD steps move a weight under a constant gradient of 1."""
         from fedrel.extractors.optim.sgd import SGD
 
+        if self._postponed is not None:
+            self._take_over()
         if self._fitted_path is not None:
             return self._fitted_path
         assert isinstance(self._optimiser, SGD)
@@ -287,7 +332,20 @@ class Site:
 
     def update(self, examples: int) -> Update:
         """What the site sends back: its weights, the number of examples they come from, its mean loss."""
+        tensors = self._trained()
         loss = float(np.mean(self._losses))
         if not np.isfinite(loss):
             raise RefusedError(f"{DIVERGED}: the loss is {loss}")
-        return Update(self.extractor.update(), examples, loss)
+        return Update(tensors, examples, loss)
+
+    def _trained(self) -> Tensors:
+        """The weights after training."""
+        postponed, self._postponed = self._postponed, None
+        if postponed is not None and (wait := self._may_wait()):
+            (bags, objective), self._apart = postponed, postponed
+            work = partial(self._model.fit_several, self._start, objective, self.round)
+            fitted, tensors = wait(("train", id(self._start), objective.head), work, (self.number, bags))
+            self._note(fitted, bags)
+            return tensors
+        self._postponed = postponed
+        return self.extractor.update()

@@ -30,8 +30,6 @@ from fedrel.tensors.weights import Weights
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedrel.extractors.batches import Batch
-
 
 class SiteStates:
     """A folder of site states, all of one model. `model` is a name for it that tells its states from another's."""
@@ -96,18 +94,18 @@ class Journal:
         self._corpus, self._truth_known, self._watched = corpus, truth_known, watched
         self.entry = Entry()
 
-    def trained(self, batch: Batch, weights: Tensor) -> None:
-        """Note how much each sentence of a batch was trained on (0 to 1)."""
+    def trained(self, rows: npt.NDArray[np.int64], weights: Tensor) -> None:
+        """Note how much each of some sentences was trained on."""
         if not self._truth_known and not len(self._watched):
             return
         corpus = cast(SentenceCorpus, self._corpus)  # documents have neither a known truth nor watched rows
         weight = weights.detach().cpu().numpy().astype(np.float64)
-        facts = np.asarray(corpus.relation[batch.rows]) != 0
+        facts = np.asarray(corpus.relation[rows]) != 0
         if self._truth_known:
             self.entry.weight += float(weight[facts].sum())
-            self.entry.expressing += float(weight[facts & (corpus.expresses[batch.rows] == 1)].sum())
-        for at in self._positions_of_watched(batch.rows):
-            row = int(batch.rows[at])
+            self.entry.expressing += float(weight[facts & (corpus.expresses[rows] == 1)].sum())
+        for at in self._positions_of_watched(rows):
+            row = int(rows[at])
             self.entry.watched[row] = self.entry.watched.get(row, 0.0) + float(weight[at])
 
     def _positions_of_watched(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

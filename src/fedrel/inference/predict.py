@@ -56,7 +56,7 @@ class Predicted:
         """What a page of findings shows: the documents that have any, in their order, and how they were found."""
         in_order = sorted(self.findings, key=lambda one: one.row)
         about = {
-            "Model": self.model,
+            "Model": self.model.removeprefix("model "),
             "Threshold": f"{self.threshold:g} ({self.why})",
             "Input": ", ".join(map(str, files)),
             "Documents read": f"{self.read:,}",

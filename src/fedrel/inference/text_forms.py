@@ -92,7 +92,7 @@ def sentences_in(files: Sequence[Path], kb: KnowledgeBase | None) -> Iterator[In
             case "text":
                 yield from align([path], _needed(kb, path), na_rate=1.0, seed=0)
             case form:
-                read = DocRED().read(path) if form == "docred" else PubTator().read(path)
+                read = DocRED().read(path) if form == "docred" else PubTator().read(path, labelled=False)
                 for document in read:
                     yield from of_document(document)
 
@@ -107,7 +107,7 @@ def documents_in(
             case "docred":
                 yield from DocRED().read(path, pair_types=pairs["pair_types"])
             case "pubtator":
-                yield from PubTator().read(path, **pairs)
+                yield from PubTator().read(path, **pairs, labelled=False)
             case "text":
                 base = _needed(kb, path)
                 matcher = matcher or Matcher(

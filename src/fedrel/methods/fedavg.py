@@ -10,31 +10,23 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedrel.data.bags import Bags
-from fedrel.extractors.correction import Correction
-from fedrel.extractors.objective import Calibration, FixedClassifier, Objective
 from fedrel.federation.messages import Message, Model, RefusedError, Update
-from fedrel.federation.method import Method, adds_up, at_site
+from fedrel.federation.method import adds_up, at_site
+from fedrel.methods.local_objective import LocalObjective
 from fedrel.tensors.weights import Sum, WeightedMean, Weights
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedrel.extractors.batches import Batch
-    from fedrel.extractors.heads import Reading
     from fedrel.federation.coordinator import Federation
     from fedrel.federation.site import Site
 
 
-class FedAvg(Method):
+class FedAvg(LocalObjective):
     """Local training on every sentence; the average is weighted by the number of examples."""
 
     name: ClassVar[str] = "fedavg"
     paper: ClassVar[str] = (
         "McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Decentralized Data"
     )
-    train_head: ClassVar[str] = "none"
-    """The bag head that sites train with."""
-
     weighting: Literal["examples", "uniform"] = "examples"
     """How much an update counts in the average: by its number of examples, or all the same."""
 
@@ -108,43 +100,3 @@ class FedAvg(Method):
     def examples(self, site: Site) -> Bags:
         """What the site trains on: all its bags."""
         return site.bags
-
-    def objective(self, site: Site) -> Objective:
-        """What training minimises: the training head and the three functions below. Kernels read it from here."""
-        return Objective(
-            self.train_head, self.calibration(site), self.fixed_classifier(site), self.correction(site)
-        )
-
-    def calibration(self, site: Site) -> Calibration:
-        """How logits are scaled and shifted in training, class by class; not at all by default."""
-        return Calibration()
-
-    def fixed_classifier(self, site: Site) -> FixedClassifier | None:
-        """Class vectors whose cross-entropy trains the encoder too; none by default."""
-        return None
-
-    @adds_up
-    def correction(self, site: Site) -> Correction:
-        """What the optimiser adds to every gradient, for terms that hold all weights; nothing by default.
-
-        A term of the loss would visit every row of the word table in every step; the optimiser applies the same
-        gradient without doing so. The loss that a site reports is without it.
-        """
-        return Correction()
-
-    @adds_up
-    def loss(self, site: Site, batch: Batch, reading: Reading) -> Tensor:
-        """The loss of a batch as the bag head reads it. A method that overrides it is trained through the graph."""
-        loss = site.extractor.criterion(self.logits(site, reading), reading.labels)
-        fixed = self.fixed_classifier(site)
-        return loss if fixed is None else loss + fixed.loss(reading.entering, reading.labels)
-
-    def logits(self, site: Site, reading: Reading) -> Tensor:
-        """What the cross-entropy is computed from; a method that overrides it is trained through the graph."""
-        return self.calibration(site).of(reading.logits)
-
-    def kernel_head(self) -> str | None:
-        """The training head, unless the method has a loss of its own."""
-        own = type(self)
-        described = (own.loss, own.logits) == (FedAvg.loss, FedAvg.logits)
-        return self.train_head if described else None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from fedrel.data.data_check import DataCheck
+from fedrel.data.problems import SKIPPED
 from fedrel.errors import UserError
 from fedrel.evaluation.outcome import Classes, Curve, Record
 from fedrel.files import append_line, write_text
@@ -35,6 +37,13 @@ UNITS = "test_units.safetensors"  # a run's answers on the test set, unit by uni
 def write_json(path: Path, record: Record | Sequence[Record], *, indent: int | None = 1) -> None:
     """Write a record, or a list of them, as one JSON file."""
     write_text(path, json.dumps(_plain(record), ensure_ascii=False, indent=indent))
+
+
+def write_data_check(folder: Path, found: DataCheck, corpus: Path) -> None:
+    """Write `data_check.json` and, if records were left out in reading the corpus, the list of them."""
+    write_text(folder / "data_check.json", json.dumps(asdict(found), ensure_ascii=False, indent=1))
+    if (corpus / SKIPPED).exists():
+        write_text(folder / SKIPPED, (corpus / SKIPPED).read_text(encoding="utf-8"))
 
 
 class MetricsFile:
@@ -76,6 +85,7 @@ class Run:
     config: str
     target: float | None  # the dev metric that counts as good enough
     environment: dict[str, Any]
+    data_check: dict[str, Any] = field(default_factory=dict)
 
     @property
     def per_site_and_round(self) -> SiteTraffic | None:
@@ -127,6 +137,7 @@ def read_run(folder: Path) -> Run:
         config=config,
         target=_target(path, config),
         environment=_optional(dict[str, Any], folder / "environment.json", {}),
+        data_check=_optional(dict[str, Any], folder / "data_check.json", {}),
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.config.schema import Config
+from fedrel.data.data_check import DataCheck, check_data
 from fedrel.data.load import Dataset, dataset
 from fedrel.data.partition import divide, held_back, single
 from fedrel.data.sentences import SentenceCorpus
@@ -28,6 +29,7 @@ class Preparation:
 
     dataset: Dataset
     site_data: SiteData
+    check: DataCheck | None = None  # of real sites, the coordinator has no data to check
 
 
 def prepare(config: Config, progress: Progress | None = None) -> Preparation:
@@ -68,7 +70,8 @@ def prepare(config: Config, progress: Progress | None = None) -> Preparation:
         watched=watched,
         truth_known=truth_known,
     )
-    return Preparation(data, site_data)
+    unknown = kind.unknown_share(config.extractor, inputs, data.train)
+    return Preparation(data, site_data, check_data(data, parts, unknown))
 
 
 def _check_device(name: str) -> None:

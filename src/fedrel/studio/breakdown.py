@@ -81,7 +81,7 @@ def site_plot(sites: AtSites | None) -> Plot | None:
         f"{label} at each site",
         _bars(known, label, fair.mean),
         said,
-        f"{notes.AT_SITES} {said}{_unmeasured(sites)}",
+        f"{notes.tested_on(notes.AT_SITES, sites.natural)} {said}{_unmeasured(sites)}",
     )
 
 
@@ -113,7 +113,7 @@ def site_strips(runs: Mapping[str, Sequence[Run]]) -> Plot | None:
         f"{label} at each site",
         figure,
         f"{label} at single sites; the means are {fmt.several(means)}.",
-        notes.STRIPS,
+        notes.tested_on(notes.STRIPS, all(one.natural for own in measured.values() for one in own)),
         height=round(5 + 2.4 * len(measured), 1),
     )
 

@@ -36,6 +36,7 @@ class Arc:
 
     number: int
     path: str
+    arrow: str  # the corners of its head
     x: float
     y: float
     said: str
@@ -129,7 +130,8 @@ def arcs(findings: Sequence[FoundRelation]) -> Arcs:
         curve = [(_NAMES, start), (bend, start), (bend, end), (_NAMES, end)]
         path = "M{} C{} {} {}".format(*(f"{x:.1f} {y:.1f}" for x, y in curve))
         said = f"{number}. {found.h.name} {relation_name(found.relation)} {found.t.name}"
-        drawn.append(Arc(number, path, _NAMES + reach * 3 / 4, (start + end) / 2, said))
+        arrow = f"{_NAMES},{end:.1f} {_NAMES + 8},{end - 4:.1f} {_NAMES + 8},{end + 4:.1f}"
+        drawn.append(Arc(number, path, arrow, _NAMES + reach * 3 / 4, (start + end) / 2, said))
     names = [(fmt.short(one.name or one.id, _NAME), height[one.id]) for one in order]
     return Arcs(names, drawn, _NAMES + _ARCS + 20, _ROW * len(order))
 

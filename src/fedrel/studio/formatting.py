@@ -124,12 +124,14 @@ def setting(config: str, counts: LabelCounts | None) -> str:
     if data.get("corpus", "world") == "world":
         said.append(f"built-in world of {count(data.get('sentences', 12_000))} sentences")
     else:
-        said.append(f"{Path(data.get('root', '')).name or 'files'} ({data.get('format', '')})")
+        folder, form = Path(data.get("root", "")).name, data.get("format", "")
+        said.append(f"{folder} ({form})" if folder not in ("", form) else form)
     sites = parts.get("sites")
     if parts.get("kind") in ("source", "file"):  # the data say how many
         sites = len(counts.sites) if counts and len(counts.sites) > 1 else None
+    kind = {"source": "natural"}.get(parts.get("kind", "iid"), parts.get("kind", "iid"))
     if parts:
-        said.append(f"K = {count(sites)} sites ({parts.get('kind', 'iid')})" if sites else "natural sites")
+        said.append(f"K = {count(sites)} sites ({kind})" if sites else f"{kind} sites")
     if "fraction" in training:
         said.append(f"C = {training['fraction']:g}")
     return " · ".join(said)

@@ -42,14 +42,21 @@ BY_RELATION = (
     "How well each method finds each relation, the most frequent first. The stronger the colour, the better."
 )
 AT_SITES = (
-    "Each site is tested on a share of the test set whose labels are distributed as in its own data. The dotted"
-    " line is the mean of the sites, whatever their size. The worst site has another colour."
+    "Each site is tested on {part}. The dotted line is the mean of the sites, whatever their size. The worst site"
+    " has another colour."
 )
 STRIPS = (
-    "Each dot is a site of a run, tested on a share of the test set whose labels are distributed as in its own"
-    " data. The vertical line is the mean of the sites. Dots far to the left are sites for which the method"
-    " does little."
+    "Each dot is a site of a run, tested on {part}. The vertical line is the mean of the sites. Dots far to the"
+    " left are sites for which the method does little."
 )
+
+
+def tested_on(note: str, natural: bool) -> str:
+    """A note about sites, with what they are tested on: their own text, or a part of the test set like it."""
+    like = "a share of the test set whose labels are distributed as in its own data"
+    return note.format(part="its own test part" if natural else like)
+
+
 BY_BYTES = (
     "The same development metric over all bytes that the sites had sent by then, on a logarithmic scale."
     " Further left is cheaper."

@@ -27,16 +27,21 @@ from fedrel.studio.run_page import run_page
 if TYPE_CHECKING:
     from markupsafe import Markup
 
+    from fedrel.data.data_check import DataCheck
+
 PLOTLY = "plotly.min.js"  # the name of the shared script
 
 
 def write_run_report(run: Path, *, shared: Path | None = None, standalone: bool = False) -> Path:
     """Write the page of one finished run into its folder; the path of the page.
 
-    The plots' script lies once in `shared`, by default the run's folder; a `standalone` page holds it itself.
+    The plots' script lies once in `shared`; by default in the folder of the comparison that the run belongs to, if
+    it is there, else in the run's own. A `standalone` page holds it itself.
     """
     page = run / "report.html"
-    script = None if standalone else _script(shared or run, page)
+    around = (run, *run.absolute().parents[:2])  # a comparison has its runs in METHOD/seed-N
+    shared = shared or next((folder for folder in around if (folder / PLOTLY).exists()), run)
+    script = None if standalone else _script(shared, page)
     write_text(page, render("run.html", run_page(read_run(run)), script))
     return page
 
@@ -58,6 +63,12 @@ def write_findings_report(
     """Write a page of what was found in documents, given as in `evidence.json`; of very many, several pages."""
     for path, values in findings_pages(page, documents, about):
         write_text(path, render("findings.html", values))
+
+
+def write_data_page(page: Path, found: DataCheck, config: str) -> None:
+    """Write a page of what was found when the data of a config were checked."""
+    values = {"title": f"The data of {config}", "data": found, "parts": list(found.sizes)}
+    write_text(page, render("data.html", values))
 
 
 def render(template: str, values: Mapping[str, Any], plotly: str | None = None) -> str:

@@ -43,6 +43,25 @@ def run_page(run: Run) -> dict[str, Any]:
         "cases": case_tables({result.method: cases_to_show(run)}),
         "documents": document_views(run.documents),
         "environment": flatten(run.environment),
+        "data": _data(run),
+    }
+
+
+def _data(run: Run) -> dict[str, Any] | None:
+    """The parts of the data, what was left out of them, and what is odd about them; None of an older run."""
+    found = run.data_check
+    if not found:
+        return None
+    unknown = found["unknown_tokens"]
+    return {
+        "unit": found["unit"],
+        "parts": [
+            (name, size, sum(count > 0 for count in found["relations"][name].values()))
+            for name, size in found["sizes"].items()
+        ],
+        "unknown": fmt.NOTHING if unknown is None else f"{unknown:.1%}",
+        "skipped": found["skipped"],
+        "warnings": found["warnings"],
     }
 
 

@@ -54,7 +54,8 @@ def test_readers_say_which_options_they_take() -> None:
     assert options == {
         **{name: {"source", "labelled"} for name in ("opennre", "jsonl", "mirgene")},
         **dict.fromkeys(("spert", "conll04", "brat", "brat-documents", "bioc-sentences"), pairs),
-        **{name: pairs | {"id_separator"} for name in ("pubtator", "bioc")},
+        "pubtator": pairs | {"id_separator", "labelled"},
+        "bioc": pairs | {"id_separator"},
         **{name: {"columns"} for name in ("csv", "parquet", "datasets")},
         "docred": {"pair_types", "rel_info"},
     }

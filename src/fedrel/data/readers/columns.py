@@ -1,7 +1,8 @@
 """Tables in which a row is a sentence with two entities: CSV and TSV, Parquet, Hugging Face's `datasets`.
 
 `[data.columns]` says which column has what. Where it names no column for the entities, `<e1>...</e1>` and
-`<e2>...</e2>` mark them in the text; where it names no column for their places, their names are looked for.
+`<e2>...</e2>` mark them in the text, unless there are columns `head` and `tail`; where it names no column for their
+places, their names are looked for.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from fedrel.data.text import Span, tokenise
 from fedrel.errors import UserError
 
 ROLES = ("text", "head", "tail", "relation", "source")
-"""What a row is made of; the head also has `head_id`, `head_type`, `head_start` and `head_end`, and so the tail."""
-_OF_ENTITY = ("id", "type", "start", "end")
+ALL_ROLES = (
+    *ROLES,
+    *(f"{end}_{what}" for end in ("head", "tail") for what in ("id", "type", "start", "end")),
+)
 Row = Mapping[str, Any]
 
 
@@ -38,14 +41,15 @@ class Columns(Reader):
     ) -> Iterator[Instance]:
         """The instances of a table; `columns` are the names of its columns by what they have."""
         named = {"text": "text", "relation": "relation", **(columns or {})}
-        for number, row in self.rows(path, list(dict.fromkeys(named.values()))):
+        usual = [] if "head" in named else [role for role in ALL_ROLES if role not in named]
+        for number, row in self.rows(path, list(dict.fromkeys(named.values())), usual):
             with self.problems:
-                yield self._instance(
-                    {role: row[name] for role, name in named.items()}, relations, path, number
-                )
+                roles = {role: row[role] for role in usual if role in row}
+                roles |= {role: row[name] for role, name in named.items()}
+                yield self._instance(roles, relations, path, number)
 
-    def rows(self, path: Path, required: Sequence[str]) -> Iterator[tuple[int, Row]]:
-        """The rows of the table by column, with their lines or numbers."""
+    def rows(self, path: Path, required: Sequence[str], usual: Sequence[str]) -> Iterator[tuple[int, Row]]:
+        """The rows of the table by column, with their lines or numbers; `usual` columns need not be there."""
         raise NotImplementedError
 
     def _instance(self, row: Row, relations: RelationMap | None, path: Path, number: int) -> Instance:
@@ -59,7 +63,7 @@ class Columns(Reader):
             raise error(f"expected a relation, found {label!r}")
         relation = self.relation(str(label).strip(), relations, path, number)
         source = str(row.get("source") or "")
-        if "head" not in row:
+        if "head" not in row or "tail" not in row:
             try:
                 found = unmarked(text)
             except UserError as problem:
@@ -83,16 +87,15 @@ class CSV(Columns):
 
     name = "csv"
 
-    def rows(self, path: Path, required: Sequence[str]) -> Iterator[tuple[int, Row]]:
+    def rows(self, path: Path, required: Sequence[str], usual: Sequence[str]) -> Iterator[tuple[int, Row]]:
         """The lines below the header."""
         return csv_rows(path, required, self.problems)
 
     def write(self, rows: Iterable[Instance], path: Path) -> None:
         """Write a column for each thing that an instance has."""
-        names = [*ROLES, *(f"{end}_{what}" for end in ("head", "tail") for what in _OF_ENTITY)]
         with path.open("w", encoding="utf-8", newline="") as file:
             table = csv.writer(file, lineterminator="\n")
-            table.writerow(names)
+            table.writerow(ALL_ROLES)
             for row in rows:
                 table.writerow(_cells(row, self.none_label))
 
@@ -102,9 +105,9 @@ class Parquet(Columns):
 
     name = "parquet"
 
-    def rows(self, path: Path, required: Sequence[str]) -> Iterator[tuple[int, Row]]:
+    def rows(self, path: Path, required: Sequence[str], usual: Sequence[str]) -> Iterator[tuple[int, Row]]:
         """The rows of all files."""
-        return parquet_rows(path, required)
+        return parquet_rows(path, required, usual)
 
 
 class HuggingFace(Columns):
@@ -112,14 +115,14 @@ class HuggingFace(Columns):
 
     name = "datasets"
 
-    def rows(self, path: Path, required: Sequence[str]) -> Iterator[tuple[int, Row]]:
+    def rows(self, path: Path, required: Sequence[str], usual: Sequence[str]) -> Iterator[tuple[int, Row]]:
         """The rows of its Arrow files; class labels by their names."""
-        return dataset_rows(path, required)
+        return dataset_rows(path, required, usual)
 
 
 def _places(row: Row, text: str, names: Sequence[str], error: Any) -> list[Span]:
     """Where head and tail are: at the characters that the row says, or where their names are found."""
-    if "head_start" not in row:
+    if any(f"{end}_{edge}" not in row for end in ("head", "tail") for edge in ("start", "end")):
         found = find_pair(names[0], names[1], text, tokenise(text))
         for name, place in zip(names, found, strict=True):
             if place is None:

@@ -8,7 +8,7 @@ A document has `title`, `sents` (lists of tokens), `vertexSet` (an entity is a l
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,14 @@ class DocRED(Reader):
                 relation = self.relation(relation, relations, record.file, record.line)
                 draft.fact(head, relation, tail, evidence)
         return draft.document(record.title, text, sentences, pair_types=pair_types, by_place=False)
+
+    def write(self, rows: Iterable[Document], path: Path) -> None:
+        """Write a list of documents; entities are numbered, so their ids are kept only if they are numbers."""
+        with path.open("w", encoding="utf-8") as file:
+            file.write("[")
+            for number, row in enumerate(rows):
+                file.write((",\n" if number else "\n") + json.dumps(_json(row), ensure_ascii=False))
+            file.write("\n]\n")
 
 
 def read_rel_info(path: Path) -> dict[str, str]:
@@ -161,6 +169,34 @@ class _Record:
                 f"expected evidence to be numbers of the {sentences} sentences, found {evidence!r}"
             )
         return str(head), relation, str(tail), evidence
+
+
+def _json(row: Document) -> dict[str, Any]:
+    numbered = sorted(entity.id for entity in row.entities) == sorted(map(str, range(len(row.entities))))
+    number_of = [int(one.id) if numbered else place for place, one in enumerate(row.entities)]
+    vertices: list[list[dict[str, Any]]] = [[] for _ in row.entities]
+    for vertex, entity in zip(number_of, row.entities, strict=True):
+        mentions = []
+        for mention in entity.mentions:
+            number, tokens = next(
+                (place, one) for place, one in enumerate(row.sentences) if mention.start < one[-1][1]
+            )
+            first = sum(end <= mention.start for _, end in tokens)
+            after = sum(start < mention.end for start, _ in tokens)
+            name = row.text[mention.start : mention.end]
+            mentions.append({"name": name, "sent_id": number, "pos": [first, after], "type": entity.type})
+        vertices[vertex] = mentions
+    labels = [
+        {
+            "h": number_of[fact.head],
+            "t": number_of[fact.tail],
+            "r": fact.relation,
+            "evidence": list(fact.evidence),
+        }
+        for fact in row.facts
+    ]
+    sentences = [[row.text[start:end] for start, end in one] for one in row.sentences]
+    return {"title": row.id, "sents": sentences, "vertexSet": vertices, "labels": labels}
 
 
 def _alike(name: str, found: str) -> bool:

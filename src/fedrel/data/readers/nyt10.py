@@ -6,12 +6,12 @@ as a seventh column. In it an entity's words are joined by `_`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fedrel.data.mentions import find_pair
 from fedrel.data.readers import Reader
-from fedrel.data.relations import RelationMap
+from fedrel.data.relations import NA, RelationMap
 from fedrel.data.sentences import Instance, Mention
 from fedrel.data.text import tokenise
 from fedrel.data.text_files import lines
@@ -32,6 +32,14 @@ class NYT10(Reader):
             if line.strip():
                 with self.problems:
                     yield self._instance(line, relations, path, number)
+
+    def write(self, rows: Iterable[Instance], path: Path) -> None:
+        """Write six columns a sentence; tabs and line ends in the text become spaces."""
+        with path.open("w", encoding="utf-8") as file:
+            for row in rows:
+                relation = self.none_label if row.relation == NA else row.relation
+                cells = [row.head.id, row.tail.id, row.head.name, row.tail.name, relation, row.text]
+                file.write("\t".join(" ".join(cell.split()) for cell in cells) + f" {_END}\n")
 
     def _instance(self, line: str, relations: RelationMap | None, path: Path, number: int) -> Instance:
         columns = line.split("\t")

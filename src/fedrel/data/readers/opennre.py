@@ -9,7 +9,7 @@ and `t`, as `GENE`.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -57,6 +57,12 @@ class OpenNRE(Reader):
                     instance = record.instance(relations, source, labelled)
                     self._check_names(instance, path, number)
                     yield instance
+
+    def write(self, rows: Iterable[Instance], path: Path) -> None:
+        """Write a line a sentence."""
+        from fedrel.data.align import write_jsonl
+
+        write_jsonl(rows, path)
 
     def _check_names(self, instance: Instance, path: Path, number: int) -> None:
         """Count names that are not what the text has at their places, which is how a converter's mistakes show."""

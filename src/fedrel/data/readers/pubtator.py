@@ -8,7 +8,7 @@ the characters of the title, one separator and the abstract.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,13 +37,15 @@ class PubTator(Reader):
         pair_types: PairTypes | None = None,
         directions: Directions = "both",
         id_separator: str = "|",
+        labelled: bool = True,
     ) -> Iterator[Document]:
         """The documents of a file; `pair_types` and `directions` choose the pairs (see `annotations.candidates`).
 
         `id_separator` joins the ids of several entities that one mention names (`|` in CDR and GDA, `,` in BioRED).
-        If it is empty, ids are not split: CHR's `HMDB:1|CHEBI:2` are two names of one chemical.
+        If it is empty, ids are not split: CHR's `HMDB:1|CHEBI:2` are two names of one chemical. With
+        `labelled=False`, for text to predict on, relations are not read.
         """
-        options = _Options(self, path, relations, pair_types, directions, id_separator)
+        options = _Options(self, path, relations, pair_types, directions, id_separator, labelled)
         current: _Article | None = None
         for number, line in lines(path):
             if not line.strip():
@@ -76,6 +78,23 @@ class PubTator(Reader):
             with self.problems:
                 yield current.document()
 
+    def write(self, rows: Iterable[Document], path: Path) -> None:
+        """Write a title and no abstract a document; line ends in the text become spaces."""
+        with path.open("w", encoding="utf-8") as file:
+            for row in rows:
+                text = "".join(" " if character.isspace() else character for character in row.text)
+                file.write(f"{row.id}|t|{text}\n")
+                for entity in row.entities:
+                    for one in entity.mentions:
+                        name = text[one.start : one.end]
+                        cells = [row.id, str(one.start), str(one.end), name, entity.type, entity.id]
+                        file.write("\t".join(cells) + "\n")
+                for fact in row.facts:
+                    ends = [row.entities[fact.head].id, row.entities[fact.tail].id]
+                    cells = [row.id, fact.relation, *ends, *([fact.attribute] if fact.attribute else [])]
+                    file.write("\t".join(cells) + "\n")
+                file.write("\n")
+
 
 @dataclass(frozen=True, slots=True)
 class _Options:
@@ -85,6 +104,7 @@ class _Options:
     pair_types: PairTypes | None
     directions: Directions
     id_separator: str
+    labelled: bool
 
     def error(self, problem: str, line: int, hint: str = "") -> UserError:
         return UserError(problem, file=self.file, line=line, hint=hint)
@@ -113,7 +133,8 @@ class _Article:
         if len(columns) >= 4 and columns[0].isdecimal() and columns[1].isdecimal():
             self.mentions.append((line, columns))
         elif len(columns) >= 3 and not columns[0].isdecimal():
-            self.relations.append((line, columns))
+            if self.options.labelled:
+                self.relations.append((line, columns))
         else:
             problem = (
                 "expected a mention (id, start, end, text, type, knowledge base id) or a relation "

@@ -21,6 +21,7 @@ from fedrel.extractors.objective import PLAIN, Objective
 from fedrel.extractors.pcnn.plain_pooling import convolve_and_pool, lay_out
 from fedrel.extractors.row_tables import word_table
 from fedrel.tensors import compiling
+from fedrel.tensors.weights import Tensors
 
 if TYPE_CHECKING:
     from fedrel.extractors.pcnn.kernels.sentence_vectors import ScoringTable
@@ -128,6 +129,29 @@ class PCNN(Extractor):
         fitted = fit(self, batch, orders, batch_size, lr, weight_decay, seed, objective)
         torch.autograd.graph.increment_version(list(self._weights.values()))  # kernels write past autograd
         return fitted
+
+    @property
+    def reads_separately(self) -> bool:
+        """Kernels sum up each sentence by itself."""
+        return self.has_kernels
+
+    def fit_several(
+        self,
+        batch: Batch,
+        orders: Sequence[Sequence[npt.NDArray[np.int64]]],
+        *,
+        batch_size: int,
+        lr: float,
+        weight_decay: float,
+        seeds: Sequence[int],
+        objective: Objective = PLAIN,
+    ) -> list[tuple[Fitted, Tensors]]:
+        """`fit` and `update` for several sites in one call of the kernels."""
+        from fedrel.extractors.pcnn.kernels.fitting import fit_several
+
+        assert self._base is not None, "`begin` comes first"
+        trained = fit_several(self, self._base, batch, orders, batch_size, lr, weight_decay, seeds, objective)
+        return [(fitted, {name: tensors[name] for name in self._weights}) for fitted, tensors in trained]
 
     @property
     def has_kernels(self) -> bool:

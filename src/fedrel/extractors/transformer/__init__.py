@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import numpy as np
+
 from fedrel.data.sentences import SentenceCorpus
 from fedrel.data.store import Corpus, Progress
 from fedrel.errors import UserError
@@ -37,6 +39,7 @@ class EncoderKind(ExtractorKind[EncoderSectionT, InputsT]):
     """The base of extractors over a pretrained encoder: all that they share."""
 
     unsaved = frozenset({"encoder", "frozen_layers", "lora_rank"})
+    has_precision = True
 
     @abstractmethod
     def network(self, section: EncoderSectionT, relations: int, generator: torch.Generator) -> Pretrained:
@@ -57,6 +60,16 @@ class EncoderKind(ExtractorKind[EncoderSectionT, InputsT]):
     ) -> InputsT:
         """Word pieces, from the cache if they are there."""
         return self.tokenise(section, corpus, progress)
+
+    def unknown_share(self, section: EncoderSectionT, inputs: InputsT, rows: Ints) -> float | None:
+        """Of the word pieces: those that are the tokeniser's token for what it does not know."""
+        from fedrel.extractors.transformer.encoder_loading import load_tokeniser
+
+        unknown = load_tokeniser(section.encoder).unk_token_id
+        pieces = getattr(inputs, "pieces", None)
+        if unknown is None or pieces is None:
+            return None
+        return float(np.mean(pieces == unknown)) if len(pieces) else 0.0
 
     def build(self, section: EncoderSectionT, inputs: InputsT, relations: int, seed: int) -> Extractor:
         """The network; an encoder has its own vocabulary."""

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from fedrel.data.bags import Bags, slices
 from fedrel.federation.coordinator import Answer, Engine
-from fedrel.federation.engines.local import answer_of
+from fedrel.federation.engines.local import answers_of
 from fedrel.federation.engines.processes import AHEAD
 from fedrel.federation.messages import Arrays
 from fedrel.federation.runner import Runner
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from fedrel.tensors.weights import Weights
 
 
-SITES_PER_TASK = 8  # at most: with many small sites, starting a task for each would cost as much as its work
+TASKS = (
+    16  # for each runner, at least, where there are so many sites: with fewer, one might be idle at the end
+)
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -52,12 +54,11 @@ class ThreadEngine(Engine):
         for runner in self._runners:
             runner.keep(round_, messages)
 
-        def answer(runner: Runner, some: list[int]) -> list[tuple[int, Answer]]:
-            return [(site, answer_of(runner, phase, round_, site, own[site])) for site in some]
+        def answer(runner: Runner, some: Mapping[int, Arrays]) -> list[tuple[int, Answer]]:
+            return list(zip(some, answers_of(runner, phase, round_, some), strict=True))
 
-        sites, together = list(own), min(max(len(own) // (32 * len(self._runners)), 1), SITES_PER_TASK)
-        runs = (sites[first : first + together] for first in range(0, len(sites), together))
-        for answers in self._spread(answer, runs):
+        together = max(len(own) // (TASKS * len(self._runners)), 1)
+        for answers in self._spread(answer, self._runners[0].groups(own, together)):
             yield from answers
 
     def score(self, weights: Weights, head: str, bags: Bags) -> npt.NDArray[np.float32]:

@@ -26,8 +26,8 @@ from fedrel.extractors.pcnn.kernels.classify import (
     stop_dropped,
 )
 from fedrel.extractors.pcnn.kernels.memory import Shape, Text, rounded_up, scratch
-from fedrel.extractors.pcnn.kernels.simd import COLUMNS, ROWS, Floats, Ints, Matrix, multiply
 from fedrel.tensors.compiling import inner
+from fedrel.tensors.simd import COLUMNS, ROWS, Floats, Ints, Matrix, multiply
 
 HEADS = {"none": 0, "one": 1, "ave": 2, "att": 3, "att_ra": 4}
 NONE, ONE, AVE, ATT, ATT_RA = HEADS.values()

@@ -1,8 +1,9 @@
-"""`PCNN.fit`: which sentences each step of training takes, and the arrays that the kernel needs for them."""
+"""`PCNN.fit` and `PCNN.fit_several`: the arrays that the kernel needs, and what comes of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ import torch
 from fedrel.extractors.base import Fitted
 from fedrel.extractors.batches import Batch
 from fedrel.extractors.correction import Correction, Course
-from fedrel.extractors.dropout import step_seeds
 from fedrel.extractors.objective import Objective
 from fedrel.extractors.optim.sgd import constants
 from fedrel.extractors.pcnn.kernels.bag_heads import HEADS, NONE, bag_workspace_for
@@ -31,67 +31,24 @@ from fedrel.extractors.pcnn.kernels.memory import (
     scratch,
     shape_of,
 )
-from fedrel.extractors.pcnn.kernels.simd import BLOCK, ROWS, Floats, Ints
-from fedrel.extractors.pcnn.kernels.training import Forces, Gathered, Plan, Weights, Workspace, train
+from fedrel.extractors.pcnn.kernels.planning import plan
+from fedrel.extractors.pcnn.kernels.several_sites import Dense, train_several
+from fedrel.extractors.pcnn.kernels.training import Forces, Gathered, Weights, Workspace
 from fedrel.extractors.row_tables import RowEmbedding
-from fedrel.tensors.compiling import kernel, read_only
+from fedrel.tensors.compiling import read_only
+from fedrel.tensors.simd import BLOCK, ROWS, Floats, Ints
+from fedrel.tensors.weights import Rows
 
-WORDS = "words.weight"  # what a correction calls the words' table
+WORDS = "words.weight"  # what messages and corrections call the words' table, and all other weights:
+DENSE = (
+    "head_positions",
+    "tail_positions",
+    "filters",
+    "filters_bias",
+    "classifier.weight",
+    "classifier.bias",
+)
 _NOTHING = np.empty(0, np.float32)
-
-
-def plan(
-    batch: Batch, orders: Sequence[Ints], batch_size: int, vocabulary: int, relations: int, seed: int,
-    *, by_bags: bool,
-) -> tuple[Plan, Sizes]:  # fmt: skip
-    """The sentences of every step, `batch_size` bags in each epoch's order, and the sizes of the largest step.
-
-    `by_bags`: the head reads bags, and needs to know where they begin.
-    """
-    words, starts, head, tail, bags, labels = (
-        tensor.contiguous().numpy()
-        for tensor in (batch.words, batch.starts, batch.head, batch.tail, batch.bags, batch.labels)
-    )
-    of_bags = np.array(orders, np.int64).reshape(len(orders), len(labels))
-    order, steps, of_sentences, sizes = _lay_out(
-        of_bags, bags, labels, starts, words, batch_size, vocabulary, relations
-    )
-    bounds = np.concatenate([[0], np.cumsum(np.diff(bags)[of_bags.ravel()])]) if by_bags else order[:0]
-    seeds = step_seeds(torch.Generator().manual_seed(seed), len(steps) - 1).numpy()
-    return Plan(words, starts, head, tail, of_sentences, order, steps, bounds, seeds), Sizes(*sizes)
-
-
-@kernel
-def _lay_out(
-    orders: Ints, bags: Ints, labels: Ints, starts: Ints, words: Ints, batch_size: int, vocabulary: int,
-    relations: int,
-) -> tuple[Ints, Ints, Ints, tuple[int, int, int]]:  # fmt: skip
-    """A plan's order, steps and labels. Compiled code checks no bounds, so words and labels are checked here."""
-    for word in words:
-        if word < 0 or word >= vocabulary:
-            raise IndexError("a word is not in the vocabulary")
-    epochs, count = orders.shape
-    order, at = np.empty(epochs * (len(starts) - 1), np.int64), 0
-    steps, step = np.zeros(epochs * -(-count // batch_size) + 1, np.int64), 0
-    most_sentences, most_tokens, longest = 0, 0, 0
-    for epoch in range(epochs):
-        for begin in range(0, count, batch_size):
-            tokens = 0
-            for bag in orders[epoch, begin : begin + batch_size]:
-                for sentence in range(bags[bag], bags[bag + 1]):
-                    order[at] = sentence
-                    at += 1
-                    length = starts[sentence + 1] - starts[sentence]
-                    tokens, longest = tokens + length, max(longest, length)
-            step += 1
-            steps[step] = at
-            most_sentences, most_tokens = max(most_sentences, at - steps[step - 1]), max(most_tokens, tokens)
-    of_sentences = np.empty(len(starts) - 1, np.int64)
-    for bag in range(count):
-        if labels[bag] < 0 or labels[bag] >= relations:
-            raise IndexError("a label is not a relation")
-        of_sentences[bags[bag] : bags[bag + 1]] = labels[bag]
-    return order, steps, of_sentences, (most_sentences, most_tokens, longest)
 
 
 def fit(
@@ -107,7 +64,9 @@ def fit(
     """`PCNN.fit`."""
     shape, weights, head = shape_of(pcnn), _weights(pcnn), HEADS[objective.head]
     vocabulary, relations = len(weights.words), weights.classifier.relations
-    steps, sizes = plan(batch, orders, batch_size, vocabulary, relations, seed, by_bags=head != NONE)
+    steps, parts, sizes = plan(
+        batch, [orders], batch_size, vocabulary, relations, [seed], by_bags=head != NONE
+    )
     losses, shares = np.empty(len(steps.seeds)), np.zeros(len(batch.head))
     pull, course, courses = objective.correction.pull, Course(), np.empty((len(losses), 2))
     for before in courses:
@@ -116,18 +75,85 @@ def fit(
     fitted = Fitted(losses, shares, -course.drift)
     if not len(losses):
         return fitted
-    fixed = objective.fixed is not None
-    space = cached_workspace(
-        (shape, vocabulary, relations, head, fixed),
-        sizes,
-        lambda most: _workspace_for(shape, vocabulary, relations, head, fixed, most),
-    )
-    goal, forces = goal_of(objective, shape, relations), forces_of(pcnn, objective.correction, lr, courses)
-    step = Step(float(lr), 1 - lr * (weight_decay + pull), float(pcnn.dropout))
-    scale = train(steps, weights, float(pcnn.words.scale), goal, step, forces, space, losses, shares, shape)
+    start, scales = _dense(weights), np.array([pcnn.words.scale], np.float64)
+    train_several(
+        steps, parts, weights, start, read_only(weights.words),
+        goal_of(objective, shape, relations),
+        Step(float(lr), 1 - lr * (weight_decay + pull), float(pcnn.dropout)),
+        forces_of(pcnn, objective.correction, lr, courses),
+        _workspace(shape, vocabulary, relations, head, objective.fixed is not None, sizes),
+        losses, shares, _places(start, 0), scales, np.zeros(2, np.int64), shape,
+    )  # fmt: skip
     if isinstance(pcnn.words, RowEmbedding):
-        pcnn.words.move_to(scale, course)
+        pcnn.words.move_to(float(scales[0]), course)
     return fitted
+
+
+def fit_several(
+    pcnn: Network,
+    start: Mapping[str, Floats],
+    batch: Batch,
+    several: Sequence[Sequence[Ints]],
+    batch_size: int,
+    lr: float,
+    weight_decay: float,
+    seeds: Sequence[int],
+    objective: Objective,
+) -> list[tuple[Fitted, dict[str, Floats | Rows]]]:
+    """`PCNN.fit_several`; `start` are the weights that the model was set to."""
+    assert objective.is_plain, "sites with terms of their own are trained one by one"
+    shape, weights, head = shape_of(pcnn), _weights(pcnn), HEADS[objective.head]
+    vocabulary, relations = len(weights.words), weights.classifier.relations
+    steps, parts, sizes = plan(batch, several, batch_size, vocabulary, relations, seeds, by_bags=head != NONE)
+    losses, shares = np.empty(len(steps.seeds)), np.zeros(len(batch.head))
+    begin = Dense(*(read_only(start.get(name, _NOTHING)) for name in DENSE))
+    end, scales, bounds = (
+        _places(begin, len(several)),
+        np.ones(len(several)),
+        np.zeros(len(several) + 1, np.int64),
+    )
+    index, values = train_several(
+        steps, parts, weights, begin, read_only(start.get(WORDS, weights.words)),
+        goal_of(objective, shape, relations),
+        Step(float(lr), 1 - lr * weight_decay, float(pcnn.dropout)),
+        forces_of(pcnn, objective.correction, lr, np.empty((0, 2))),
+        _workspace(shape, vocabulary, relations, head, False, sizes),
+        losses, shares, end, scales, bounds, shape,
+    )  # fmt: skip
+    found = []
+    for site in range(len(several)):
+        own, told, rows = (
+            slice(*part[site : site + 2].tolist()) for part in (parts.steps, parts.sentences, bounds)
+        )
+        tensors: dict[str, Floats | Rows] = {
+            name: array[site] for name, array in zip(DENSE, end, strict=True) if name in start
+        }
+        if WORDS in start:
+            tensors[WORDS] = Rows(index[rows], values[rows], float(scales[site]))
+        found.append(
+            (Fitted(losses[own], shares[told], _path(own.stop - own.start, lr, weight_decay)), tensors)
+        )
+    return found
+
+
+@cache
+def _path(steps: int, lr: float, weight_decay: float) -> float:
+    """How far so many steps move a weight under a constant gradient of 1."""
+    course = Course()
+    for _ in range(steps):
+        course.step(lr, weight_decay, 0.0)
+    return -course.drift
+
+
+def _dense(weights: Weights) -> Dense:
+    classifier = weights.classifier
+    dense = (weights.head, weights.tail, weights.filters, weights.bias, classifier.weight, classifier.bias)
+    return Dense(*map(read_only, dense))
+
+
+def _places(dense: Dense, sites: int) -> Dense:
+    """Arrays for the weights of so many sites."""
+    return Dense(*(np.empty((sites, *array.shape), np.float32) for array in dense))
 
 
 def _weights(pcnn: Network) -> Weights:
@@ -214,6 +240,16 @@ def forces_of(pcnn: Network, correction: Correction, lr: float, courses: npt.NDA
     if own is not None:
         forces = forces._replace(own_words=read_only(own.index), own=read_only(own.values))
     return forces
+
+
+def _workspace(
+    shape: Shape, vocabulary: int, relations: int, head: int, fixed: bool, sizes: Sizes
+) -> Workspace:
+    """Arrays for steps of at least these sizes, kept from call to call."""
+    key = shape, vocabulary, relations, head, fixed
+    return cached_workspace(
+        key, sizes, lambda most: _workspace_for(shape, vocabulary, relations, head, fixed, most)
+    )
 
 
 def _workspace_for(

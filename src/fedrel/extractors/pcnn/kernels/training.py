@@ -24,9 +24,9 @@ from fedrel.extractors.pcnn.kernels.convolution import (
     stretch,
 )
 from fedrel.extractors.pcnn.kernels.memory import Lines, Panels, Places, Shape, Text
-from fedrel.extractors.pcnn.kernels.simd import Floats, Ints
 from fedrel.extractors.row_tables import GAP
-from fedrel.tensors.compiling import inner, kernel
+from fedrel.tensors.compiling import inner
+from fedrel.tensors.simd import Floats, Ints
 
 _SMALLEST_SCALE = 1e-6  # at a smaller scale, the stored rows of words would become too large for float32
 
@@ -111,7 +111,7 @@ class Workspace(NamedTuple):
     sentence: Sentence
 
 
-@kernel
+@inner
 def train(
     plan: Plan, weights: Weights, scale: float, goal: Goal, sgd: Step, forces: Forces, space: Workspace,
     losses: npt.NDArray[np.float64], shares: npt.NDArray[np.float64], shape: Shape,
