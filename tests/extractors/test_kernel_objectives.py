@@ -311,7 +311,7 @@ def test_the_same_bits_again_and_on_two_threads(head: str) -> None:
 def test_one_compiled_kernel_trains_all_of_it() -> None:
     """Whatever the head, the correction, and whether arrays may be written: each kind would take seconds."""
     from fedrel.extractors.pcnn.all_kernels import training
-    from fedrel.extractors.pcnn.kernels.training import train
+    from fedrel.extractors.pcnn.kernels.several_sites import train_several
 
     training()
     for head in HEADS:
@@ -324,4 +324,4 @@ def test_one_compiled_kernel_trains_all_of_it() -> None:
             pcnn.begin(start)
             settings = {"batch_size": 2, "lr": 0.1, "weight_decay": 0.1, "seed": 0}
             pcnn.fit(random_batch(0, [2, 3]), [np.arange(2)], **settings, objective=goal)  # type: ignore[arg-type]
-    assert len(train.signatures) == 1  # type: ignore[attr-defined]
+    assert len(train_several.signatures) == 1  # type: ignore[attr-defined]
