@@ -1,16 +1,18 @@
-"""Where the time of a sentence transformer's training goes, and how near it is to the machine's limit.
+"""What bfloat16 brings to a sentence transformer, how near training is to the machine's limit, and where time goes.
 
-    python benchmarks/transformer.py [--seconds 60]
+    python benchmarks/transformer.py [--seconds 120]
 
 Two processes with one thread each, as `fedrel run` has on two cores, do the local training of FedED's preset for
-GAD (MiniLM, K=50, B=4, AdamW) by the package's own code, site after site, and take turns with a large sgemm. The
-sentences are GAD's, where FEDREL_DATA names the folder that has them, else made up with the same lengths.
+GAD (MiniLM, K=50, B=4, AdamW) by the package's own code, site after site, and score sentences. float32 and bfloat16
+take turns within one run, and with them large matrix products in both precisions. The sentences are GAD's, where
+FEDREL_DATA names the folder that has them, else made up with the same lengths. All is done again with B=32.
 
-`outside` is the share of the loop's time that is not spent in the encoder's forward pass, the backward pass or the
-optimiser's step: gathering batches, classifier and loss, bookkeeping. `padding` is the share of pieces that the
-encoder reads for nothing. `gflops` counts the arithmetic that is done, without padding; `plain_gflops` that of a
-forward pass that computes every piece's last state, of which ours leaves out what no pooling reads. Both count
-forward and backward, over the whole time of the loop; `gemm` is the sgemm's rate in the same run.
+`bf16_train_ratio` and `bf16_score_ratio`: sentences a second in bfloat16 over those in float32, by the same packed
+code, with the preset's batches; `bf16_gemm_fraction`: the arithmetic of training with B=32 (forward and backward,
+over the whole time of the loop) over that of bfloat16's matrix products of 2048^3; `bf16_gemm_fraction_preset` with
+the preset's. All are null where the processor has no bfloat16. `shares` says where a step's time goes, `outside` is
+what is left: gathering batches, classifier and loss, bookkeeping. `gemm_narrow` is the rate of a product of the
+preset's shape (a batch of 180 pieces by MiniLM's feed-forward matrix).
 
 The last line of the output is JSON.
 """
@@ -34,22 +36,26 @@ from unittest import mock
 
 import numpy as np
 import torch
+from fedrel.config.load import load_config
 
 from fedrel.config.schema import Config
-from fedrel.config.sources import load_config
 from fedrel.extractors.optim import optimiser as optimisers
-from fedrel.extractors.transformer.encoder import LayeredEncoder
-from fedrel.extractors.transformer.padding import Group
+from fedrel.extractors.transformer.piece_batch import PieceBatch
 from fedrel.extractors.transformer.sentence_transformer import SentenceTransformer
 from fedrel.federation.messages import Model
+from fedrel.federation.runner import Runner
 from fedrel.federation.site import Site
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
 from fedrel.seeding import numpy_generator
+from fedrel.tensors.precision import BFLOAT16, FLOAT32, has_bfloat16
 
 PRESET = Path(__file__).parent.parent / "presets" / "feded" / "gad.toml"
 WORKERS = 2
-LIMITS = {"outside": 0.05, "padding": 0.05}
+BATCHES = (4, 32)  # the preset's, and one with which matrix products are most of the work
+LIMITS = {"bf16_train_ratio": 1.8, "bf16_score_ratio": 1.9, "bf16_gemm_fraction": 0.5}
+OUTSIDE = 0.05  # the largest share of time that is spent outside the encoder and the optimiser
+SCORED = 192  # sentences in a turn
 SENTENCES, MEDIAN_WORDS, SPREAD = 4797, 31, 0.33  # made-up sentences come to about GAD's lengths in pieces
 TEXT = "the a of in and with risk level cell blood patient study association common rare high low age"
 BUSY = 0.7  # a load average that says so
@@ -76,7 +82,7 @@ def made_up(folder: Path) -> list[str]:
 
 
 class Tally:
-    """Seconds, pieces and arithmetic, by what they are spent on."""
+    """Seconds, sentences and arithmetic, by what they are spent on."""
 
     def __init__(self) -> None:
         self.of: Counter[str] = Counter()
@@ -93,122 +99,190 @@ class Tally:
 
         return call
 
-    def group(self, model: SentenceTransformer, group: Group, states: torch.Tensor) -> None:
-        """Count what reading a group takes; a backward pass takes twice a forward pass."""
-        config = model.encoder.model.config
-        d, f, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
-        lengths = [states.shape[1]] * len(states) if group.real is None else group.real.sum(1).tolist()
-        asked = (group.head_real.sum(1) + group.tail_real.sum(1) + 1).tolist()
-        for length, some in zip(lengths, asked, strict=True):
-            whole = 2 * length * (4 * d * d + 2 * d * f) + 4 * length * length * d
-            last = 4 * length * d * d + 2 * some * (2 * d * d + 2 * d * f) + 4 * some * length * d
-            self.of["flop"] += 3 * ((layers - 1) * whole + last)
-            self.of["plain_flop"] += 3 * layers * whole
-        self.of["real"] += sum(lengths)
-        self.of["padded"] += states.shape[0] * states.shape[1]
+
+def flop(model: SentenceTransformer, batch: PieceBatch) -> int:
+    """The arithmetic of a forward and a backward pass; a backward pass takes twice a forward pass."""
+    config = model.encoder.model.config
+    d, f, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
+    asked = (batch.head_end - batch.head + batch.tail_end - batch.tail + 1).tolist()
+    total = 0
+    for length, some in zip(batch.starts.diff().tolist(), asked, strict=True):
+        whole = 2 * length * (4 * d * d + 2 * d * f) + 4 * length * length * d
+        last = 4 * length * d * d + 2 * some * (2 * d * d + 2 * d * f) + 4 * some * length * d
+        total += 3 * ((layers - 1) * whole + last)
+    return total
 
 
-def measure(config: Config, seconds: float) -> dict[str, float]:
-    """One process: train site after site, between slices of sgemm."""
+def measure(config: Config, precisions: tuple[str, ...], seconds: float) -> dict[str, dict[str, float]]:
+    """One process: train site after site and score in each precision in turn, between matrix products."""
     torch.set_num_threads(1)
     ready = prepare(config)
+    tallies: dict[str, Tally] = {}
     with tempfile.TemporaryDirectory() as folder:
-        runner = new_runner(config, ready.site_data, Path(folder))
-        model = runner.model.extractor
-        assert isinstance(model, SentenceTransformer) and isinstance(model.encoder, LayeredEncoder)
-        weights = model.state()
-        train(runner, weights, 0, Tally())  # for warming up
-        tally, end, number = Tally(), time.perf_counter() + seconds, 1
-        while time.perf_counter() < end:
-            gemm(tally)
-            train(runner, weights, number % config.partition.sites, tally)
-            number += 1
-    return dict(tally.of)
+        runners: dict[str, Runner] = {}
+        for number, (precision, size) in enumerate((p, b) for b in BATCHES for p in precisions):
+            settings = [f"training.precision={precision}", f"training.batch_size={size}"]
+            own = config.with_settings(settings)
+            runners[f"{precision} {size}"] = new_runner(own, ready.site_data, Path(folder) / str(number))
+        weights = next(iter(runners.values())).model.extractor.state()
+        bags = ready.site_data.text.bags(ready.dataset.test[:SCORED])
+        for turn in range(1_000_000):
+            if turn == 1:  # the first was for warming up
+                tallies, end = {}, time.perf_counter() + seconds
+            for name, runner in runners.items():
+                tally = tallies.setdefault(name, Tally())
+                gemm(tally, name.split()[0])
+                train(runner, weights, turn % config.partition.sites, tally)
+                begin = time.perf_counter()
+                runner.score(weights, "none", bags)
+                tally.of["score"] += time.perf_counter() - begin
+                tally.of["scored"] += len(bags)
+            if turn and time.perf_counter() > end:
+                break
+    return {name: dict(tally.of) for name, tally in tallies.items()}
 
 
-def train(runner: Any, weights: Any, number: int, tally: Tally) -> None:
+def train(runner: Runner, weights: Any, number: int, tally: Tally) -> None:
     """One site's local training, with clocks on what it is made of."""
     model = runner.model.extractor
+    assert isinstance(model, SentenceTransformer)
     site = Site(runner.model, number, 1, {Model: Model(weights)})
-    make, pool = optimisers.optimiser, model._pool
+    make, encode = optimisers.optimiser, model.encode
 
     def clocked(*args: Any) -> Any:
         made = make(*args)
         made.step = tally.timed("step", made.step)
         return made
 
-    def counted(states: torch.Tensor, group: Group) -> torch.Tensor:
-        tally.group(model, group, states)
-        return pool(states, group)
+    def counted(batch: Any, *rest: Any) -> Any:
+        tally.of["flop"] += flop(model, batch)
+        return encode(batch, *rest)
 
     with ExitStack() as stack:
         for owner, name, other in (
             (optimisers, "optimiser", clocked),
-            (model, "encode", tally.timed("forward", model.encode)),
-            (model, "_pool", counted),
+            (model, "encode", tally.timed("forward", counted)),
             (torch.Tensor, "backward", tally.timed("backward", torch.Tensor.backward)),
             (site, "begin", tally.timed("begin", site.begin)),
         ):
             stack.enter_context(mock.patch.object(owner, name, other))
         begin = time.perf_counter()
-        tally.of["sentences"] += runner.model.training.epochs * runner.method.fit(site)
+        tally.of["sentences"] += runner.model.training.epochs * runner.method.fit(site)  # type: ignore[attr-defined]
         tally.of["total"] += time.perf_counter() - begin
 
 
-def gemm(tally: Tally, size: int = 2048) -> None:
-    """The most that matrix products do here."""
-    left, right = torch.ones(size, size), torch.ones(size, size)
-    out = left @ right
-    begin = time.perf_counter()
-    for _ in range(3):
-        torch.mm(left, right, out=out)
-    tally.of["gemm_seconds"] += time.perf_counter() - begin
-    tally.of["gemm_flop"] += 3 * 2 * size**3
+def gemm(tally: Tally, precision: str) -> None:
+    """The most that matrix products do here, and what one of a small batch does."""
+    dtype = getattr(torch, precision)
+    for name, (rows, inner, columns), times in (
+        ("gemm", (2048, 2048, 2048), 2),
+        ("narrow", (180, 384, 1536), 60),
+    ):
+        left, right = torch.ones(rows, inner, dtype=dtype), torch.ones(inner, columns, dtype=dtype)
+        out = left @ right
+        begin = time.perf_counter()
+        for _ in range(times):
+            torch.mm(left, right, out=out)
+        tally.of[f"{name}_seconds"] += time.perf_counter() - begin
+        tally.of[f"{name}_flop"] += times * 2 * rows * inner * columns
+
+
+class Found:
+    """What all processes found for one precision and batch size."""
+
+    def __init__(self, parts: list[dict[str, float]]) -> None:
+        self._parts = parts
+
+    def rate(self, what: str, over: str = "loop") -> float:
+        """So much a second, all processes together."""
+        return sum(one[what] / self._seconds(one, over) for one in self._parts)
+
+    def share(self, what: str) -> float:
+        """The share of the loop's time that goes there."""
+        return sum(one[what] for one in self._parts) / sum(self._seconds(one, "loop") for one in self._parts)
+
+    @staticmethod
+    def _seconds(one: dict[str, float], over: str) -> float:
+        return one["total"] - one["begin"] if over == "loop" else one[over]
+
+    def summary(self) -> dict[str, Any]:
+        """For the record."""
+        shares = {what: self.share(what) for what in ("forward", "backward", "step")}
+        return {
+            "train_sentences_per_second": self.rate("sentences"),
+            "score_sentences_per_second": self.rate("scored", "score"),
+            "shares": shares,
+            "outside": 1 - sum(shares.values()),
+            "gflops": self.rate("flop") / 1e9,
+            "gemm": self.rate("gemm_flop", "gemm_seconds") / 1e9,
+            "gemm_narrow": self.rate("narrow_flop", "narrow_seconds") / 1e9,
+        }
+
+
+def ratios(found: dict[str, dict[str, Any]]) -> dict[str, float | None]:
+    """bfloat16 against float32, and against its own matrix products."""
+    preset, large = BATCHES
+    if f"{BFLOAT16} {preset}" not in found:
+        return dict.fromkeys([*LIMITS, "bf16_train_ratio_large", "bf16_gemm_fraction_preset"])
+
+    def ratio(what: str, size: int) -> float:
+        return float(found[f"{BFLOAT16} {size}"][what] / found[f"{FLOAT32} {size}"][what])
+
+    def fraction(size: int) -> float:
+        own = found[f"{BFLOAT16} {size}"]
+        return float(own["gflops"] / own["gemm"])
+
+    return {
+        "bf16_train_ratio": ratio("train_sentences_per_second", preset),
+        "bf16_score_ratio": ratio("score_sentences_per_second", preset),
+        "bf16_gemm_fraction": fraction(large),
+        "bf16_train_ratio_large": ratio("train_sentences_per_second", large),
+        "bf16_gemm_fraction_preset": fraction(preset),
+    }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=60.0, help="about how long to measure")
+    parser.add_argument("--seconds", type=float, default=120.0, help="about how long to measure")
     seconds = parser.parse_args().seconds
     if (load := os.getloadavg()[0]) > BUSY:
-        print(f"the machine is busy (load {load:.1f}): rates will be low, shares less so", file=sys.stderr)
+        print(f"the machine is busy (load {load:.1f}): rates will be low, ratios less so", file=sys.stderr)
+    precisions = (FLOAT32, BFLOAT16) if has_bfloat16() else (FLOAT32,)
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(WORKERS, mp_context=context) as pool:
         config = experiment(Path(folder))
         prepare(config)  # tokenised once, for both
-        found = list(pool.map(measure, [config] * WORKERS, [seconds] * WORKERS))
-
-    loops = [one["total"] - one["begin"] for one in found]
-    every = Counter[str]()
-    for one in found:
-        every.update(one)
-    loop = sum(loops)
-
-    def rate(what: str) -> float:
-        return sum(one[what] / alone for one, alone in zip(found, loops, strict=True))
-
-    limit = sum(one["gemm_flop"] / one["gemm_seconds"] for one in found)
-    spent = {what: every[what] / loop for what in ("forward", "backward", "step")}
-    result = {
+        parts = list(pool.map(measure, [config] * WORKERS, [precisions] * WORKERS, [seconds] * WORKERS))
+    found = {name: Found([part[name] for part in parts]).summary() for name in parts[0]}
+    result: dict[str, Any] = {
         "corpus": "gad" if os.environ.get("FEDREL_DATA") else "made-up",
-        "sentences_per_second": rate("sentences"),
-        **spent,
-        "outside": 1 - sum(spent.values()),
-        "padding": 1 - every["real"] / every["padded"],
-        "gflops": rate("flop") / 1e9,
-        "plain_gflops": rate("plain_flop") / 1e9,
-        "gemm": limit / 1e9,
-        "gemm_fraction": rate("flop") / limit,
-        "plain_gemm_fraction": rate("plain_flop") / limit,
         "threads": WORKERS,
+        **ratios(found),
+        **found,
     }
-    missed = [what for what, most in LIMITS.items() if result[what] > most]
-    for what in missed:
-        print(f"{what} is {result[what]:.3f}, expected at most {LIMITS[what]}", file=sys.stderr)
-    print(json.dumps({key: round(one, 4) if isinstance(one, float) else one for key, one in result.items()}))
+    missed = [
+        f"{what} is {result[what]:.2f}, expected at least {least}"
+        for what, least in LIMITS.items()
+        if result[what] is not None and result[what] < least
+    ]
+    missed += [
+        f"{name}: {one['outside']:.1%} of the time is outside encoder and optimiser, expected {OUTSIDE:.0%}"
+        for name, one in found.items()
+        if one["outside"] > OUTSIDE
+    ]
+    for problem in missed:
+        print(problem, file=sys.stderr)
+    print(json.dumps(rounded(result)))
     return bool(missed)
+
+
+def rounded(value: Any) -> Any:
+    """Numbers to four places."""
+    if isinstance(value, dict):
+        return {key: rounded(one) for key, one in value.items()}
+    return round(value, 4) if isinstance(value, float) else value
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ def test_methods_are_listed_with_their_paper_options_and_what_leaves_a_site(caps
     block = out[out.index("\nfedprox: ") :].split("\n")[1:6]
     assert block[1].startswith("  paper: Li et al.")
     assert "mu=" in block[2]
-    assert block[3:] == ["  leaves a site: Update", "  trained by: graph"]
+    assert block[3:] == ["  leaves a site: Update", "  trained by: kernels"]
     code, out, _ = fedrel("methods", "--json", capsys=capsys)
     listed = {one["name"]: one for one in json.loads(out)}
     assert (code, list(listed)) == (0, list(methods()))
@@ -187,11 +187,13 @@ def test_output_that_is_no_terminal_has_lines_and_json_is_alone(tmp_path, capsys
     lines = out.splitlines()
     assert (code, err) == (0, "")
     assert lines[0] == "one, seed 1: 900 sentences at 6 sites"
-    assert lines[1].startswith("one, seed 1: finished after 1 rounds, auc 0.")
+    assert "of the training tokens are not in the vocabulary" in lines[1]
+    assert lines[2].startswith("training tokens out of vocabulary: ")
+    assert lines[3].startswith("one, seed 1: finished after 1 rounds, auc 0.")
     assert lines[-1] == f"report: {tmp_path / 'run' / 'report.html'}"
     again = ["run", path, "--out", tmp_path / "run", "--resume"]
     code, quiet, err = fedrel(*again, "-q", capsys=capsys)
-    assert (code, quiet.splitlines(), err) == (0, lines[2:], "")
+    assert (code, quiet.splitlines(), err) == (0, lines[4:], "")
     code, out, err = fedrel(*again, "--json", capsys=capsys)
     assert code == 0
     assert json.loads(out) == json.loads((tmp_path / "run" / "result.json").read_text())

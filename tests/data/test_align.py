@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
+from collections import Counter
 from itertools import product
 from pathlib import Path
 
@@ -9,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedrel.data.align import Aligned, Match, Matcher, align, write_jsonl
+from fedrel.data.align import PART, Aligned, Match, Matcher, align, plain, why_nothing, write_jsonl
 from fedrel.data.kb import KnowledgeBase
 from fedrel.data.readers import reader
 from fedrel.data.sentences import Instance, Mention
@@ -226,3 +229,101 @@ def test_a_missing_text_leaves_no_output(tmp_path: Path, kb: KnowledgeBase) -> N
     with pytest.raises(UserError, match=r"gone\.txt: no such file"):
         write_jsonl(align([tmp_path / "gone.txt"], kb, na_rate=0, seed=1), tmp_path / "out.jsonl")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("Sjögren's syndrome", "In Sjo\u0308gren\u2019s syndrome,", "Sjo\u0308gren\u2019s syndrome"),
+        ("Sjo\u0308gren", "by Sjögren.", "Sjögren"),
+        ("IL-6", "IL\u20116 rose", "IL\u20116"),
+        ("fibrosis", "of \ufb01brosis.", "\ufb01brosis"),
+        ("coffee", "co\u00adffee", "co\u00adffee"),
+        ("阿司匹林", "患者服用阿司匹林后头痛。", "阿司匹林"),
+        ("アスピリン", "彼はアスピリンを飲む", "アスピリン"),
+        ("ada", "pre-Ada \u201cAda\u201d", "Ada"),
+    ],
+)
+def test_names_are_found_however_they_are_written(name: str, text: str, found: str) -> None:
+    [match] = Matcher([(name, "e")]).find(text)
+    assert text[match.start : match.end] == found
+
+
+@given(st.text(alphabet="aé\u0301\u2019'\ufb01-\u2011 \u00ad字b", max_size=20))
+def test_plain_text_knows_where_it_is_from(text: str) -> None:
+    written, origin = plain(text)
+    places = list(range(len(text) + 1)) if origin is None else origin
+    assert len(places) == len(written) + 1
+    assert places == sorted(places) and places[-1] == len(text)
+    assert all(text[places[n]] == letter for n, letter in enumerate(written) if letter in "b字 ")
+    assert plain(written)[0] == written or origin is not None
+
+
+def test_a_script_without_spaces(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("患者服用阿司匹林后头痛消失。他没有再服布洛芬。", encoding="utf-8")
+    kb = KnowledgeBase()
+    kb.add("D1", ["阿司匹林"], "treats", "I1", ["头痛"])
+    [one] = align([path], kb, na_rate=0, seed=0)
+    assert one.text == "患者服用阿司匹林后头痛消失。"
+    assert (one.text[one.head.start : one.head.end], one.text[one.tail.start : one.tail.end]) == (
+        "阿司匹林",
+        "头痛",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("", "the text is empty"),
+        ("Nothing here.", "no name of the knowledge base (3 entities, as 'Ada') is in the text"),
+        ("Ada left. Bo stayed.", "2 names were found, but never two in one sentence"),
+        ("Ada saw Cy.", "1 sentences have several names, but no pair that the knowledge base relates"),
+    ],
+)
+def test_why_nothing_was_found(tmp_path: Path, text: str, cause: str) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text(text)
+    kb, counts = KnowledgeBase(), Counter[str]()
+    kb.add("A", ["Ada"], "left", "B", ["Bo"])
+    kb.names["C"] = {"Cy": None}
+    assert not list(align([path], kb, na_rate=0, seed=0, counts=counts))
+    assert why_nothing(kb, counts).startswith(cause)
+
+
+def test_text_without_a_full_stop_is_taken_in_parts(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("Ada met Bo and " * 20_000)  # one line of 300,000 characters
+    kb = KnowledgeBase()
+    kb.add("A", ["Ada"], "met", "B", ["Bo"])
+    found = list(align([path], kb, na_rate=0, seed=0))
+    whole = path.read_text()
+    assert all(len(one.text) <= PART and one.text.strip() in whole for one in found)
+    assert all(whole[slice(*one.span)] == one.text for one in found)
+    assert sum(one.text.count("Ada") for one in found) >= 19_000
+
+
+@pytest.mark.slow
+def test_fifty_megabytes_without_a_full_stop_fit_in_memory(tmp_path: Path) -> None:
+    """In a process of its own, whose largest size is its own."""
+    script = """
+import resource, sys
+from pathlib import Path
+from fedrel.data.align import align
+from fedrel.data.kb import KnowledgeBase
+
+kb = KnowledgeBase()
+kb.add("A", ["Ada"], "met", "B", ["Bo"])
+path = Path(sys.argv[1])
+with path.open("w") as file:
+    for number in range(1 << 20):
+        file.write(f"word{number} and Ada then other words that met Bo again ")
+print(sum(1 for _ in align([path], kb, na_rate=0, seed=0)))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+    command = [sys.executable, "-c", script, str(tmp_path / "long.txt")]
+    found, megabytes = map(
+        int, subprocess.run(command, capture_output=True, check=True, text=True).stdout.split()
+    )
+    assert (tmp_path / "long.txt").stat().st_size > 50 << 20
+    assert found > 100_000 and megabytes < 500

@@ -42,7 +42,7 @@ def test_what_a_knowledge_base_holds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        (("e1", "Ada", "r", "e2"), "expected 5 columns .* found 4"),
+        (("e1", "Ada", "r", "e2"), "expected 1 column .* found 4"),
         (("e1", " | ", "r", "e2", "Bo"), "an entity has no name"),
         (("e1", "Ada", "", "e2", "Bo"), "an id or the relation is empty"),
     ],
@@ -65,3 +65,14 @@ def test_types_may_stand_in_two_more_columns(tmp_path: Path) -> None:
     text.write_text("They say BRCA1 raises the risk of cancer.", encoding="utf-8")
     (found, *_) = align([text], kb, na_rate=0, seed=0)
     assert (found.head.type, found.tail.type) == ("GENE", "DISEASE")
+
+
+def test_names_only(tmp_path: Path) -> None:
+    path = tmp_path / "names.txt"
+    path.write_text("# drugs\nzorbine|zorb\ncalvex\nzorbine|ZB-1\n")
+    kb = read_kb(path)
+    assert {entity: list(names) for entity, names in kb.names.items()} == {
+        "zorbine": ["zorbine", "zorb", "ZB-1"],
+        "calvex": ["calvex"],
+    }
+    assert kb.facts == {}

@@ -18,10 +18,10 @@ from fedrel.data.documents import DocumentCorpus
 from fedrel.data.load import load_files
 from fedrel.errors import UserError
 from fedrel.extractors.document import context as localized
-from fedrel.extractors.document import document_transformer as module
 from fedrel.extractors.document.document_transformer import DocumentTransformer, document_transformer
 from fedrel.extractors.document.marked_pieces import DocumentInputs, tokenise
 from fedrel.extractors.document.windows import DocumentBatch
+from fedrel.extractors.transformer.packed import packed_layers
 from fedrel.extractors.transformer.pretrained import shared_states
 from tests.documents import documents, write_documents
 
@@ -174,7 +174,7 @@ def test_what_saves_memory_changes_no_gradient(
 ) -> None:
     made = make(tmp_path, tiny_bert, documents(3, seed=1, words=(90, 120), entities=(4, 6)))
     expected = gradients(made, made.batch())
-    monkeypatch.setattr(module, "FRUGAL_PIECES", 0)
+    monkeypatch.setattr(packed_layers, "KEPT", 0)
     monkeypatch.setattr(localized, "AT_ONCE", 300)
     monkeypatch.setattr(localized, "BILINEAR_PAIRS", 3)
     found = gradients(made, made.batch())

@@ -133,7 +133,7 @@ def test_threads_give_the_same_weights(
     ready = prepare(plugged_in)
     runners = [new_runner(plugged_in, ready.site_data, tmp_path / "sites") for _ in range(2)]
     with ThreadEngine(runners) as engine:
-        monkeypatch.setattr("fedrel.runs.engines.LocalEngine", lambda _: engine)
+        monkeypatch.setattr("fedrel.runs.engines.LocalEngine", lambda *_: engine)
         run(plugged_in, tmp_path / "threads")
     same(trained, tmp_path / "threads")
 

@@ -17,11 +17,12 @@ from transformers import AutoModel, AutoTokenizer
 
 from fedrel.data.bags import Bags
 from fedrel.errors import UserError
-from fedrel.extractors.dropout import DrawnDropout
 from fedrel.extractors.heads import HEADS
 from fedrel.extractors.optim.sgd import SGD
 from fedrel.extractors.transformer import TransformerSection, padding
-from fedrel.extractors.transformer.padding import PieceBatch, alike
+from fedrel.extractors.transformer.packed.hashed_dropout import HashedDropout
+from fedrel.extractors.transformer.padding import alike
+from fedrel.extractors.transformer.piece_batch import PieceBatch
 from fedrel.extractors.transformer.pieces import PieceInputs
 from fedrel.extractors.transformer.pretrained import States, shared_states
 from fedrel.extractors.transformer.sentence_transformer import SentenceTransformer, sentence_transformer
@@ -133,7 +134,7 @@ def test_every_sentence_is_read_once_with_little_padding(lengths: list[int]) -> 
     for group in alike(lengths):
         sizes = [lengths[place] for place in group]
         assert sizes == sorted(sizes)
-        assert sum(sizes[-1] - size for size in sizes) <= padding.PASS_PADDING
+        assert sum(sizes[-1] - size for size in sizes) <= padding.PADDING * len(sizes) * sizes[-1]
         assert len(group) == 1 or len(group) * sizes[-1] <= padding.PASS_PIECES
         seen += group
     assert sorted(seen) == list(range(len(lengths)))
@@ -154,9 +155,9 @@ def test_dropout_follows_the_generator_alone(tiny_bert: str) -> None:
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5])
-def test_drawn_dropout_keeps_the_mean_and_drops_the_share(p: float) -> None:
+def test_hashed_dropout_keeps_the_mean_and_drops_the_share(p: float) -> None:
     x = torch.full((1000, 100), 2.0, requires_grad=True)
-    with DrawnDropout(torch_generator(1, "d")):
+    with HashedDropout(1):
         dropped = dropout(x, p, True)
         assert dropout(x, p, False) is x
     dropped.sum().backward()

@@ -45,6 +45,7 @@ GAD: Tree = {
         "learning_rate": 1e-3,
         "warmup": 0.1,
         "clip": 1.0,
+        "precision": "float32",  # on every processor
     },
     "evaluation": {"task": "classification"},
 }
@@ -58,9 +59,17 @@ DOCUMENTS: Tree = {
     },
     "partition": {"kind": "iid", "sites": 3},
     "extractor": {"kind": "document", "encoder": "{inputs}/encoder", "block_size": 8},
-    "training": {"rounds": 2, "fraction": 0.67, "epochs": 1, "batch_size": 3, "learning_rate": 0.1},
+    "training": {
+        "rounds": 2,
+        "fraction": 0.67,
+        "epochs": 1,
+        "batch_size": 3,
+        "learning_rate": 0.1,
+        "precision": "float32",
+    },
     "evaluation": {"task": "documents"},
 }
+HALVES: Tree = {"training": {"precision": "bfloat16"}}
 COORDINATOR: Tree = {"partition": {"coordinator": 0.2}}
 VECTORS: Tree = {"extractor": {"vectors": "{inputs}/vectors.txt", "train_words": False}}
 ADAMW: Tree = {"training": {"optimiser": "adamw", "learning_rate": 0.01, "clip": 0.5, "warmup": 0.2}}
@@ -166,6 +175,7 @@ def _transformers() -> dict[str, Case]:
     largest: Tree = {"extractor": {"pooling": "max"}, "evaluation": {"task": "ranking"}}
     return {
         "transformer-fedavg": _case(GAD, "fedavg", slow=(WORKERS, FLOWER)),
+        "transformer-bfloat16": _case(GAD, "fedavg", HALVES),
         "transformer-frozen": _case(GAD, "fedavg", {"extractor": {"frozen_layers": 1}}),
         "transformer-lora": _case(GAD, "fedavg", {"extractor": {"lora_rank": 2}}, needs=("peft",)),
         "transformer-sgd": _case(GAD, "scaffold", {"training": {"optimiser": "sgd", "learning_rate": 0.1}}),
@@ -181,6 +191,7 @@ def _documents() -> dict[str, Case]:
     windows: Tree = {"partition": {"kind": "entropy"}, "extractor": {"window": 32, "frozen_layers": 1}}
     return {
         "documents-fedavg": _case(DOCUMENTS, "fedavg"),
+        "documents-bfloat16": _case(DOCUMENTS, "fedavg", HALVES),
         "documents-windows": _case(DOCUMENTS, "fedavg", windows),
         "documents-fedatt": _case(DOCUMENTS, "fedatt"),
         "documents-fedlcc": _case(DOCUMENTS, "fedlcc", slow=(WORKERS, FLOWER)),

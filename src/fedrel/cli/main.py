@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -213,7 +214,7 @@ def align(
     kb: Annotated[
         Path,
         typer.Option(
-            help="TSV: head id, head names, relation, tail id, tail names; types, if any, in two more."
+            help="TSV: head id, head names, relation, tail id, tail names; types, if any, in two more; or names."
         ),
     ],
     out: Annotated[Path, typer.Option(help="The JSON lines to write.")],
@@ -224,12 +225,15 @@ def align(
     """Label raw text with a knowledge base: distant supervision."""
     from fedrel.cli.progress import console, counting
     from fedrel.data.align import align as label
-    from fedrel.data.align import write_jsonl
+    from fedrel.data.align import why_nothing, write_jsonl
     from fedrel.data.kb import read_kb
 
+    known, counts = read_kb(kb), Counter[str]()
     with counting("aligning", quiet=quiet) as count:
-        written = write_jsonl(count(label(texts, read_kb(kb), na_rate=na_rate, seed=seed)), out)
+        written = write_jsonl(count(label(texts, known, na_rate=na_rate, seed=seed, counts=counts)), out)
     console.print(f"{written:,} instances in {out}", soft_wrap=True)
+    if not written:
+        console.print(why_nothing(known, counts), style="yellow", markup=False, soft_wrap=True)
 
 
 @app.command()

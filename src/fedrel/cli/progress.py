@@ -130,7 +130,7 @@ def _with_warnings(watch: Watch, to: Console) -> Watch:
     printed: set[str] = set()  # the runs of a comparison have the same data: once is enough
 
     def warn(text: str) -> None:
-        to.print(text, style="yellow", markup=False)
+        to.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
     def warned(name: str, config: Config) -> Watcher:
         inner = watch(name, config)
@@ -145,7 +145,7 @@ def _with_warnings(watch: Watch, to: Console) -> Watch:
             printed.update(ready.check.warnings)
             if (known := about_unknown(ready.check)) not in printed:
                 printed.add(known)
-                to.print(known, markup=False, highlight=False)
+                to.print(known, markup=False, highlight=False, soft_wrap=True)
 
         def round_done(one: Round) -> None:
             inner.round_done(one)

@@ -78,6 +78,9 @@ class Training(Section):
     """The share of a round's local steps over which the learning rate rises from 0."""
     device: str = "cpu"
     """A torch device."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of a transformer's matrix products; weights, optimiser, loss, norms and messages are float32. `auto`:
+    bfloat16 where the processor has instructions for it and is faster by them, else float32."""
 
     def learning_rate_in(self, round_: int) -> float:
         """The learning rate of a round, counted from 1."""
@@ -235,10 +238,11 @@ class Config(Section):
     def shapes_result(self) -> dict[str, Any]:
         """What a checkpoint must agree on: all but the engine, how long the run goes on, and plug-ins' paths.
 
+        A run may also go on in another precision, on another machine; `run` says so.
         Keys that earlier versions did not have count only where they are set: their checkpoints are still good.
         """
         tree = self.model_dump(mode="json", exclude={"engine", "sweep", "plugins"})
-        del tree["training"]["rounds"], tree["evaluation"]["patience"]
+        del tree["training"]["rounds"], tree["training"]["precision"], tree["evaluation"]["patience"]
         later = _LATER_DATA | (_LATER_OF_SENTENCES if self.data.corpus == "files" else {})
         for key in later.keys() & tree["data"].keys():
             if tree["data"][key] == later[key]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, permutations, product
 from pathlib import Path
@@ -14,9 +17,12 @@ from fedrel.data.kb import KnowledgeBase
 from fedrel.data.relations import NA
 from fedrel.data.sentences import Instance, Mention
 from fedrel.data.text import Span, sentences, tokenise
-from fedrel.data.text_files import paragraphs, stem
+from fedrel.data.text_files import paragraphs, pieces, stem
 from fedrel.files import atomic_file
 from fedrel.seeding import derive
+
+LONGEST = 1000  # characters of a sentence; what is longer is no sentence, and would have too many pairs
+PART = 300  # characters of the parts that it is cut into
 
 
 class Match(NamedTuple):
@@ -30,9 +36,10 @@ class Match(NamedTuple):
 class Matcher:
     """Finds all names at once by Aho-Corasick, in time that does not depend on how many there are.
 
-    Names and text are lower-cased token by token, and each token is put between two marks. So a name can only
-    match whole tokens, any white space between them is the same, and characters that become two in lower case
-    do not shift the offsets, which are counted in tokens first.
+    Names and text are compared as `plain` writes them, lower-cased token by token, and each token is put between
+    two marks. So a name can only match whole tokens, any white space between them is the same, and characters that
+    become two in lower case do not shift the offsets, which are counted in tokens first. In scripts without spaces
+    a token is a character.
     """
 
     def __init__(self, names: Iterable[tuple[str, str]]) -> None:
@@ -41,20 +48,22 @@ class Matcher:
 
         entities: dict[str, dict[str, None]] = {}
         for name, entity in names:
-            entities.setdefault("".join(_framed(name, tokenise(name))), {})[entity] = None
+            written, _ = plain(name)
+            entities.setdefault("".join(_framed(written, tokenise(written))), {})[entity] = None
         entities.pop("", None)
         self._entities = [tuple(found) for found in entities.values()]
         self._automaton = AhoCorasick(list(entities), matchkind=MatchKind.LeftmostLongest)
 
     def find(self, text: str) -> list[Match]:
         """The names in a text, from left to right, none overlapping another; at each place the longest."""
-        spans = tokenise(text)
-        framed = _framed(text, spans)
+        written, origin = plain(text)
+        spans = tokenise(written)
+        framed = _framed(written, spans)
         found = self._automaton.find_matches_as_indexes("".join(framed))
         if not found:
             return []
         starts = list(accumulate(map(len, framed), initial=0))
-        return [
+        matches = [
             Match(
                 spans[bisect_left(starts, start)][0],
                 spans[bisect_left(starts, end) - 1][1],
@@ -62,6 +71,50 @@ class Matcher:
             )
             for number, start, end in found
         ]
+        if origin is None:
+            return matches
+        return [Match(origin[start], origin[end], entities) for start, end, entities in matches]
+
+
+# How typographic characters are written on a keyboard; what is invisible is left out.
+_WRITTEN = {
+    **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\u02bc", "'"),
+    **dict.fromkeys("\u201c\u201d\u201e\u2033", '"'),
+    **dict.fromkeys("\u2010\u2011\u2012\u2212\ufe63\uff0d", "-"),
+    **dict.fromkeys("\u00ad\u200b\u200c\u200d\u2060\ufeff", ""),
+    **{
+        chr(0xFB00 + place): letters
+        for place, letters in enumerate(("ff", "fi", "fl", "ffi", "ffl", "st", "st"))
+    },
+}
+_MARKS = (
+    r"\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff"  # that are written over the letter before them
+)
+_ODD = re.compile(rf"[{''.join(_WRITTEN)}]|\w[{_MARKS}]+")
+
+
+def plain(text: str) -> tuple[str, list[int] | None]:
+    """A text as names are compared in it, and where each of its characters is from; None if nothing was changed.
+
+    Letters with marks are single characters (NFC); typographic quotes, hyphens and ligatures are a keyboard's.
+
+    >>> plain("the ﬁrst")
+    ('the first', [0, 1, 2, 3, 4, 4, 5, 6, 7, 8])
+    """
+    if text.isascii() or not _ODD.search(text):
+        return text, None
+    written: list[str] = []
+    origin: list[int] = []
+    done = 0
+    for odd in _ODD.finditer(text):
+        letters = _WRITTEN.get(odd[0])
+        letters = unicodedata.normalize("NFC", odd[0]) if letters is None else letters
+        written += [text[done : odd.start()], letters]
+        origin += [*range(done, odd.start()), *([odd.start()] * len(letters))]
+        done = odd.end()
+    written.append(text[done:])
+    origin += range(done, len(text) + 1)
+    return "".join(written), origin
 
 
 def _framed(text: str, spans: list[Span]) -> list[str]:
@@ -75,24 +128,64 @@ class Aligned(Instance):
     span: tuple[int, int] = (0, 0)
 
 
-def align(texts: Iterable[Path], kb: KnowledgeBase, *, na_rate: float, seed: int) -> Iterator[Aligned]:
+def align(
+    texts: Iterable[Path],
+    kb: KnowledgeBase,
+    *,
+    na_rate: float,
+    seed: int,
+    counts: Counter[str] | None = None,
+) -> Iterator[Aligned]:
     """Label the sentences of text files, one instance for each ordered pair and relation the knowledge base has.
 
     A pair that it lists as NA becomes NA. Of the pairs that it does not list, a share of `na_rate` become NA;
     which ones depends only on the seed, the pair and the sentence, not on the order of the files. Blank lines
     separate paragraphs; the source of an instance is the name of its file. Where two entities share a name,
     the mention counts as those that the knowledge base relates to the other entity or, if it relates none, as
-    the first of them.
+    the first of them. What has no end within `LONGEST` characters is taken in parts. `counts` gets how many
+    `sentences` there were, how many `names` were found, and in how many sentences there were several (`together`).
     """
+    counts = Counter() if counts is None else counts
     matcher = Matcher((name, entity) for entity, names in kb.names.items() for name in names)
     for path in texts:
         source = stem(path)
         for offset, paragraph in paragraphs(path):
-            for start, end in sentences(paragraph):
+            for start, end in _sentences(paragraph):
                 text = paragraph[start:end]
-                for head, tail, relation in _labels(text, matcher.find(text), kb, na_rate, seed):
+                matches = matcher.find(text)
+                counts["sentences"] += 1
+                counts["names"] += len(matches)
+                counts["together"] += len({match.entities for match in matches}) > 1
+                for head, tail, relation in _labels(text, matches, kb, na_rate, seed):
                     span = (offset + start, offset + end)
                     yield Aligned(text, head, tail, relation, source, span=span)
+
+
+def why_nothing(kb: KnowledgeBase, counts: Mapping[str, int]) -> str:
+    """The likely cause where no sentence was labelled."""
+    if not counts["sentences"]:
+        return "the text is empty"
+    if not counts["names"]:
+        example = next(iter(kb.names), None)
+        named = f"{len(kb.names):,} entities" + (f", as {kb.name(example)!r}" if example is not None else "")
+        return f"no name of the knowledge base ({named}) is in the text: is it of the same language and kind?"
+    if not counts["together"]:
+        return f"{counts['names']:,} names were found, but never two in one sentence"
+    found = (
+        f"{counts['together']:,} sentences have several names, but no pair that the knowledge base relates"
+    )
+    return f"{found}: raise --na-rate to keep more of the unrelated pairs"
+
+
+def _sentences(paragraph: str) -> Iterator[Span]:
+    for start, end in sentences(paragraph):
+        if end - start <= LONGEST:
+            yield start, end
+            continue
+        place = start
+        for part in pieces(paragraph[start:end], PART):
+            yield place, place + len(part)
+            place += len(part)
 
 
 def write_jsonl(instances: Iterable[Instance], path: Path) -> int:

@@ -49,15 +49,22 @@ class KnowledgeBase:
 def read_kb(path: Path) -> KnowledgeBase:
     """A TSV of head id, head names, relation, tail id, tail names; `|` separates names, `#` starts a comment.
 
-    Two more columns may say the types of head and tail, as GENE and DISEASE: what blinding puts in their place.
+    Two more columns may say the types of head and tail, as GENE and DISEASE: what blinding puts in their place. A
+    line of one column has the names of an entity about which nothing is known; the first of them is its id.
     """
     kb = KnowledgeBase()
     for number, line in lines(path):
         if not line.strip() or line.startswith("#"):
             continue
         columns = [column.strip() for column in line.split("\t")]
+        if len(columns) == 1:
+            names = _names(columns[0], path, number)
+            kb.names.setdefault(names[0], {}).update(dict.fromkeys(names))
+            continue
         if len(columns) not in (5, 7):
-            expected = "5 columns (head id and names, relation, tail id and names), or 7 with both types"
+            expected = (
+                "1 column (names), 5 (head id and names, relation, tail id and names), or 7 with both types"
+            )
             problem = f"expected {expected}, found {len(columns)}"
             raise UserError(problem, file=path, line=number, hint="separate the columns by tabs")
         head, head_names, relation, tail, tail_names, *types = columns

@@ -24,8 +24,22 @@ Sentences = list[list[Span]]  # the tokens of each
 _TOKEN = re.compile(r"@\w+\$|\w++(?:(?:[.-]|['\u2019](?!s\b))\w++)*+|['\u2019]s\b|\S")
 _WORD = re.compile(r"\S+")
 
-# Where a sentence may end: after . ! ? … and closing quotes or brackets, before white space; or a blank line.
-_END = re.compile(r"(?P<stop>[.!?\u2026]+)[\"'\u2019\u201d\u00bb)\]]*(?=\s)|\n[^\S\n]*\n")
+# Scripts without spaces between words (Thai to Khmer, kana, Han): there every character is a token.
+_UNSPACED = (
+    r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_HAS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+_TOKEN_UNSPACED = re.compile(
+    _TOKEN.pattern.replace(r"\w++", rf"[^\W{_UNSPACED}]++").replace(r"|\S", rf"|[{_UNSPACED}]|\S")
+)
+
+# Where a sentence may end: after . ! ? … and closing quotes or brackets, before white space; a blank line; or the
+# full stop of a script without spaces.
+_END = re.compile(
+    r"(?P<stop>[.!?\u2026]+)[\"'\u2019\u201d\u00bb)\]]*(?=\s)|\n[^\S\n]*\n"
+    r"|[\u3002\uff01\uff1f]+[\u2019\u201d\u300d\u300f\uff09]*"
+)
+_LOOK_BACK = 200  # characters before a full stop that tell whether it ends a sentence
 _OPENING = "([\"'\u2018\u201c\u00ab"
 _NEXT_WORD = re.compile(rf"[\s{re.escape(_OPENING)}]*([\w-]*)")
 
@@ -50,7 +64,8 @@ def tokenise(text: str) -> list[Span]:
     >>> [("IL-6 isn't Smith's @GENE$.")[a:b] for a, b in tokenise("IL-6 isn't Smith's @GENE$.")]
     ['IL-6', "isn't", 'Smith', "'s", '@GENE$', '.']
     """
-    return [match.span() for match in _TOKEN.finditer(text)]
+    unspaced = not text.isascii() and _HAS_UNSPACED.search(text)
+    return [match.span() for match in (_TOKEN_UNSPACED if unspaced else _TOKEN).finditer(text)]
 
 
 def whitespace(text: str) -> list[Span]:
@@ -103,7 +118,10 @@ def _ends_sentence(text: str, start: int, end: re.Match[str]) -> bool:
         return False
     if end["stop"] != ".":
         return True
-    *earlier, last = text[start : end.start()].rsplit(maxsplit=1) or [""]
+    begin = max(
+        start, end.start() - _LOOK_BACK
+    )  # all of a very long sentence, again and again, would be slow
+    *earlier, last = text[begin : end.start()].rsplit(maxsplit=1) or [""]
     last = last.lstrip(_OPENING)
     if _ABBREVIATION.fullmatch(last) or (last.isdecimal() and not earlier):  # "No. 5" and "1. Methods"
         return False

@@ -52,12 +52,24 @@ def paragraphs(path: Path) -> Iterator[tuple[int, str]]:
     start, size = 0, 0
     held: list[str] = []
     for line in _whole_lines(path):
-        held.append(line)
-        size += len(line)
-        if line.isspace() or size >= _PARAGRAPH:
-            yield start, "".join(held)
-            start, size, held = start + size, 0, []
+        for part in pieces(line, _PARAGRAPH):
+            held.append(part)
+            size += len(part)
+            if size >= _PARAGRAPH or part.isspace():
+                yield start, "".join(held)
+                start, size, held = start + size, 0, []
     yield start, "".join(held)
+
+
+def pieces(text: str, limit: int) -> Iterator[str]:
+    """The text in parts of at most so many characters, cut after white space where there is some."""
+    start = 0
+    while len(text) - start > limit:
+        space = max(text.rfind(" ", start, start + limit), text.rfind("\t", start, start + limit))
+        end = space + 1 if space >= start else start + limit
+        yield text[start:end]
+        start = end
+    yield text[start:]
 
 
 def stem(path: Path) -> str:

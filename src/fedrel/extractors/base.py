@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,9 +35,6 @@ class Extractor(nn.Module, ABC):
     starts from, undoing only what the last site changed, and `update` returns what training changed since.
     """
 
-    pads: ClassVar[bool] = False
-    """Whether sentences of a batch are padded to one length, so that like lengths should share a batch."""
-
     classifier: nn.Linear
     dropout: float
 
@@ -65,6 +62,9 @@ class Extractor(nn.Module, ABC):
     def criterion(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss that training minimises: the cross-entropy, for examples that have one relation."""
         return nn.functional.cross_entropy(logits, labels)
+
+    def compute_in(self, precision: str) -> None:
+        """Compute matrix products in this precision, `float32` or `bfloat16`, if this extractor can choose."""
 
     @property
     def has_kernels(self) -> bool:

@@ -86,21 +86,10 @@ class Inputs(ABC):
         """
 
 
-def shuffled(
-    count: int, size: int, generator: np.random.Generator, lengths: Ints | None = None
-) -> Iterator[Ints]:
-    """One epoch: every one of `count` bags in one batch of `size`, at random.
-
-    With `lengths`, for a model that pads, bags of similar length share a batch, so that almost nothing is padded;
-    the order of equal ones and of the batches is random.
-    """
+def shuffled(count: int, size: int, generator: np.random.Generator) -> Iterator[Ints]:
+    """One epoch: every one of `count` bags in one batch of `size`, at random."""
     order = generator.permutation(count)
-    if lengths is not None:
-        order = order[np.argsort(lengths[order], kind="stable")]
-    batches = [order[begin : begin + size] for begin in range(0, count, size)]
-    if lengths is not None:
-        batches = [batches[which] for which in generator.permutation(len(batches))]
-    yield from batches
+    return (order[begin : begin + size] for begin in range(0, count, size))
 
 
 def tensor(array: npt.NDArray[np.integer[Any]], device: str) -> torch.Tensor:

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 _CHANCES = 1 << 24  # numbers drawn for units have so many values
 
@@ -70,37 +64,3 @@ def _scramble(x: Tensor) -> Tensor:
 def _shifted(x: Tensor, by: int, bits: int) -> Tensor:
     """x >> by, filled up with zeros, as for unsigned numbers."""
     return (x >> by) & ((1 << (bits - by)) - 1)
-
-
-_LEVELS = 1 << 16
-
-
-class DrawnDropout(TorchFunctionMode):
-    """A context in which every `F.dropout` draws from its own generator, seeded by one number of `generator`."""
-
-    def __init__(self, generator: torch.Generator) -> None:
-        super().__init__()
-        self._generator = generator
-        seed = torch.randint(1 << 62, (), generator=generator, device=generator.device)
-        self._bits = np.random.SFC64(int(seed))
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        if func is F.dropout:
-            return self._dropout(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
-
-    def _dropout(self, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-        if not training or p == 0:
-            return x
-        if not x.is_cpu:
-            return dropout(x, p, self._generator)
-        count = x.numel()
-        drawn = self._bits.random_raw(-(-count // 4)).view(np.uint16)[:count]
-        mask = np.multiply(drawn >= round(p * _LEVELS), np.float32(1 / (1 - p)))
-        return x * torch.from_numpy(mask).view(x.shape)

@@ -59,6 +59,8 @@ class ExtractorKind(ABC, Generic[SectionT, InputsT]):
     """What its corpora are made of."""
     has_kernels: ClassVar[bool] = False
     """Whether `Extractor.fit` can train by compiled kernels, for which threads do as well as processes."""
+    has_precision: ClassVar[bool] = False
+    """Whether `training.precision` matters: its matrix products can be in bfloat16."""
     unsaved: ClassVar[frozenset[str]] = frozenset()
     """Keys of its section that matter in training only, so that a saved model does not have them."""
 

@@ -274,9 +274,8 @@ class Site:
         shuffle = numpy_generator(self._model.seed, "shuffle", self.round, self.number)
         epochs = epochs or training.epochs
         self._steps = epochs * -(-len(bags) // training.batch_size)
-        lengths = self._lengths(bags) if self.extractor.pads else None
         for _ in range(epochs):
-            for which in shuffled(len(bags), training.batch_size, shuffle, lengths):
+            for which in shuffled(len(bags), training.batch_size, shuffle):
                 yield self._model.batch(bags.take(which))
 
     def fit(self, bags: Bags, objective: Objective) -> bool:
@@ -311,10 +310,6 @@ class Site:
         from fedrel.extractors.optim.optimiser import optimiser
 
         return optimiser(self.extractor, self._model.training, self.round, self._steps, self._correction)
-
-    def _lengths(self, bags: Bags) -> Ints:
-        """The length of each bag's longest sentence."""
-        return np.maximum.reduceat(self._data.inputs.lengths(bags.rows), bags.bounds[:-1])
 
     def step(self, loss: torch.Tensor) -> None:
         """One optimiser step on this loss."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 from fedrel.config.schema import Config
 from fedrel.methods.by_name import method
 from fedrel.runs.checkpoint import Checkpoints
+from fedrel.runs.environment import differences
 from fedrel.runs.folder import read_json, read_run, write_json
-from fedrel.runs.records import ComparisonRow, ComparisonRows, Result
+from fedrel.runs.records import ComparisonRow, ComparisonRows, Environment, Result
 from fedrel.runs.train import Watcher, is_over, run
+
+_log = logging.getLogger(__name__)
 
 Settings = Mapping[str, Any]
 Watch = Callable[[str, Config], Watcher]
@@ -42,7 +46,9 @@ def compare(
     }
     for (name, seed), chosen in asked.items():
         finished(chosen, run_folder(out, name, seed), watch(f"{name}, seed {seed}", chosen), report)
-    rows = [read_run(run_folder(out, name, seed)).row(name) for name, seed in asked]
+    folders = [run_folder(out, name, seed) for name, seed in asked]
+    _say_if_made_unlike(folders)
+    rows = [read_run(folder).row(name) for folder, (name, _) in zip(folders, asked, strict=True)]
     write_json(out / "comparison.json", ComparisonRows(rows=rows))
     return rows
 
@@ -74,3 +80,11 @@ def checked(config: Config, settings: Settings) -> Config:
     chosen = config.with_settings(settings)
     method(chosen.method, chosen.methods)
     return chosen
+
+
+def _say_if_made_unlike(folders: Sequence[Path]) -> None:
+    """Say so if runs that are compared were made in different precisions or on different processors."""
+    first, *others = (read_json(Environment, folder / "environment.json") for folder in folders)
+    for folder, other in zip(folders[1:], others, strict=True):
+        for difference in differences(first, other):
+            _log.warning("%s was not made like %s: %s", folder, folders[0], difference)

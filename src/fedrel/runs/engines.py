@@ -24,6 +24,7 @@ from fedrel.federation.site_memory import SiteStates
 from fedrel.methods.by_name import method
 from fedrel.runs.prepare import Preparation, prepare
 from fedrel.tensors import compiling
+from fedrel.tensors.precision import FLOAT32, resolve
 
 if TYPE_CHECKING:
     from fedrel.data.store import Progress
@@ -60,7 +61,12 @@ class SimulatedSites:
 
 @contextmanager
 def engine(config: Config, ready: Preparation, states: Path) -> Iterator[Engine]:
-    """The engine that the config names, stopped at the end; sites keep their state in `states`."""
+    """The engine that the config names, stopped at the end; sites keep their state in `states`.
+
+    The precision of matrix products is chosen here, so that all processes of a run have the same.
+    """
+    training = config.training.model_copy(update={"precision": precision_of(config)})
+    config = config.model_copy(update={"training": training})
     active = max(int(config.training.fraction * ready.site_data.partition.sites), 1)
     workers = min(config.engine.workers or os.cpu_count() or 1, max(active, 1))
     if config.engine.kind == "flower":
@@ -76,7 +82,7 @@ def engine(config: Config, ready: Preparation, states: Path) -> Iterator[Engine]
         with simulation(config, own, states, workers, open_runner) as simulated:
             yield simulated
     elif config.engine.kind == "local" or workers == 1:
-        with LocalEngine(new_runner(config, ready.site_data, states)) as local:
+        with LocalEngine(new_runner(config, ready.site_data, states), config.engine.workers) as local:
             yield local
     else:
         with parallel_engine(config, ready.site_data, states, workers) as parallel:
@@ -108,12 +114,20 @@ def new_runner(config: Config, site_data: SiteData, states: Path, triple_key: by
     def model() -> Extractor:
         relations = len(site_data.text.relations)
         new = kind.build(config.extractor, site_data.inputs, relations, config.seed)
+        new.compute_in(precision_of(config))
         return new.to(config.training.device)
 
     resident = ResidentModel(
         site_data, model, config.training, config.seed, SiteStates(states, config.digest()), triple_key
     )
     return Runner(method(config.method, config.methods), resident)
+
+
+def precision_of(config: Config) -> str:
+    """The precision of matrix products: what the config asks for or, if that is `auto`, what suits this machine."""
+    if not extractor_kind(config.extractor.kind).has_precision:
+        return FLOAT32
+    return resolve(config.training.precision, config.training.device)
 
 
 def open_runner(folder: Path) -> Runner:

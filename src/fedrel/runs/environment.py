@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import subprocess
@@ -12,6 +13,9 @@ from fedrel.errors import UserError
 from fedrel.files import ELSEWHERE
 from fedrel.runs.folder import read_json
 from fedrel.runs.records import Environment
+from fedrel.tensors.precision import processor
+
+_log = logging.getLogger(__name__)
 
 PACKAGES = (
     "fedrel",
@@ -26,22 +30,35 @@ PACKAGES = (
 )
 
 
-def environment(data_fingerprint: str) -> Environment:
-    """The environment of this process."""
+def environment(data_fingerprint: str, precision: str) -> Environment:
+    """The environment of this process; `precision` is that of matrix products."""
     return Environment(
         versions={"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         platform=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        processor=processor(),
+        precision=precision,
         commit=_commit(),
         data_fingerprint=data_fingerprint,
     )
 
 
-def check_same_data(folder: Path, data_fingerprint: str) -> None:
-    """Fail if a run's data have changed since it began."""
+def check_same_data(folder: Path, now: Environment) -> None:
+    """Fail if a run's data have changed since it began; say so if it goes on in another precision or elsewhere."""
     begun: Environment = read_json(Environment, folder / "environment.json")
-    if begun.data_fingerprint != data_fingerprint:
+    for difference in differences(begun, now):
+        _log.warning("the run goes on, but not to the same digits: %s", difference)
+    if begun.data_fingerprint != now.data_fingerprint:
         problem = "the data are not those that this run began with"
         raise UserError(problem, file=folder, hint=f"restore the data files, or {ELSEWHERE}")
+
+
+def differences(one: Environment, other: Environment) -> list[str]:
+    """In what two environments differ that changes the last digits of results: processor and precision."""
+    return [
+        f"{key} was {before}, is {now}"
+        for key in ("precision", "processor")
+        if (before := getattr(one, key)) and (now := getattr(other, key)) and before != now
+    ]
 
 
 def _version(package: str) -> str:

@@ -15,6 +15,8 @@ class Environment(Record):
 
     versions: dict[str, str]
     platform: str
+    processor: str = ""
+    precision: str = ""
     commit: str | None = None
     data_fingerprint: str
 

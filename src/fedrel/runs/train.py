@@ -34,13 +34,14 @@ from fedrel.files import ELSEWHERE, locked, write_tensors, write_text
 from fedrel.methods.by_name import method
 from fedrel.runs.case_study import SEARCHED, case_study, evidence, pair_options
 from fedrel.runs.checkpoint import Checkpoint, Checkpoints
-from fedrel.runs.engines import SimulatedSites, Sites
+from fedrel.runs.engines import SimulatedSites, Sites, precision_of
 from fedrel.runs.environment import check_same_data, environment
 from fedrel.runs.folder import UNITS, MetricsFile, write_data_check, write_json
 from fedrel.runs.own_models import OwnModels
 from fedrel.runs.prepare import Ints, Preparation
 from fedrel.runs.records import Case, LabelCounts, Result, Round, Traffic, to_target
 from fedrel.tensors.compiling import compilation_seconds
+from fedrel.tensors.precision import warn_if_emulated
 from fedrel.tensors.weights import NoAnswerError, Weights
 
 if TYPE_CHECKING:
@@ -99,11 +100,13 @@ def _run(config: Config, out: Path, resume: bool, watcher: Watcher, sites: Sites
     through_graph = method(config.method, config.methods).kernel_head() is None
     with extractor_kind(config.extractor.kind).compiling(through_graph=through_graph):
         ready = sites.prepare(config, watcher.reading)
+    here = environment(ready.dataset.corpus.fingerprint, precision_of(config))
     if checkpoint is not None:
-        check_same_data(out, ready.dataset.corpus.fingerprint)
+        check_same_data(out, here)
+    warn_if_emulated(here.precision, config.training.device)
     watcher.prepared(ready)
     write_text(out / "config.toml", config.to_toml())
-    write_json(out / "environment.json", environment(ready.dataset.corpus.fingerprint))
+    write_json(out / "environment.json", here)
     if ready.check is not None:
         write_data_check(out, ready.check, ready.dataset.corpus.folder)
     metrics = MetricsFile(out / "metrics.jsonl")

@@ -82,15 +82,15 @@ def _compiled(function: Function, **options: bool) -> Function:
 
 @functools.cache
 def kernel_folder(package: Path) -> Path:
-    """A folder for the machine code of one package's kernels, named by the contents of all its files.
+    """A folder for the machine code of one package's kernels, named by the contents of all its files and of these.
 
     numba itself looks only at the file that a kernel is in, and does not notice changes in the files whose
     functions the kernel calls.
     """
     import numba
 
-    digest = hashlib.sha256(Path(__file__).read_bytes())
-    for source in sorted(package.glob("*.py")):
+    digest = hashlib.sha256()
+    for source in (*sorted(Path(__file__).parent.glob("*.py")), *sorted(package.glob("*.py"))):
         digest.update(source.read_bytes())
     chosen = [Path(numba.config.CACHE_DIR)] if numba.config.CACHE_DIR else []
     for root in [*chosen, package / "__pycache__"]:

@@ -14,6 +14,7 @@ from fedrel.data.pairing import FAR, PARTED
 from fedrel.data.readers import reader
 from fedrel.data.relations import NA
 from fedrel.data.sentences import Instance
+from fedrel.errors import UserError
 from tests.data import samples
 
 Write = Callable[..., Path]
@@ -238,3 +239,149 @@ def test_real_sentences(
 def test_real_gda(real_data: Path) -> None:
     found = read("gda", real_data / "gda")
     assert (len(found), sum(len(one.facts) for one in found)) == (1000, 1502)
+
+
+def _changed(content: str, old: str, new: str) -> str:
+    assert old in content, old
+    return content.replace(old, new, 1)
+
+
+BAD = [
+    ("semeval", samples.SEMEVAL, "</e2>.", ".", 1, "no entity <e2>...</e2>"),
+    ("semeval", samples.SEMEVAL, "Other\n", "\n", 5, "example 2 has no relation"),
+    ("semeval", samples.SEMEVAL, '2\t"', "2 ", 5, "expected a number and a sentence in quotes"),
+    (
+        "tacred",
+        samples.TACRED,
+        '"subj_end": 1',
+        '"subj_end": 9',
+        2,
+        "the tokens 0 to 9 of `subj` are outside",
+    ),
+    (
+        "tacred",
+        samples.TACRED,
+        '"obj_start": 4',
+        '"obj_start": "4"',
+        2,
+        "expected `obj_start` to be a whole number",
+    ),
+    (
+        "tacred",
+        samples.TACRED,
+        '"relation": "per',
+        '"relations": "per',
+        2,
+        "expected `relation` to be a string",
+    ),
+    ("spert", samples.SPERT, '"end": 4', '"end": 7', 1, r"tokens \[2, 7\) of entity 0 are outside"),
+    ("spert", samples.SPERT, '"tail": 1', '"tail": 3', 1, "names '3', which is no mention"),
+    ("conll04", samples.CONLL04, "0\t3\tLive_In", "0\t4\tLive_In", 8, "names '4', which is no mention"),
+    ("conll04", samples.CONLL04, "lived\tO\tO\tO", "lived\tO", 2, "expected 9 columns"),
+    ("ddi", samples.DDI, "15-20", "16-21", 5, "expected 'calvex' at the characters 16-21, found 'alvex;'"),
+    ("ddi", samples.DDI, 'ddi="true"', 'ddi="yes"', 7, "expected ddi to be true or false, found 'yes'"),
+    ("ddi", samples.DDI, ' type="mechanism"', "", 7, "expected <pair> to have the attribute `type`"),
+    ("ddi", samples.DDI, "</document>", "", 11, "broken XML"),
+    (
+        "ddi",
+        samples.DDI,
+        "<document id",
+        '<!DOCTYPE d [<!ENTITY a "b">]><document id',
+        2,
+        "EntitiesForbidden",
+    ),
+    (
+        "bioc",
+        samples.BIOC_JSON,
+        '"offset": 14',
+        '"offset": 15',
+        1,
+        r"expected 'gloom' at \[15, 20\), found 'loom.'",
+    ),
+    (
+        "bioc",
+        samples.BIOC_JSON,
+        '"entity2": "D90"',
+        '"entity2": "D99"',
+        1,
+        "names 'D99', which no annotation has",
+    ),
+    ("bioc", samples.BIOC_XML, '<node refid="2"', '<node refid="9"', 14, "names '9', which is no mention"),
+    ("bioc", samples.BIOC_XML, "<offset>21", "<offset>2", 3, "a passage at 2 is before the end"),
+    ("bioc", samples.BIOC_XML, "<collection>", "<collections>", 16, "broken XML"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "old", "new", "line", "problem"), BAD)
+def test_what_cannot_be_read_is_named(
+    write: Write, name: str, content: str, old: str, new: str, line: int, problem: str
+) -> None:
+    with pytest.raises(UserError, match=problem) as caught:
+        read(name, write(_changed(content, old, new)))
+    assert caught.value.line == line
+    assert str(caught.value.file).endswith("corpus.txt")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "problem"),
+    [
+        ("T2\tIll 14 19", "T2\tIll 14 18", 2, r"expected 'gloom' at \[14, 18\), found 'gloo'"),
+        ("T2\tIll 14 19\t", "T2\tIll 14 ", 2, "expected a mention as T1, type and places, and words"),
+        ("Arg2:T4", "Arg2:T9", 6, "the relation Causes names 'T9', which is no mention"),
+        ("Reference T4", "Reference T8", 10, "'MESH:D91' is said of 'T8', which is no mention"),
+        ("A1\tNegated", "Q1\tNegated", 12, "expected a line of brat's"),
+    ],
+)
+def test_brat_names_the_line(tmp_path: Path, old: str, new: str, line: int, problem: str) -> None:
+    folder = samples.write_brat(tmp_path / "b", _changed(samples.BRAT_ANN, old, new))
+    with pytest.raises(UserError, match=problem) as caught:
+        read("brat", folder)
+    assert (Path(str(caught.value.file)).name, caught.value.line) == ("note.ann", line)
+    (folder / "note.txt").unlink()
+    with pytest.raises(UserError, match=r"there is no note\.txt for it"):
+        read("brat", folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "file", "problem"),
+    [
+        (
+            {"labels": "pmid,geneId,diseaseId,label\n77,101,D99,1\n"},
+            "labels.csv",
+            "names 'D99', which 77 never",
+        ),
+        (
+            {"labels": "pmid,geneId,diseaseId,label\n77,101,D90,2\n"},
+            "labels.csv",
+            "expected the label 0 or 1",
+        ),
+        ({"anns": "77\t1\t3\tZab\tGene\t101\n"}, "anns.txt", r"expected 'Zab' at \[1, 3\), found 'ab'"),
+        ({"anns": "79\t0\t3\tZab\tGene\t101\n"}, "anns.txt", "there is no abstract '79'"),
+        ({"abstracts": "77\n"}, "abstracts.txt", "expected a new pmid, a title and an abstract"),
+    ],
+)
+def test_gda_names_the_file(tmp_path: Path, changes: dict[str, str], file: str, problem: str) -> None:
+    with pytest.raises(UserError, match=problem) as caught:
+        read("gda", samples.write_gda(tmp_path / "gda", **changes))
+    assert Path(str(caught.value.file)).name == file and caught.value.line
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "problem"),
+    [
+        (
+            "sentence,drug",
+            "sentence,drugs",
+            1,
+            "no column is called 'drug', found .*\nhint: name the columns in",
+        ),
+        ("zorbine,gloom", "zorbin,gloom", 2, "the name 'zorbin' is not in the text"),
+        ("hot-head,none", "hot-head,", 3, "expected a relation, found ''"),
+        ("2,Nobody took", "2,Nobody, took", 3, "expected 6 cells, as in the first line, found 7"),
+        ('"Zorbine, they', '"Zorbine" they', 2, "broken CSV"),
+    ],
+)
+def test_csv_names_the_line(write: Write, old: str, new: str, line: int, problem: str) -> None:
+    with pytest.raises(UserError, match=problem) as caught:
+        read("csv", write(_changed(samples.CSV, old, new)), columns=COLUMNS)
+    assert caught.value.line == line

@@ -7,6 +7,7 @@ pmid, start, end, text, type, id; `labels.csv` the columns `pmid`, `geneId`, `di
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from fedrel.data.annotations import Document
@@ -78,15 +79,17 @@ def _files(folder: Path) -> dict[str, Path]:
 def _abstracts(path: Path, reader: GDA) -> dict[str, MarkedText]:
     texts: dict[str, MarkedText] = {}
     block: list[str] = []
-    for number, line in [*lines(path), (0, "")]:
+    first = 1
+    for number, line in chain(lines(path), [(0, "")]):
         if line.strip():
+            first = first if block else number
             block.append(line)
         elif block:
             with reader.problems:
                 if len(block) not in (2, 3) or block[0] in texts:
                     problem = "expected a new pmid, a title and an abstract on lines of their own"
                     hint = f"put a blank line between abstracts; found {len(block)} lines, first {block[0][:30]!r}"
-                    raise UserError(problem, file=path, line=(number or 1) - 1, hint=hint)
+                    raise UserError(problem, file=path, line=first, hint=hint)
                 pmid, title, *rest = block
                 text = " ".join([title, *rest])
                 texts[pmid] = MarkedText(pmid, text, path, [(0, len(title)), (len(title), len(text))])

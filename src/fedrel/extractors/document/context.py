@@ -6,13 +6,14 @@ with states H, and E entities.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
+
+from fedrel.extractors.recomputing import frugal
 
 AT_ONCE = 1 << 24  # numbers in memory at once, whatever a document's size
 BILINEAR_PAIRS = 128  # pairs whose products of features are computed at once, so that they stay in the cache
@@ -52,16 +53,6 @@ def contexts(attention: Tensor, states: Tensor, head: Tensor, tail: Tensor) -> T
     if len(parts) == 1:
         return some(head, tail)
     return torch.cat([frugal(some, head[part], tail[part]) for part in parts])
-
-
-def frugal(function: Callable[..., Any], *given: Any) -> Any:
-    """A function's value; with gradients on, its intermediate results are not kept but computed again for them.
-
-    It must not draw from a generator that others use as well.
-    """
-    if not torch.is_grad_enabled():
-        return function(*given)
-    return checkpoint(function, *given, use_reentrant=False, preserve_rng_state=False)
 
 
 class GroupedBilinear(torch.autograd.Function):

@@ -9,9 +9,8 @@ is a negative example of all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
@@ -21,20 +20,15 @@ from torch import Tensor, nn
 from fedrel.errors import UserError
 from fedrel.extractors.base import linear
 from fedrel.extractors.batches import Batch
-from fedrel.extractors.document.attention import Attending, attending
-from fedrel.extractors.document.context import GroupedBilinear, contexts, entities, frugal
+from fedrel.extractors.document.context import GroupedBilinear, contexts, entities
 from fedrel.extractors.document.windows import DocumentBatch, Part, Task, merge, tasks
-from fedrel.extractors.dropout import DrawnDropout
 from fedrel.extractors.heads import Reading
+from fedrel.extractors.transformer.encoder import encoder as encoder_of
 from fedrel.extractors.transformer.encoder_loading import load_encoder, load_tokeniser
-from fedrel.extractors.transformer.padding import alike
-from fedrel.extractors.transformer.pretrained import Enter, FrozenWords, Pretrained, TrainedWords
+from fedrel.extractors.transformer.pretrained import FrozenWords, Pretrained, TrainedWords, seed_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
-
-
-FRUGAL_PIECES = 8192  # in a batch; with more, training computes windows again instead of keeping everything
 
 
 def document_transformer(
@@ -72,8 +66,6 @@ class Pairs(NamedTuple):
 class DocumentTransformer(Pretrained):
     """Documents to pairs, and those to relations. All is trained; with `frozen_layers`, only what is above them."""
 
-    encoder: Attending
-
     def __init__(
         self,
         model: PreTrainedModel,
@@ -84,7 +76,11 @@ class DocumentTransformer(Pretrained):
         frozen_layers: int,
     ) -> None:
         table = cast(nn.Embedding, model.get_input_embeddings()).weight.detach().clone()
-        encoder = attending(model, frozen_layers)
+        encoder = encoder_of(model, frozen_layers)
+        if frozen_layers == model.config.num_hidden_layers:
+            problem = f"extractor.frozen_layers is {frozen_layers}: all that the encoder has"
+            hint = f"set it to {frozen_layers - 1} or less: the last layer's attention is read"
+            raise UserError(problem, hint=hint)
         frozen = frozen_layers > 0
         words = FrozenWords(table, [], train_markers=False) if frozen else TrainedWords(table)
         super().__init__(tokeniser, words, encoder, keeps=frozen)
@@ -123,8 +119,6 @@ class DocumentTransformer(Pretrained):
     def documents(self, batch: Batch, generator: torch.Generator | None = None) -> list[Read]:
         """The encoder's output for each document that has pairs; a generator means training, with dropout."""
         batch = cast(DocumentBatch, batch)
-        if self.training != (generator is not None):
-            self.train(generator is not None)
         wanted = dict(tasks(batch))
         parts = self._parts(batch, [task for some in wanted.values() for task in some], generator)
         found = []
@@ -170,31 +164,16 @@ class DocumentTransformer(Pretrained):
         self, batch: DocumentBatch, wanted: Sequence[Task], generator: torch.Generator | None
     ) -> dict[int, Part]:
         """The encoder's output for windows, by their numbers."""
-        enter = self._enter(batch)
-        many = sum(task.length for task in wanted) > FRUGAL_PIECES
-        found = {}
-        for places in alike([task.length for task in wanted]):
-            group = [wanted[place] for place in places]
-            run = partial(self._pass, batch, group, enter, _seed(generator))
-            states, attention = frugal(run) if many else run()
-            for place, task in enumerate(group):
-                own = attention[place, :, : len(task.mentions), : task.length]
-                found[task.number] = Part(task, states[place, : task.length], own)
-        return found
-
-    def _pass(
-        self, batch: DocumentBatch, group: Sequence[Task], enter: Enter, seed: int | None
-    ) -> tuple[Tensor, Tensor]:
-        """Windows of similar length in one pass; the seed decides the dropout, so that it can be computed again."""
-        device = batch.words.device
-        numbers = [task.number for task in group]
-        first, lengths = batch.starts[numbers], batch.starts.diff()[numbers]
-        column = torch.arange(max(task.length for task in group), device=device)
-        real = column < lengths[:, None]
-        where = nn.utils.rnn.pad_sequence([task.where for task in group], batch_first=True)
-        with nullcontext() if seed is None else DrawnDropout(torch.Generator(device).manual_seed(seed)):
-            states = enter(numbers, first[:, None] + column * real)
-            return self.encoder.attend(states, None if real.all() else real, where)
+        seed = seed_of(generator)
+        if not wanted:
+            return {}
+        first = batch.starts.tolist()
+        starts = [0, *accumulate(task.length for task in wanted)]
+        ids = torch.cat([batch.words[first[task.number] :][: task.length] for task in wanted])
+        where = torch.cat([task.where + start for task, start in zip(wanted, starts, strict=False)])
+        states, attention = self.encoder.attend(self._enter(ids, starts, seed), starts, where, seed)
+        parts = zip(wanted, torch.split(states, [task.length for task in wanted]), attention, strict=True)
+        return {task.number: Part(task, own, told) for task, own, told in parts}
 
 
 def _shares(batch: DocumentBatch, document: int) -> Tensor:
@@ -203,9 +182,3 @@ def _shares(batch: DocumentBatch, document: int) -> Tensor:
     entity = batch.entity[batch.mentions[document] : batch.mentions[document + 1]] - first
     mentions = F.one_hot(entity, after - first).T
     return mentions / mentions.sum(1, keepdim=True)
-
-
-def _seed(generator: torch.Generator | None) -> int | None:
-    if generator is None:
-        return None
-    return int(torch.randint(1 << 62, (), generator=generator, device=generator.device))

@@ -39,6 +39,7 @@ class EncoderKind(ExtractorKind[EncoderSectionT, InputsT]):
     """The base of extractors over a pretrained encoder: all that they share."""
 
     unsaved = frozenset({"encoder", "frozen_layers", "lora_rank"})
+    has_precision = True
 
     @abstractmethod
     def network(self, section: EncoderSectionT, relations: int, generator: torch.Generator) -> Pretrained:

@@ -1,24 +1,31 @@
-"""Running a Hugging Face encoder, with the last layer only for the pieces whose states are needed; and LoRA.
+"""Running a Hugging Face encoder over packed pieces: texts one after the other, without padding between them.
 
-A pooling reads a few pieces of a sentence. The last layer's queries, outputs and feed-forward network, ten of its
-twelve parts of the work, are needed for those only; its keys and values for all. In an encoder of six layers that
-saves a tenth of every pass, forward and backward, and changes no result.
+Encoders of BERT's family run through layers of our own (`packed`). A pooling reads a few pieces of a text: the last
+layer's queries, outputs and feed-forward network, ten of its twelve parts of the work, are computed for those only.
+An encoder of any other architecture runs by its own forward pass, over texts of similar length that are padded.
 
-With LoRA (Hu et al. 2022), only low-rank updates of some matrices are trained and sent.
+Weights, norms and all that enters and leaves an encoder are float32, whatever the precision of its matrix products.
 """
 
 from __future__ import annotations
 
-import copy
-import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from fedrel.errors import UserError
+from fedrel.extractors.recomputing import frugal
+from fedrel.extractors.transformer.encoder_loading import positions_begin
+from fedrel.extractors.transformer.packed import packed_layers
+from fedrel.extractors.transformer.packed.hashed_dropout import HashedDropout, key
+from fedrel.extractors.transformer.packed.layer_pass import ACTIVATIONS
+from fedrel.extractors.transformer.packed.packed_layers import PackedLayers
+from fedrel.extractors.transformer.padding import alike, padded
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -26,9 +33,16 @@ if TYPE_CHECKING:
 
 BERT_FAMILY = frozenset({"bert", "camembert", "electra", "roberta", "xlm-roberta"})  # one shape of layers
 
+_EMBEDDINGS = 1 << 20  # a purpose of dropout that is no layer's number
+
 
 class Encoder(nn.Module, ABC):
-    """From the vectors of a sentence's pieces to their last states, in two steps; the first may be frozen."""
+    """From the vectors of texts' pieces to their last states, in two steps; the first may be frozen.
+
+    Text s is the pieces from starts[s] to starts[s + 1]. A seed means training, and decides the dropout.
+    """
+
+    precision: torch.dtype = torch.float32  # of matrix products
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
@@ -36,158 +50,173 @@ class Encoder(nn.Module, ABC):
         self.width = int(model.config.hidden_size)
 
     @abstractmethod
-    def enter(self, vectors: Tensor) -> Tensor:
-        """The input of the remaining layers, [B, L, d], from the pieces' vectors, [B, L, e].
-
-        With frozen layers, sentences must have no padding.
-        """
+    def enter(self, vectors: Tensor, starts: Sequence[int], seed: int | None) -> Tensor:
+        """The input of the remaining layers, [T, d], from the pieces' vectors, [T, e]."""
 
     @abstractmethod
-    def read(self, states: Tensor, real: Tensor | None, where: Tensor) -> Tensor:
-        """The last states of the pieces at `where` [B, Q], [B, Q, d]; `real` [B, L] tells pieces from padding."""
+    def read(self, states: Tensor, starts: Sequence[int], where: Tensor, seed: int | None) -> Tensor:
+        """The last states of the pieces at `where` [Q], which ascends from text to text: [Q, d]."""
+
+    @abstractmethod
+    def attend(
+        self, states: Tensor, starts: Sequence[int], where: Tensor, seed: int | None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The last states of all pieces, [T, d], and what the pieces at `where` attend to.
+
+        That is the last layer's attention in each of h heads, after dropout: [h, Q_s, L_s] for each text s.
+        """
 
 
-class LayeredEncoder(Encoder):
-    """An encoder of BERT's family, layer by layer; the embeddings and the lowest `frozen` layers may be frozen."""
+class PackedEncoder(Encoder):
+    """An encoder of BERT's family, by packed layers; embeddings and the lowest `frozen` layers may be frozen."""
 
     def __init__(self, model: PreTrainedModel, frozen: int = 0) -> None:
         super().__init__(model)
-        layers = len(self._layers)
-        if frozen > layers:
-            problem = f"extractor.frozen_layers is {frozen}, but the encoder has {layers} layers"
-            raise UserError(problem, hint=f"set it to {layers} or less")
+        layers = list(self.model.encoder.layer)
+        if frozen > len(layers):
+            problem = f"extractor.frozen_layers is {frozen}, but the encoder has {len(layers)} layers"
+            raise UserError(problem, hint=f"set it to {len(layers)} or less")
         self.frozen = frozen
+        self._below = PackedLayers(layers[:frozen], model.config)
+        self._above = PackedLayers(layers[frozen:], model.config)
         for module in self._frozen_modules():
             module.requires_grad_(False)
 
-    def enter(self, vectors: Tensor) -> Tensor:
+    def enter(self, vectors: Tensor, starts: Sequence[int], seed: int | None) -> Tensor:
         """Embeddings and frozen layers."""
-        states: Tensor = self.model.embeddings(inputs_embeds=vectors)
+        bounds = torch.tensor(starts, device=vectors.device)
+        place = torch.arange(len(vectors), device=vectors.device)
+        place -= bounds[:-1].repeat_interleave(bounds.diff())
+        given = {
+            "inputs_embeds": vectors[None],
+            "position_ids": (place + positions_begin(self.model.config))[None],
+            "token_type_ids": torch.zeros_like(place)[None],
+        }
+        states: Tensor = _with_dropout(seed, partial(self.model.embeddings, **given))
         if hasattr(self.model, "embeddings_project"):  # ELECTRA's are narrower than its layers
             states = self.model.embeddings_project(states)
-        for layer in self._layers[: self.frozen]:
-            states = layer(states)
-        return states
+        return self._below.read(states[0], starts, torch.arange(len(place)), self._dtype(states), None)
 
-    def read(self, states: Tensor, real: Tensor | None, where: Tensor) -> Tensor:
+    def read(self, states: Tensor, starts: Sequence[int], where: Tensor, seed: int | None) -> Tensor:
         """The layers that are not frozen."""
-        bias = None
-        if real is not None:  # added to attention's scores: no piece looks at padding
-            bias = states.new_zeros(real.shape).masked_fill_(~real, torch.finfo(states.dtype).min)
-            bias = bias[:, None, None, :]
-        above = self._layers[self.frozen :]
-        for layer in above[:-1]:
-            states = layer(states, bias)
-        return _last_layer(above[-1], states, bias, where) if len(above) else _pick(states, where)
+        return self._above.read(states, starts, where, self._dtype(states), seed)
+
+    def attend(
+        self, states: Tensor, starts: Sequence[int], where: Tensor, seed: int | None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The layers that are not frozen."""
+        return self._above.attend(states, starts, where, self._dtype(states), seed)
 
     def train(self, mode: bool = True) -> Self:
-        """Frozen layers stay in evaluation mode, so that the layers above always get the same for a sentence."""
+        """Frozen layers stay in evaluation mode, so that the layers above always get the same for a text."""
         super().train(mode)
         for module in self._frozen_modules():
             module.eval()
         return self
 
-    @property
-    def _layers(self) -> nn.ModuleList:
-        layers: nn.ModuleList = self.model.encoder.layer
-        return layers
+    def _dtype(self, states: Tensor) -> torch.dtype:
+        return states.dtype if self.precision is torch.float32 else self.precision
 
     def _frozen_modules(self) -> list[nn.Module]:
         if not self.frozen:
             return []
         project = getattr(self.model, "embeddings_project", None)
-        below = [self.model.embeddings, *self._layers[: self.frozen]]
+        below = [self.model.embeddings, *self.model.encoder.layer[: self.frozen]]
         return below if project is None else [*below, project]
 
 
-class WholeEncoder(Encoder):
-    """An encoder of any other architecture, by its own forward pass."""
+class PaddedEncoder(Encoder):
+    """An encoder of any other architecture, by its own forward pass over padded texts of similar length."""
 
-    def enter(self, vectors: Tensor) -> Tensor:
+    def enter(self, vectors: Tensor, starts: Sequence[int], seed: int | None) -> Tensor:
         """The vectors as they are."""
         return vectors
 
-    def read(self, states: Tensor, real: Tensor | None, where: Tensor) -> Tensor:
+    def read(self, states: Tensor, starts: Sequence[int], where: Tensor, seed: int | None) -> Tensor:
         """The model's last states."""
-        return _pick(self.model(inputs_embeds=states, attention_mask=real).last_hidden_state, where)
+        return self._last_states(states, starts, seed)[where]
+
+    def attend(
+        self, states: Tensor, starts: Sequence[int], where: Tensor, seed: int | None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The model's last states and attention."""
+        attention: dict[int, Tensor] = {}
+        bounds = torch.searchsorted(where, torch.tensor(starts, device=where.device)).tolist()
+
+        def pick(group: Sequence[int], found: Tensor) -> list[Tensor]:
+            own = []
+            for place, text in enumerate(group):
+                rows = where[bounds[text] : bounds[text + 1]] - starts[text]
+                own.append(found[place, :, rows, : starts[text + 1] - starts[text]])
+            return own
+
+        last = self._last_states(states, starts, seed, pick, attention)
+        return last, [attention[text] for text in range(len(starts) - 1)]
+
+    def _last_states(
+        self,
+        states: Tensor,
+        starts: Sequence[int],
+        seed: int | None,
+        pick: Callable[[Sequence[int], Tensor], list[Tensor]] | None = None,
+        picked: dict[int, Tensor] | None = None,
+    ) -> Tensor:
+        """All last states, [T, d]; `pick` chooses from the attention of a group of texts what goes to `picked`."""
+        lengths = [after - first for first, after in pairwise(starts)]
+        many = starts[-1] > packed_layers.KEPT
+        found: dict[int, Tensor] = {}
+        for number, group in enumerate(alike(lengths)):
+            texts = [states[starts[one] : starts[one + 1]] for one in group]
+            run = partial(self._pass, None if seed is None else key(seed, number), group, pick)
+            last, own = frugal(run, texts) if many else run(texts)
+            for place, text in enumerate(group):
+                found[text] = last[place, : lengths[text]]
+                if picked is not None:
+                    picked[text] = own[place]
+        return torch.cat([found[text] for text in range(len(lengths))])
+
+    def _pass(
+        self,
+        seed: int | None,
+        group: Sequence[int],
+        pick: Callable[[Sequence[int], Tensor], list[Tensor]] | None,
+        texts: Sequence[Tensor],
+    ) -> tuple[Tensor, list[Tensor]]:
+        together, real = padded(texts)
+        halves = self.precision is torch.bfloat16
+        with torch.autocast(together.device.type, torch.bfloat16, enabled=halves):
+            run = partial(
+                self.model, inputs_embeds=together, attention_mask=real, output_attentions=pick is not None
+            )
+            output = _with_dropout(seed, run)
+        own = pick(group, output.attentions[-1].to(together.dtype)) if pick else []
+        return output.last_hidden_state.to(together.dtype), own
 
 
 def encoder(model: PreTrainedModel, frozen: int = 0) -> Encoder:
     """The class that runs a model of this architecture."""
-    kind = model.config.model_type
-    if kind in BERT_FAMILY:
-        return LayeredEncoder(model, frozen)
+    about = model.config
+    if can_be_packed(model):
+        return PackedEncoder(model, frozen)
     if frozen:
-        problem = f"extractor.frozen_layers is {frozen}, but the layers of {kind!r} cannot be told apart here"
+        problem = (
+            f"extractor.frozen_layers is {frozen}, but the layers of {about.model_type!r} "
+            "cannot be told apart here"
+        )
         raise UserError(problem, hint=f"set it to 0, or name an encoder of {', '.join(sorted(BERT_FAMILY))}")
-    return WholeEncoder(model)
+    return PaddedEncoder(model)
 
 
-def _last_layer(layer: Any, states: Tensor, bias: Tensor | None, where: Tensor) -> Tensor:
-    """A layer of BERT's family, computed for some of the pieces only."""
-    attention = layer.attention.self
-    asked = _pick(states, where)
-
-    def heads(x: Tensor) -> Tensor:
-        return x.view(*x.shape[:2], -1, attention.attention_head_size).transpose(1, 2)
-
-    keys, values = heads(attention.key(states)), heads(attention.value(states))
-    scores = heads(attention.query(asked)) @ keys.transpose(2, 3) * attention.scaling
-    if bias is not None:
-        scores = scores + bias
-    shares = F.dropout(scores.softmax(3), attention.dropout.p, attention.training)
-    context = (shares @ values).transpose(1, 2).flatten(2)
-    output: Tensor = layer.feed_forward_chunk(layer.attention.output(context, asked))
-    return output
+def can_be_packed(model: PreTrainedModel) -> bool:
+    """Whether a model's layers are of BERT's shape, with an activation that has a backward pass here."""
+    about = model.config
+    absolute = getattr(about, "position_embedding_type", None) in (None, "absolute")
+    return about.model_type in BERT_FAMILY and absolute and about.hidden_act in ACTIVATIONS
 
 
-def _pick(states: Tensor, where: Tensor) -> Tensor:
-    """The states of the pieces at `where`, [B, Q, d]."""
-    return states.gather(1, where[:, :, None].expand(-1, -1, states.shape[2]))
-
-
-SCALING = 2  # alpha over rank: the factor of a low-rank update
-
-
-def add_lora(model: PreTrainedModel, rank: int, first_layer: int, generator: torch.Generator) -> None:
-    """Freeze a model and replace matrices W of its layers, from `first_layer` on, by W + 2 BA.
-
-    peft knows for each architecture which matrices these are (queries and values, as published), and takes all
-    where it does not. B begins at zero; A is drawn as by peft, but from the given generator.
-    """
-    try:
-        from peft import LoraConfig, inject_adapter_in_model
-        from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as KNOWN
-    except ImportError as error:
-        problem = "extractor.lora_rank needs the package peft"
-        raise UserError(problem, hint="run `pip install 'fedrel[lora]'`") from error
-
-    layers = list(range(first_layer, model.config.num_hidden_layers))
-    if not layers:
-        problem = "extractor.lora_rank adapts layers, but extractor.frozen_layers freezes them all"
-        raise UserError(problem, hint="set one of the two to 0")
-    config = LoraConfig(
-        r=rank,
-        lora_alpha=SCALING * rank,
-        target_modules=None if model.config.model_type in KNOWN else "all-linear",
-        layers_to_transform=layers if first_layer else None,
-    )
-    model.requires_grad_(False)
-    with torch.random.fork_rng(devices=[]):  # peft draws from the global generator
-        inject_adapter_in_model(config, model)
-    for name, parameter in model.named_parameters():
-        if "lora_A" in name:
-            nn.init.kaiming_uniform_(parameter, a=math.sqrt(5), generator=generator)
-
-
-def without_lora(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy of a model with its low-rank updates added to the matrices they belong to."""
-    from peft.tuners.lora import LoraLayer
-
-    merged = copy.deepcopy(model)
-    for name, module in list(merged.named_modules()):
-        if isinstance(module, LoraLayer):
-            module.merge()
-            parent, _, child = name.rpartition(".")
-            setattr(merged.get_submodule(parent), child, module.get_base_layer())
-    return merged
+def _with_dropout(seed: int | None, run: Callable[[], Any]) -> Any:
+    """A function's value with the dropout that a seed decides."""
+    if seed is None:
+        return run()
+    with HashedDropout(key(seed, _EMBEDDINGS)):
+        return run()

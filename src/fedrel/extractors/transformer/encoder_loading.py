@@ -110,9 +110,12 @@ def longest_input(name: str, tokeniser: PreTrainedTokenizerFast) -> int:
     with quiet(), _refusing(folder, "encoder"):
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     positions = getattr(config, "max_position_embeddings", None) or tokeniser.model_max_length
-    if config.model_type in _POSITIONS_AFTER_PADDING:
-        positions -= config.pad_token_id + 1
-    return int(min(positions, tokeniser.model_max_length))
+    return int(min(positions - positions_begin(config), tokeniser.model_max_length))
+
+
+def positions_begin(config: Any) -> int:
+    """The position of a text's first piece, by an encoder's configuration."""
+    return int(config.pad_token_id) + 1 if config.model_type in _POSITIONS_AFTER_PADDING else 0
 
 
 def fingerprint(name: str) -> str:

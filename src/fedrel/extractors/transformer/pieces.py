@@ -35,7 +35,7 @@ from fedrel.files import atomic_folder, cache_folder, write_text
 
 if TYPE_CHECKING:
     from fedrel.data.sentences import SentenceCorpus
-    from fedrel.extractors.transformer.padding import PieceBatch
+    from fedrel.extractors.transformer.piece_batch import PieceBatch
 
 
 Span = tuple[int, int]
@@ -239,7 +239,7 @@ class PieceInputs(Inputs):
 
     def batch(self, bags: Bags, device: str = "cpu") -> PieceBatch:
         """The sentences of these bags."""
-        from fedrel.extractors.transformer.padding import PieceBatch
+        from fedrel.extractors.transformer.piece_batch import PieceBatch
 
         rows = bags.rows
         sizes = self.lengths(rows)

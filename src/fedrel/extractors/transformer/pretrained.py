@@ -11,18 +11,19 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from fedrel.extractors.base import Extractor
-from fedrel.extractors.batches import Batch
 from fedrel.extractors.row_tables import RowEmbedding
-from fedrel.extractors.transformer.encoder import Encoder, without_lora
+from fedrel.extractors.transformer.encoder import Encoder
 from fedrel.extractors.transformer.encoder_loading import quiet
+from fedrel.extractors.transformer.lora import without_lora
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -53,8 +54,6 @@ class States:
 
 KEPT_BYTES = 1 << 30  # of frozen layers' outputs
 
-Enter = Callable[[Sequence[int], Tensor], Tensor]
-
 
 @lru_cache(maxsize=1)
 def shared_states(frozen: bytes) -> States:
@@ -64,8 +63,6 @@ def shared_states(frozen: bytes) -> States:
 
 class Pretrained(Extractor):
     """An extractor over an encoder whose word vectors are `words`; `keeps`: its lowest layers are frozen."""
-
-    pads: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -81,6 +78,10 @@ class Pretrained(Extractor):
         self.words, self.encoder = words, encoder
         self._tokeniser, self._adapted = tokeniser, adapted
         self._states = shared_states(self._frozen()) if keeps else None
+
+    def compute_in(self, precision: str) -> None:
+        """Compute the encoder's matrix products in this precision."""
+        self.encoder.precision = getattr(torch, precision)
 
     @torch.no_grad()
     def export(self, folder: Path) -> None:
@@ -105,35 +106,43 @@ class Pretrained(Extractor):
                 whole.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
         return whole.digest()
 
-    def _enter(self, batch: Batch) -> Enter:
-        """A function from texts (numbers in the batch, and pieces [B, L]) to the input of the trained layers."""
-        return self._look_up(batch) if self._states is None else self._recall(batch, self._states)
+    def _enter(self, ids: Tensor, starts: Sequence[int], seed: int | None) -> Tensor:
+        """The input of the trained layers, [T, d], for packed texts; a seed means training, with dropout."""
+        if self.training != (seed is not None):
+            self.train(seed is not None)
+        if self._states is not None:
+            return self._recall(ids, starts, self._states)
+        values, place = self.words.distinct(ids)
+        return self.encoder.enter(F.embedding(place, values), starts, seed)
 
-    def _look_up(self, batch: Batch) -> Enter:
-        """From the pieces' vectors, each looked up once."""
-        values, place = self.words.distinct(batch.words)
-        return lambda _, pieces: self.encoder.enter(F.embedding(place[pieces], values))
-
-    def _recall(self, batch: Batch, kept: States) -> Enter:
-        """From the outputs of frozen layers.
+    def _recall(self, ids: Tensor, starts: Sequence[int], kept: States) -> Tensor:
+        """From the outputs of frozen layers, kept in the precision of products.
 
         These read each text by itself, so that the result is the same to the bit in any batch, and whether or not
         it was kept.
         """
-        starts, keys = batch.starts.tolist(), batch.words.cpu().numpy()
+        pieces, precision = ids.cpu().numpy(), self.encoder.precision
 
         @torch.inference_mode(False)
         @torch.no_grad()
-        def frozen(ids: Tensor) -> Tensor:
-            values, place = self.words.distinct(ids)
-            return self.encoder.enter(values[place][None])[0]
+        def frozen(text: Tensor) -> Tensor:
+            values, place = self.words.distinct(text)
+            states = self.encoder.enter(values[place], [0, len(text)], None)
+            return states if precision is torch.float32 else states.to(precision)
 
-        def states(which: Sequence[int], _: Tensor) -> Tensor:
-            spans = [slice(starts[one], starts[one + 1]) for one in which]
-            found = [kept.get(keys[span].tobytes(), partial(frozen, batch.words[span])) for span in spans]
-            return nn.utils.rnn.pad_sequence(found, batch_first=True)
+        spans = [slice(first, after) for first, after in pairwise(starts)]
+        found = [
+            kept.get(str(precision).encode() + pieces[span].tobytes(), partial(frozen, ids[span]))
+            for span in spans
+        ]
+        return torch.cat(found).to(self.classifier.weight.dtype)
 
-        return states
+
+def seed_of(generator: torch.Generator | None) -> int | None:
+    """The seed of a pass's dropout: the generator's next number; none without a generator."""
+    if generator is None:
+        return None
+    return int(torch.randint(1 << 62, (), generator=generator, device=generator.device))
 
 
 class TrainedWords(RowEmbedding):

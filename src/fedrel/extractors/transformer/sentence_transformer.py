@@ -8,24 +8,28 @@ each entity in every dimension (Lazy MIL, appendix A).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedrel.extractors.batches import Batch
-from fedrel.extractors.dropout import DrawnDropout
-from fedrel.extractors.transformer.encoder import add_lora, encoder
+from fedrel.extractors.transformer.encoder import encoder
 from fedrel.extractors.transformer.encoder_loading import (
     add_markers,
     load_encoder,
     load_tokeniser,
     marker_ids,
 )
-from fedrel.extractors.transformer.padding import Group, PieceBatch, groups
-from fedrel.extractors.transformer.pretrained import FrozenWords, Pretrained, TrainedWords, with_markers
+from fedrel.extractors.transformer.lora import add_lora
+from fedrel.extractors.transformer.piece_batch import PieceBatch
+from fedrel.extractors.transformer.pretrained import (
+    FrozenWords,
+    Pretrained,
+    TrainedWords,
+    seed_of,
+    with_markers,
+)
 from fedrel.extractors.transformer.sections import TransformerSection
 
 if TYPE_CHECKING:
@@ -76,9 +80,9 @@ class SentenceTransformer(Pretrained):
         self.dropout, self.pooling = section.dropout, section.pooling
         if section.lora_rank:
             add_lora(model, section.lora_rank, section.frozen_layers, generator)
-        parts = 3 if section.pooling == "cls_sum" else 2
+        self._runs = 3 if section.pooling == "cls_sum" else 2
         # The initialisation of nn.Linear would draw from torch's global generator.
-        linear = nn.Linear(parts * self.encoder.width, relations, bias=section.biased, device="meta")
+        linear = nn.Linear(self._runs * self.encoder.width, relations, bias=section.biased, device="meta")
         self.classifier = linear.to_empty(device="cpu")
         with torch.no_grad():
             nn.init.xavier_uniform_(self.classifier.weight, generator=generator)
@@ -88,27 +92,14 @@ class SentenceTransformer(Pretrained):
 
     def encode(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
         """The vector of each sentence, [S, 2 d] or [S, 3 d]; with a generator, under the encoder's dropout."""
-        if self.training != (generator is not None):
-            self.train(generator is not None)
-        enter = self._enter(batch)
-        vectors: list[Tensor] = []
-        order: list[int] = []
-        with nullcontext() if generator is None else DrawnDropout(generator):
-            for group in groups(cast(PieceBatch, batch)):
-                vectors.append(self._pool(enter(group.sentences, group.pieces), group))
-                order += group.sentences
-        together = torch.cat(vectors) if len(vectors) > 1 else vectors[0]
-        if order == list(range(len(order))):
-            return together
-        return together[torch.from_numpy(np.argsort(order)).to(together.device)]
-
-    def _pool(self, states: Tensor, group: Group) -> Tensor:
-        """From the input of the trained layers to one vector a sentence."""
-        first = [torch.zeros_like(group.head[:, :1])] if self.pooling == "cls_sum" else []
-        asked = [*first, group.head, group.tail]
-        read = self.encoder.read(states, group.real, torch.cat(asked, 1))
-        *cls, head, tail = torch.split(read, [part.shape[1] for part in asked], 1)
+        starts, seed = batch.starts.tolist(), seed_of(generator)
+        states = self._enter(batch.words, starts, seed)
+        asked, run = cast(PieceBatch, batch).runs(first=self.pooling == "cls_sum")
+        read = self.encoder.read(states, starts, asked, seed)
+        pooled = read.new_zeros((self._runs * len(batch.head), read.shape[1]))
         if self.pooling == "max":
-            return torch.cat([head.amax(1), tail.amax(1)], 1)
-        entities = [(head * group.head_real[:, :, None]).sum(1), (tail * group.tail_real[:, :, None]).sum(1)]
-        return torch.cat([part.squeeze(1) for part in cls] + entities, 1)
+            index = run[:, None].expand_as(read)
+            pooled = pooled.scatter_reduce(0, index, read, "amax", include_self=False)
+        else:
+            pooled = pooled.index_add(0, run, read)
+        return pooled.view(len(batch.head), -1)

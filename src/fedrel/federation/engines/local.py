@@ -11,6 +11,7 @@ import numpy.typing as npt
 from fedrel.federation.coordinator import Answer, Engine
 from fedrel.federation.messages import Arrays, RefusedError
 from fedrel.federation.runner import Runner
+from fedrel.tensors.cores import available, cores
 
 if TYPE_CHECKING:
     from fedrel.data.bags import Bags
@@ -28,13 +29,17 @@ def answers_of(runner: Runner, phase: str, round_: int, own: Mapping[int, Arrays
 
 
 class LocalEngine(Engine):
-    """All sites with one runner, on one thread: more would change the order of sums."""
+    """All sites with one runner.
 
-    def __init__(self, runner: Runner) -> None:
+    PyTorch itself uses one thread: more would change the order of sums. An extractor whose work falls into parts
+    may use as many cores as `share` says, by default all.
+    """
+
+    def __init__(self, runner: Runner, share: int | None = None) -> None:
         import torch
 
         torch.set_num_threads(1)
-        self._runner = runner
+        self._runner, self._share = runner, share or available()
 
     def ask(
         self, phase: str, round_: int, shared: Arrays, own: Mapping[int, Arrays]
@@ -42,8 +47,11 @@ class LocalEngine(Engine):
         """Send one request to the sites in `own`."""
         self._runner.open(phase, round_, shared)
         for some in self._runner.groups(own):
-            yield from zip(some, answers_of(self._runner, phase, round_, some), strict=True)
+            with cores(self._share):
+                answers = answers_of(self._runner, phase, round_, some)
+            yield from zip(some, answers, strict=True)
 
     def score(self, weights: Weights, head: str, bags: Bags) -> npt.NDArray[np.float32]:
         """Each relation's probability for each bag."""
-        return self._runner.score(weights, head, bags)
+        with cores(self._share):
+            return self._runner.score(weights, head, bags)

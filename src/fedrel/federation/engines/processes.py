@@ -1,8 +1,8 @@
 """The worker-process engine: sites in parallel, with the same results as one after the other.
 
-Two single-threaded processes are faster than one process with two threads, so a worker trains one site at a time.
-Workers live as long as the run, each with one resident model. What is sent to them and what they send back are
-encoded messages, the same bytes that would cross a network.
+Two processes with a site each are faster than one process that divides a site's work. So a worker trains one site
+at a time, on one core where there are enough sites. Workers live as long as the run, each with one resident model.
+What is sent to them and what they send back are encoded messages, the same bytes that would cross a network.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from fedrel.federation.messages import Arrays, RefusedError
 from fedrel.federation.site_data import save_for_workers
 from fedrel.federation.site_memory import Entry
 from fedrel.federation.wire import encode, read_block, write_block
+from fedrel.tensors.cores import available, cores
 
 if TYPE_CHECKING:
     from fedrel.config.schema import Config
@@ -96,10 +97,14 @@ class WorkerEngine(Engine):
         return np.concatenate([arrays["scores"] for _, arrays in answers])
 
     def _spread(self, opening: Block, tasks: Sequence[Block]) -> Iterator[Block]:
-        """Give tasks to whichever worker is free; yield the answers in the order of the tasks."""
+        """Give tasks to whichever worker is free; yield the answers in the order of the tasks.
+
+        Where there are fewer tasks than cores, each may use several.
+        """
         body = encode(opening.arrays)
+        share = max(available() // max(min(len(tasks), len(self._workers)), 1), 1)
         for worker in self._workers:
-            self._send(worker, opening.note, body)
+            self._send(worker, {**opening.note, "cores": share}, body)
         waiting = deque(enumerate(tasks))
         done: dict[int, Block] = {}
         busy: dict[int, tuple[IO[bytes], int]] = {}  # by the number of a pipe: the task that it works on
@@ -169,10 +174,11 @@ class WorkerEngine(Engine):
 
 def serve(runner: Runner, requests: IO[bytes], answers: IO[bytes]) -> None:
     """In a worker: answer request after request. `open` (a phase) and `weights` (for scoring) have no answer."""
-    phase = ""
+    phase, share = "", 1
     weights: Arrays = {}
     while True:
         note, arrays = read_block(requests)
+        share = note.get("cores", share)
         match note["verb"]:
             case "open":
                 phase = note["phase"]
@@ -180,12 +186,14 @@ def serve(runner: Runner, requests: IO[bytes], answers: IO[bytes]) -> None:
             case "weights":
                 weights = arrays
             case "answer":
-                (answer,) = answers_of(runner, phase, note["round"], {note["site"]: arrays})
+                with cores(share):
+                    (answer,) = answers_of(runner, phase, note["round"], {note["site"]: arrays})
                 journal = asdict(answer.journal) if answer.journal else None
                 note = {"failure": answer.failure, "journal": journal}
                 write_block(answers, note, encode(answer.arrays or {}))
             case "score":
-                scores = runner.score(weights, note["head"], Bags(**arrays))
+                with cores(share):
+                    scores = runner.score(weights, note["head"], Bags(**arrays))
                 write_block(answers, {}, encode({"scores": scores}))
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.extractors.pcnn.kernels.memory import Shape, rounded_up, scratch
-from fedrel.extractors.pcnn.kernels.simd import COLUMNS, ROWS, Floats, Ints, Matrix, multiply
 from fedrel.tensors.compiling import inner
+from fedrel.tensors.simd import COLUMNS, ROWS, Floats, Ints, Matrix, multiply
 
 _STEPS = 1 << 24  # numbers drawn have so many values, each of which float32 can represent
 

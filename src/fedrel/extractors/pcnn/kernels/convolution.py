@@ -18,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedrel.extractors.pcnn.kernels.memory import Lines, Panels, Places, Shape, Text, scratch
-from fedrel.extractors.pcnn.kernels.simd import (
+from fedrel.tensors.compiling import inner
+from fedrel.tensors.simd import (
     COLUMNS,
     Floats,
     Ints,
@@ -27,7 +28,6 @@ from fedrel.extractors.pcnn.kernels.simd import (
     multiply,
     raise_to_sums,
 )
-from fedrel.tensors.compiling import inner
 
 
 class Needed(NamedTuple):

@@ -33,10 +33,10 @@ from fedrel.extractors.pcnn.kernels.memory import (
 )
 from fedrel.extractors.pcnn.kernels.planning import plan
 from fedrel.extractors.pcnn.kernels.several_sites import Dense, train_several
-from fedrel.extractors.pcnn.kernels.simd import BLOCK, ROWS, Floats, Ints
 from fedrel.extractors.pcnn.kernels.training import Forces, Gathered, Weights, Workspace
 from fedrel.extractors.row_tables import RowEmbedding
 from fedrel.tensors.compiling import read_only
+from fedrel.tensors.simd import BLOCK, ROWS, Floats, Ints
 from fedrel.tensors.weights import Rows
 
 WORDS = "words.weight"  # what messages and corrections call the words' table, and all other weights:

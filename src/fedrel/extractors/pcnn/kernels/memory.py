@@ -16,8 +16,8 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from fedrel.extractors.pcnn.kernels.simd import BLOCK, COLUMNS, ROWS, Floats, Ints
 from fedrel.extractors.row_tables import FixedRows, RowEmbedding
+from fedrel.tensors.simd import BLOCK, COLUMNS, ROWS, Floats, Ints
 
 if TYPE_CHECKING:
     from fedrel.extractors.batches import Batch

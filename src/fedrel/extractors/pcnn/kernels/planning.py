@@ -11,9 +11,9 @@ from fedrel.extractors.batches import Batch
 from fedrel.extractors.dropout import step_seeds
 from fedrel.extractors.pcnn.kernels.memory import Sizes
 from fedrel.extractors.pcnn.kernels.several_sites import Parts
-from fedrel.extractors.pcnn.kernels.simd import Ints
 from fedrel.extractors.pcnn.kernels.training import Plan
 from fedrel.tensors.compiling import kernel
+from fedrel.tensors.simd import Ints
 
 
 def plan(

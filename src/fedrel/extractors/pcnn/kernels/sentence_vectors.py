@@ -48,8 +48,8 @@ from fedrel.extractors.pcnn.kernels.memory import (
     shape_of,
     text_of,
 )
-from fedrel.extractors.pcnn.kernels.simd import BLOCK, ROWS, Floats, Ints
 from fedrel.tensors.compiling import inner, kernel
+from fedrel.tensors.simd import BLOCK, ROWS, Floats, Ints
 
 if TYPE_CHECKING:
     from fedrel.extractors.batches import Batch

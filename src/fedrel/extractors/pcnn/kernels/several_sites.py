@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from fedrel.extractors.pcnn.kernels.classify import Goal, Step
 from fedrel.extractors.pcnn.kernels.memory import Shape
-from fedrel.extractors.pcnn.kernels.simd import Floats, Ints
 from fedrel.extractors.pcnn.kernels.training import Forces, Plan, Weights, Workspace, train
 from fedrel.extractors.row_tables import GAP
 from fedrel.tensors.compiling import inner, kernel
+from fedrel.tensors.simd import Floats, Ints
 
 _FLAGS_AT_ONCE = 64  # flags that are looked at together: a cache line
 

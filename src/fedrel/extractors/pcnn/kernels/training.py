@@ -24,9 +24,9 @@ from fedrel.extractors.pcnn.kernels.convolution import (
     stretch,
 )
 from fedrel.extractors.pcnn.kernels.memory import Lines, Panels, Places, Shape, Text
-from fedrel.extractors.pcnn.kernels.simd import Floats, Ints
 from fedrel.extractors.row_tables import GAP
 from fedrel.tensors.compiling import inner
+from fedrel.tensors.simd import Floats, Ints
 
 _SMALLEST_SCALE = 1e-6  # at a smaller scale, the stored rows of words would become too large for float32
 
@@ -148,8 +148,8 @@ def train(
             bags[number] = plan.bags[first + number] - plan.bags[first] if len(plan.bags) else 0
         if goal.head == ONE:
             count = choose(
-                bags, text, space.gathered.numbers, labels, space.best, space.where, weights.classifier,
-                space.classifying, shape,
+                plan.seeds[step], bags, text, space.gathered.numbers, labels, space.best, space.where,
+                weights.classifier, space.classifying, shape,
             )  # fmt: skip
             text, labels = Text(text.rows, text.starts, text.head[:count], text.tail[:count]), labels[:count]
         losses[step] = learn(
