@@ -364,6 +364,45 @@ def test_a_client_is_forked_only_where_its_program_could_be_executed(
         assert started.pop() == ([CLIENT], {})
 
 
+FORKS = """\
+import os, socket, sys, time
+from pathlib import Path
+from fedrel.deployment import task_starter
+
+folder = Path(sys.argv[1])
+
+def answer():
+    (folder / sys.argv[1]).write_text(str(os.getppid()))
+    raise SystemExit("this one fails") if sys.argv[1] == "b" else SystemExit(0)
+
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+pid = os.fork()
+if pid == 0:
+    ours.close()
+    task_starter._exit_after(task_starter._serve, theirs, answer, folder, dict(os.environ))
+theirs.close()
+for name in ("a", "b", "c"):
+    ours.sendall(f'["program", "{name}"]'.encode())
+while not all((folder / name).exists() and (folder / name).read_text() for name in ("a", "b", "c")):
+    time.sleep(0.05)
+while not (folder / "runner" / "socket").exists():
+    time.sleep(0.05)
+ours.close()
+print(pid, os.waitpid(pid, 0)[1])
+"""
+
+
+def test_clients_are_forked_one_a_command_beside_the_runner_and_end_with_it(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS, str(tmp_path)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    starter, code = done.stdout.split()
+    assert code == "0" and "this one fails" in done.stderr
+    assert [(tmp_path / name).read_text() for name in "abc"] == [starter] * 3
+    assert not (tmp_path / "runner").exists()  # the runner was ended, too
+
+
 def test_flower_has_what_is_replaced() -> None:
     assert import_module(task_starter.EXECUTOR).subprocess is subprocess
     for name in (task_starter.LOOP, "flwr.supernode.start_client_internal"):

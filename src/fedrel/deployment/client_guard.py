@@ -37,7 +37,7 @@ def start_tasks() -> None:
     """Flower's program that starts the others, and the site's runner beside it."""
     from fedrel.deployment import task_starter
 
-    task_starter.start_tasks(CLIENT)
+    task_starter.start_tasks(CLIENT, main)
 
 
 def refuse() -> None:

@@ -54,13 +54,14 @@ def pass_on(folder: Path, content: RecordDict) -> RecordDict:
 
 def _no_answer(folder: Path) -> RecordDict:
     """The refusal of a site whose runner does not answer; it is recorded like every other."""
-    from fedrel.deployment.client_app import SiteHost
+    from fedrel.deployment.folders import SiteFolder
+    from fedrel.deployment.policy import SiteGate
     from fedrel.federation.flower.codec import encode_refusal
     from fedrel.federation.flower.host import Refusal, RefusalCode
 
     refusal = Refusal(RefusalCode.FAILED)
     try:
-        SiteHost(folder).gate.refuse(None, refusal, "the site's runner does not answer")
+        SiteGate(SiteFolder(folder)).refuse(None, refusal, "the site's runner does not answer")
     except Exception:  # the site's folder, its site.toml or its audit record is damaged
         _log.exception("cannot answer, nor record that")
     return encode_refusal(refusal)

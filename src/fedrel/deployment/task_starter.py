@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -40,16 +40,18 @@ SETTLED = 30.0  # seconds after which a runner that ends is started again at onc
 LONGEST_WAIT = 30.0  # seconds before one is started again that ends as soon as it has begun
 
 
-def start_tasks(client: str) -> None:
-    """Flower's program that starts the others, with `client` forked instead of started."""
+def start_tasks(client: str, answer: Callable[[], None]) -> None:
+    """Flower's program that starts the others; the one called `client` is forked, and does what `answer` does."""
     site, environment = Path(os.environ[SITE]), dict(os.environ)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a process that forks should have no threads
     superexec = import_module("flwr.supercore.cli")
-    _fork_clients(client, site, environment)
+    _fork_clients(client, answer, site, environment)
     superexec.flower_superexec()
 
 
-def _fork_clients(client: str, site: Path, environment: Mapping[str, str]) -> None:
+def _fork_clients(
+    client: str, answer: Callable[[], None], site: Path, environment: Mapping[str, str]
+) -> None:
     """Fork the process that forks clients, and let Flower ask it for them."""
     executor, loop = import_module(EXECUTOR), import_module(LOOP)
     for name in CLIENT_MODULES:
@@ -58,7 +60,7 @@ def _fork_clients(client: str, site: Path, environment: Mapping[str, str]) -> No
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
         ours.close()
-        _exit_after(_serve, theirs, site, environment)
+        _exit_after(_serve, theirs, answer, site, environment)
     theirs.close()
     pauses = Pauses()
     vars(executor)["subprocess"] = _Processes(client, ours, pauses)
@@ -117,7 +119,9 @@ class Supervised:
             end(self._process)
 
 
-def _serve(starts: socket.socket, site: Path, environment: Mapping[str, str]) -> None:
+def _serve(
+    starts: socket.socket, answer: Callable[[], None], site: Path, environment: Mapping[str, str]
+) -> None:
     """Fork a client for each command that comes, and keep the runner running, until the other end is gone."""
     end_with_parent()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -136,20 +140,18 @@ def _serve(starts: socket.socket, site: Path, environment: Mapping[str, str]) ->
             pid = os.fork()
             if pid == 0:
                 starts.close()
-                _exit_after(_run_client, json.loads(command))
+                _exit_after(_run_client, answer, json.loads(command))
             clients.add(pid)
     finally:
         runner.end()
 
 
-def _run_client(command: list[str]) -> None:
+def _run_client(answer: Callable[[], None], command: list[str]) -> None:
     """Answer one message, as the program of this name does."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     sys.argv = command
-    from fedrel.deployment.client_guard import main
-
-    main()
+    answer()
 
 
 def _exit_after(work: Any, *given: Any) -> NoReturn:
