@@ -58,6 +58,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/transformer.py
 	$(BIN)/python benchmarks/document.py
 	$(BIN)/python benchmarks/engines.py
+	$(BIN)/python benchmarks/resident.py
 
 $(PEERS)/ready: benchmarks/peers/requirements.txt
 	$(PYTHON) -m venv $(PEERS)

@@ -131,7 +131,7 @@ def test_methods_are_listed_with_their_paper_options_and_what_leaves_a_site(caps
     block = out[out.index("\nfedprox: ") :].split("\n")[1:6]
     assert block[1].startswith("  paper: Li et al.")
     assert "mu=" in block[2]
-    assert block[3:] == ["  leaves a site: Update", "  trained by: graph"]
+    assert block[3:] == ["  leaves a site: Update", "  trained by: kernels"]
     code, out, _ = fedrel("methods", "--json", capsys=capsys)
     listed = {one["name"]: one for one in json.loads(out)}
     assert (code, list(listed)) == (0, list(methods()))

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 from collections import Counter
 from itertools import product
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedrel.data.align import LONGEST, Aligned, Match, Matcher, align, plain, why_nothing, write_jsonl
+from fedrel.data.align import PART, Aligned, Match, Matcher, align, plain, why_nothing, write_jsonl
 from fedrel.data.kb import KnowledgeBase
 from fedrel.data.readers import reader
 from fedrel.data.sentences import Instance, Mention
@@ -296,6 +298,32 @@ def test_text_without_a_full_stop_is_taken_in_parts(tmp_path: Path) -> None:
     kb.add("A", ["Ada"], "met", "B", ["Bo"])
     found = list(align([path], kb, na_rate=0, seed=0))
     whole = path.read_text()
-    assert all(len(one.text) <= LONGEST and one.text.strip() in whole for one in found)
+    assert all(len(one.text) <= PART and one.text.strip() in whole for one in found)
     assert all(whole[slice(*one.span)] == one.text for one in found)
-    assert sum(one.text.count("Ada") for one in found) >= 19_990
+    assert sum(one.text.count("Ada") for one in found) >= 19_000
+
+
+@pytest.mark.slow
+def test_fifty_megabytes_without_a_full_stop_fit_in_memory(tmp_path: Path) -> None:
+    """In a process of its own, whose largest size is its own."""
+    script = """
+import resource, sys
+from pathlib import Path
+from fedrel.data.align import align
+from fedrel.data.kb import KnowledgeBase
+
+kb = KnowledgeBase()
+kb.add("A", ["Ada"], "met", "B", ["Bo"])
+path = Path(sys.argv[1])
+with path.open("w") as file:
+    for number in range(1 << 20):
+        file.write(f"word{number} and Ada then other words that met Bo again ")
+print(sum(1 for _ in align([path], kb, na_rate=0, seed=0)))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+    command = [sys.executable, "-c", script, str(tmp_path / "long.txt")]
+    found, megabytes = map(
+        int, subprocess.run(command, capture_output=True, check=True, text=True).stdout.split()
+    )
+    assert (tmp_path / "long.txt").stat().st_size > 50 << 20
+    assert found > 100_000 and megabytes < 500

@@ -263,6 +263,16 @@ def test_the_next_site_starts_again() -> None:
         np.testing.assert_array_equal(array, used.state()[name], err_msg=name)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_att_scores_as_in_float64(bias: bool) -> None:
+    """Bags of one sentence and of several; the kernel forms no number for every pair of relations."""
+    batch, fast, plain = random_batch(9, SIZES), model(bias=bias), model(torch.float64, bias=bias)
+    with torch.inference_mode():
+        found, expected = fast.probabilities("att", batch), plain.probabilities("att", batch)
+    assert found.dtype is torch.float32
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("head", MIXING)
 def test_nothing_hides_a_nan(head: str) -> None:
     pcnn, batch = model(), random_batch(0, [2, 3])
@@ -296,3 +306,22 @@ def test_the_same_bits_again_and_on_two_threads(head: str) -> None:
     alone = work(0)
     with ThreadPoolExecutor(2) as threads:
         assert all(result == alone for result in threads.map(work, range(6)))
+
+
+def test_one_compiled_kernel_trains_all_of_it() -> None:
+    """Whatever the head, the correction, and whether arrays may be written: each kind would take seconds."""
+    from fedrel.extractors.pcnn.all_kernels import training
+    from fedrel.extractors.pcnn.kernels.several_sites import train_several
+
+    training()
+    for head in HEADS:
+        goal = objective(head, "pull", "forces", "scale", "fixed", bias=False)
+        for writeable in (True, False):
+            pcnn = model(bias=False)
+            start = {name: array.copy() for name, array in pcnn.state().items()}
+            for array in start.values():
+                array.flags.writeable = writeable
+            pcnn.begin(start)
+            settings = {"batch_size": 2, "lr": 0.1, "weight_decay": 0.1, "seed": 0}
+            pcnn.fit(random_batch(0, [2, 3]), [np.arange(2)], **settings, objective=goal)  # type: ignore[arg-type]
+    assert len(train_several.signatures) == 1  # type: ignore[attr-defined]

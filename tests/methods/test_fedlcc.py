@@ -227,7 +227,8 @@ def test_methods_for_sentences_refuse_documents(
 
 
 @pytest.mark.parametrize(
-    "name", ["fedatt", "fedprox", "scaffold", "feddyn", "fedadam", "fedlcc+fedavgm", "fedlcc+fedatt"]
+    "name",
+    ["fedatt", "fedprox", "scaffold", "feddyn", "fedadam", "local", "fedlcc+fedavgm", "fedlcc+fedatt"],
 )
 def test_other_methods_read_documents_too(tmp_path: Path, config: Config, name: str) -> None:
     config = config.with_settings([f"method={name}", "methods={}"])

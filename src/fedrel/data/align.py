@@ -22,6 +22,7 @@ from fedrel.files import atomic_file
 from fedrel.seeding import derive
 
 LONGEST = 1000  # characters of a sentence; what is longer is no sentence, and would have too many pairs
+PART = 300  # characters of the parts that it is cut into
 
 
 class Match(NamedTuple):
@@ -141,7 +142,7 @@ def align(
     which ones depends only on the seed, the pair and the sentence, not on the order of the files. Blank lines
     separate paragraphs; the source of an instance is the name of its file. Where two entities share a name,
     the mention counts as those that the knowledge base relates to the other entity or, if it relates none, as
-    the first of them. A sentence of more than `LONGEST` characters is taken in parts. `counts` gets how many
+    the first of them. What has no end within `LONGEST` characters is taken in parts. `counts` gets how many
     `sentences` there were, how many `names` were found, and in how many sentences there were several (`together`).
     """
     counts = Counter() if counts is None else counts
@@ -178,11 +179,13 @@ def why_nothing(kb: KnowledgeBase, counts: Mapping[str, int]) -> str:
 
 def _sentences(paragraph: str) -> Iterator[Span]:
     for start, end in sentences(paragraph):
-        for part in (
-            pieces(paragraph[start:end], LONGEST) if end - start > LONGEST else [paragraph[start:end]]
-        ):
-            yield start, start + len(part)
-            start += len(part)  # noqa: PLW2901
+        if end - start <= LONGEST:
+            yield start, end
+            continue
+        place = start
+        for part in pieces(paragraph[start:end], PART):
+            yield place, place + len(part)
+            place += len(part)
 
 
 def write_jsonl(instances: Iterable[Instance], path: Path) -> int:

@@ -1,4 +1,7 @@
-"""The ClientApp of a real site. What it opens, the site's own folder says, and nothing that came from outside."""
+"""A real site, where its runner answers. What it opens, the site's own folder says, and nothing from outside.
+
+Its ClientApp, which Flower calls, is `app`: it passes messages to the runner's process.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flwr.app import Context
-
 from fedrel.deployment.folders import SiteFolder
+from fedrel.deployment.passing import app
 from fedrel.deployment.policy import SiteGate
-from fedrel.federation.flower.client import client_app
-from fedrel.federation.flower.host import Gate, Host, Refusal, RefusalCode, StoredMessages
+from fedrel.federation.flower.host import Gate, Refusal, RefusalCode, StoredMessages
 from fedrel.methods.by_name import method
 
 if TYPE_CHECKING:
     from fedrel.federation.method import Method
     from fedrel.federation.runner import Runner
 
+__all__ = ["SiteHost", "app"]
+
 EARLIER_RUNS = 4  # of an experiment, whose state a site keeps: they may be resumed
 
 
 class SiteHost:
-    """A real site's folder, in which a client process answers."""
+    """A real site's folder, in which its runner answers."""
 
     sends_journal = False
 
@@ -77,11 +80,3 @@ class SiteHost:
         site_data = SiteData.load(self._folder.site_data, config.extractor.kind)
         states = self._folder.state / run / "memory"
         return new_runner(config, site_data, states, self._folder.triple_key)
-
-
-def site_host(context: Context) -> Host:
-    """The site whose folder the supernode was started with: `--node-config 'site="FOLDER"'`."""
-    return SiteHost(Path(str(context.node_config["site"])))
-
-
-app = client_app(site_host)

@@ -34,8 +34,10 @@ def main() -> None:
 
 
 def start_tasks() -> None:
-    """Flower's program that starts the others."""
-    import_module("flwr.supercore.cli").flower_superexec()
+    """Flower's program that starts the others, and the site's runner beside it."""
+    from fedrel.deployment import task_starter
+
+    task_starter.start_tasks(CLIENT, main)
 
 
 def refuse() -> None:
@@ -77,7 +79,7 @@ def _only_ours(*_: Any, **__: Any) -> Any:
     """Called instead of importing what came."""
 
     def load(*_: Any) -> Any:
-        from fedrel.deployment.client_app import app
+        from fedrel.deployment.passing import app
 
         return app
 

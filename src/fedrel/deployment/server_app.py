@@ -13,6 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedrel.config.schema import Config
 from fedrel.data.store import Progress
+from fedrel.deployment.pauses import pull_soon_again
 from fedrel.deployment.publishing import open_coordinator
 from fedrel.errors import UserError
 from fedrel.federation.flower.members import Members, RemoteEngine, run_of
@@ -35,6 +36,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run what the request file asks for; write how it ended to a file beside it."""
     request = Path(str(context.run_config["request"]))
+    pull_soon_again("flwr.superlink.grid.http_grid")
     try:
         _run(grid, request)
     except UserError as error:  # `fedrel federation run` shows it; Flower would add a traceback

@@ -5,8 +5,10 @@ from __future__ import annotations
 import socket
 import ssl
 import stat
+import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 from fedrel.deployment.artefacts import Artefacts, differences
@@ -14,14 +16,15 @@ from fedrel.deployment.audit import check_unbroken
 from fedrel.deployment.child_processes import (
     Program,
     flower_environment,
-    flower_program,
     needs_flower,
     running,
     wait_until_free,
 )
 from fedrel.deployment.client_guard import write_programs
 from fedrel.deployment.folders import SiteFolder
+from fedrel.deployment.pauses import PausesOfANode, pull_soon_again
 from fedrel.deployment.policy import SITE_TOML, check_names, objections, read_policy
+from fedrel.deployment.task_starter import SITE
 from fedrel.errors import UserError
 
 SECRET = ("site.key", "runtime.key", "triple.key")
@@ -114,7 +117,7 @@ def supernode_program(folder: SiteFolder) -> Program:
     path, policy = folder.path.absolute(), read_policy(folder.path)
     write_programs(path / "flower" / "bin")
     command = [
-        flower_program("flower-supernode"),
+        *(sys.executable, "-m", "fedrel.deployment.supernode"),
         *("--superlink", policy.coordinator, "--root-certificates", str(path / "ca.crt")),
         *("--auth-supernode-private-key", str(path / "site.key")),
         *("--host", "127.0.0.1", "--port", str(policy.local_port)),
@@ -122,4 +125,17 @@ def supernode_program(folder: SiteFolder) -> Program:
         *("--ssl-certfile", str(path / "runtime.crt"), "--ssl-keyfile", str(path / "runtime.key")),
         *("--node-config", f'site="{path}"'),
     ]
-    return Program(command, flower_environment(path / "flower") | {"PATH": str(path / "flower" / "bin")})
+    own = {"PATH": str(path / "flower" / "bin"), SITE: str(path)}
+    return Program(command, flower_environment(path / "flower") | own)
+
+
+def main() -> None:
+    """Run `flower-supernode`, with shorter pauses between its looks for a request."""
+    loop = "flwr.supernode.start_client_internal"
+    vars(import_module(loop))["time"] = PausesOfANode()
+    pull_soon_again(loop)
+    import_module("flwr.supernode.cli.flower_supernode").flower_supernode()
+
+
+if __name__ == "__main__":
+    main()

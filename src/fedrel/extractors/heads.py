@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from fedrel.extractors.batches import Batch
 from fedrel.extractors.dropout import drop_units
+from fedrel.tensors import compiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,8 @@ class Attention(BagHead):
 
         W b_r = sum_i a_ir (W x_i), so no b_r is ever formed.
         """
+        if _has_kernels(extractor):
+            return _attention_by_kernels(extractor, batch)
         scores, attention, bag = _attend(extractor, batch)
         relations = scores.shape[1]
         products = (attention[:, :, None] * scores[:, None, :]).view(len(scores), -1)
@@ -241,3 +244,20 @@ def _bag_means(vectors: Tensor, batch: Batch) -> Tensor:
 def _plus_bias(extractor: SentenceModel, logits: Tensor) -> Tensor:
     bias = extractor.classifier.bias
     return logits if bias is None else logits + bias
+
+
+def _has_kernels(extractor: SentenceModel) -> bool:
+    weight = extractor.classifier.weight
+    trained = torch.is_grad_enabled() and weight.requires_grad
+    return weight.is_cpu and weight.dtype is torch.float32 and not trained and compiling.has_numba()
+
+
+def _attention_by_kernels(extractor: SentenceModel, batch: Batch) -> Tensor:
+    """ATT's test rule, without a number for every sentence and pair of relations."""
+    from fedrel.extractors.relation_queries import attention_probabilities
+
+    classifier = extractor.classifier
+    scores = extractor.encode(batch) @ classifier.weight.T
+    bias = scores.new_zeros(scores.shape[1]) if classifier.bias is None else classifier.bias.detach()
+    arrays = (compiling.read_only(tensor.numpy()) for tensor in (scores, bias, batch.bags))
+    return torch.from_numpy(attention_probabilities(*arrays))

@@ -19,7 +19,7 @@ from pydantic import Field
 from fedrel.extractors.correction import Correction
 from fedrel.federation.messages import Model, Update
 from fedrel.methods.fedavg import FedAvg
-from fedrel.tensors.weights import WeightedMean, Weights, moved, plus
+from fedrel.tensors.weights import WeightedMean, Weights, advanced, moved, plus
 
 if TYPE_CHECKING:
     from fedrel.federation.coordinator import Federation
@@ -56,12 +56,15 @@ class FedDyn(FedAvg):
         share = moves.total / np.count_nonzero(fed.sizes)
         for name, move in moves.result().items():
             h = fed.state.get(f"{STORED}.{name}", np.float32(0))
-            fed.state[f"{STORED}.{name}"] = h - np.float32(self.alpha * share) * move
+            fed.state[f"{STORED}.{name}"] = advanced(h, -self.alpha * share, move)
 
     def server_update(self, fed: Federation, mean: Weights) -> Weights:
         """w = mean - h / alpha."""
         mean, alpha = super().server_update(fed, mean), np.float32(self.alpha)
-        return {name: tensor - fed.state[f"{STORED}.{name}"] / alpha for name, tensor in mean.items()}
+        return {
+            name: advanced(tensor, -1.0, fed.state[f"{STORED}.{name}"] / alpha)
+            for name, tensor in mean.items()
+        }
 
     # The site's half.
 

@@ -26,7 +26,7 @@ from fedrel.federation.messages import Message, Model, Update
 from fedrel.federation.method import at_site
 from fedrel.methods.controls import Control, ControlledUpdate, change
 from fedrel.methods.fedavg import FedAvg
-from fedrel.tensors.weights import WeightedMean, Weights, plus
+from fedrel.tensors.weights import WeightedMean, Weights, advanced, plus
 
 if TYPE_CHECKING:
     from fedrel.federation.coordinator import Federation
@@ -77,14 +77,15 @@ class Scaffold(FedAvg):
         """c += 1/K sum_k (c_k's change). K counts all sites that hold text."""
         super().after_training(fed)
         changes: WeightedMean = fed.memo[CHANGES]
-        share = np.float32(changes.total / np.count_nonzero(fed.sizes))
+        share = changes.total / np.count_nonzero(fed.sizes)
         c, moves = variate(fed), changes.result()
-        fed.state |= {f"{STORED}.{name}": c[name] + share * moves[name] for name in c}
+        fed.state |= {f"{STORED}.{name}": advanced(c[name], share, moves[name]) for name in c}
 
     def server_update(self, fed: Federation, mean: Weights) -> Weights:
         """w += global_rate * mean_k (w_k - w)."""
         drifts = fed.memo[DRIFTS].result()
-        mean = super().server_update(fed, {name: tensor + drifts[name] for name, tensor in mean.items()})
+        moved = {name: advanced(tensor, 1.0, drifts[name]) for name, tensor in mean.items()}
+        mean = super().server_update(fed, moved)
         if self.global_rate == 1:
             return mean
         rate = np.float32(self.global_rate)

@@ -6,6 +6,7 @@ numba compiles under one lock, so threads would take turns. A run starts the pro
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import logging
 import subprocess
@@ -46,6 +47,7 @@ def compiled_meanwhile(module: str, folder: Path, parts: Sequence[str]) -> Itera
 def compile_parts(folder: Path, parts: Mapping[str, Callable[[], object]], names: Sequence[str]) -> None:
     """In such a process: call what compiles these parts, or wait for another process that does."""
     logging.getLogger("fedrel").setLevel(logging.ERROR)  # whoever started it has said so
+    gc.disable()  # of the millions of small objects that compiling makes, few die before the process does
     for name in names:
         mark = _mark(folder, name)
         mark.parent.mkdir(parents=True, exist_ok=True)

@@ -157,6 +157,12 @@ def plus(left: Tensors, right: Tensors, factor: float = 1.0) -> dict[str, Floats
     return total
 
 
+def advanced(base: Floats | np.float32, factor: float, move: Floats) -> Floats:
+    """`base + factor * move`, written over `move`: of a large model, memory takes longer than arithmetic."""
+    np.multiply(move, np.float32(factor), out=move)
+    return np.add(base, move, out=move)
+
+
 class _Table:
     """The running sum of a table that arrives by rows.
 

@@ -56,7 +56,7 @@ def test_a_row_without_a_mask_is_left_out_and_counted(tmp_path: Path) -> None:
         (["0,d0,True"], HEADER, 2, "expected 5 cells, as in the first line, found 3"),
         ([], "docid,passage", 1, "no column is called 'isValid', found 'docid', 'passage'"),
         (['0,d0,True,"PROTEIN1" x,p'], HEADER, 2, "broken CSV"),
-        (["0,d0,True,PROTEIN only,p"], HEADER, 2, "the passage has no PROTEIN1 and no PROTEIN2"),
+        (["0,d0,True,no mask,p"], HEADER, 2, "no protein of the passage is masked"),
     ],
 )
 def test_what_cannot_be_read(tmp_path: Path, rows: list[str], header: str, line: int, problem: str) -> None:

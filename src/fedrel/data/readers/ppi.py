@@ -15,7 +15,7 @@ from fedrel.data.sentences import Instance, Mention, own_ids
 from fedrel.data.table_files import csv_rows
 from fedrel.errors import UserError
 
-OVERLAPPING = "rows whose passage lacks one of the two masks, left out"
+OVERLAPPING = "rows whose passage lacks a mask of one of the two proteins, left out"
 _COLUMNS = ("docid", "isValid", "passage")
 _LABELS = {"true": "interaction", "false": NA}
 _MASKS = ("PROTEIN1", "PROTEIN2")
@@ -30,7 +30,7 @@ class PPI(Reader):
     def read(self, path: Path, *, relations: RelationMap | None = None) -> Iterator[Instance]:
         """The instances of a file: each row is a pair of its own, and a document's rows stay together.
 
-        A passage that lacks one of the two masks is left out and counted: where one protein's name is part of the
+        A passage that lacks a mask of the two is left out and counted: where one protein's name is part of the
         other's, the files have only one mask, and there is no pair to place.
         """
         for number, row in csv_rows(path, _COLUMNS, self.problems):
@@ -45,9 +45,9 @@ class PPI(Reader):
             problem = f"expected isValid to be True or False, found {row['isValid']!r}"
             raise UserError(problem, file=path, line=number)
         places = [text.find(mask) for mask in _MASKS]
-        if max(places) < 0:
+        if "PROTEIN" not in text:
             hint = "write PROTEIN1 and PROTEIN2 in place of the two proteins that the row is about"
-            raise UserError("the passage has no PROTEIN1 and no PROTEIN2", file=path, line=number, hint=hint)
+            raise UserError("no protein of the passage is masked", file=path, line=number, hint=hint)
         if min(places) < 0:
             self.problems.note(OVERLAPPING, 1, f"{path.name}:{number}")
             return

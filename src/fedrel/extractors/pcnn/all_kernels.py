@@ -36,6 +36,7 @@ def scoring() -> None:
     pcnn, start = _model(), _model().state()
     with torch.inference_mode():
         sentence_probabilities(pcnn, _batch())
+        pcnn.probabilities("att", _batch())
     mean = WeightedMean(start)
     mean.add(pcnn.update(), 1.0)
     mean.result()

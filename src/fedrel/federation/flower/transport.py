@@ -42,8 +42,14 @@ class Outgoing(NamedTuple):
     content: RecordDict
 
 
+SOON, SHARE = (
+    0.05,
+    0.1,
+)  # seconds before the second look for a reply; then a share of the time that it took so far
+
+
 class Transport:
-    """Sends requests by a grid. `every`: seconds between two polls; `window`: how many may be under way."""
+    """Sends requests by a grid. `every`: most seconds between two polls; `window`: how many may be under way."""
 
     def __init__(
         self, grid: Grid, *, every: float, window: int | None = None, deadline: float | None = None
@@ -78,12 +84,13 @@ class Transport:
 
     def _await(self, message_id: str, end: float | None) -> Message | str:
         """The reply to a request; after the deadline, only if it is there already."""
+        begun = time.monotonic()
         while True:
             for reply in self._grid.pull_messages([message_id]):
                 return reply
             if end is not None and time.monotonic() >= end:
                 return f"did not answer within {self._deadline:g} seconds"
-            time.sleep(self._every)
+            time.sleep(min(self._every, max(SOON, SHARE * (time.monotonic() - begun))))
 
 
 class Nodes(Protocol):

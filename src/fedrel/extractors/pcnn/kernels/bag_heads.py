@@ -97,7 +97,7 @@ def _learn_bags(
     space: BagWorkspace, classifying: ClassifierWorkspace, shape: Shape,
 ) -> float:  # fmt: skip
     """AVE and ATT: the loss of the bags' vectors, a step of the classifier, and the sentences' gradients."""
-    attending = goal.head == ATT
+    attending = goal.head != AVE
     if attending:
         _attend(bags, labels, best, classifier.weight, space, shape)
     else:
@@ -129,12 +129,12 @@ def _learn_relations(
         loss += lose_fixed(labels, relations, goal, classifying, shape)
         go_back(len(labels), goal.fixed, relations, factor, 0.0, classifying.fixed, classifying)
         stop_dropped(len(labels), classifying)
-        _spread(bags, labels, best, weight, True, space, classifying.gradient, shape)
+        _spread(bags, labels, best, weight, goal.head != AVE, space, classifying.gradient, shape)
         for sentence in range(count):
             for unit in range(space.extra.shape[1]):
                 space.extra[sentence, unit] = classifying.gradient[sentence, unit]
 
-    enter(best, count, 0, 0.0, classifying, shape)
+    enter(best, count, seed, 0.0, classifying, shape)  # no dropout, whatever the seed
     find_logits(count, weight, classifier.bias[:0], space.shares, classifying, shape)
     for sentence in range(count):
         for unit in range(space.whole.shape[1]):
@@ -285,8 +285,8 @@ def _spread_relations(bags: Ints, relations: int, space: BagWorkspace, logits: F
 
 @inner
 def choose(
-    bags: Ints, text: Text, numbers: Ints, labels: Ints, best: Floats, where: Floats, classifier: Classifier,
-    space: ClassifierWorkspace, shape: Shape,
+    seed: int, bags: Ints, text: Text, numbers: Ints, labels: Ints, best: Floats, where: Floats,
+    classifier: Classifier, space: ClassifierWorkspace, shape: Shape,
 ) -> int:  # fmt: skip
     """Keep the likeliest sentence of each bag, with all its columns, in the bags' order; returns their number.
 
@@ -295,7 +295,7 @@ def choose(
     count = len(bags) - 1
     if count == len(labels):
         return count
-    enter(best, len(labels), 0, 0.0, space, shape)
+    enter(best, len(labels), seed, 0.0, space, shape)  # no dropout, whatever the seed
     find_likelihoods(labels, classifier, space, shape)
     for bag in range(count):
         chosen = bags[bag]

@@ -148,8 +148,8 @@ def train(
             bags[number] = plan.bags[first + number] - plan.bags[first] if len(plan.bags) else 0
         if goal.head == ONE:
             count = choose(
-                bags, text, space.gathered.numbers, labels, space.best, space.where, weights.classifier,
-                space.classifying, shape,
+                plan.seeds[step], bags, text, space.gathered.numbers, labels, space.best, space.where,
+                weights.classifier, space.classifying, shape,
             )  # fmt: skip
             text, labels = Text(text.rows, text.starts, text.head[:count], text.tail[:count]), labels[:count]
         losses[step] = learn(
