@@ -238,8 +238,9 @@ class SentenceWriter(Writer):
             return
         texts = [row.text for row in rows]
         spans = [row.tokens for row in rows if row.tokens is not None]
-        places = [(row.head.start, row.head.end, row.tail.start, row.tail.end) for row in rows]
-        begin, end = np.array(places).reshape(-1, 2, 2).transpose(2, 0, 1)  # [rows, head and tail] each
+        mentions = [one for row in rows for one in (row.head, row.tail)]
+        begin = np.array([one.start for one in mentions]).reshape(-1, 2)  # [rows, head and tail]
+        end = np.array([one.end for one in mentions]).reshape(-1, 2)
         tokens = self._numbers.given(texts, spans, begin) if spans else self._numbers.of(texts, begin)
         sizes = np.array([len(text) for text in texts])
         wrong = (begin < 0) | (begin >= end) | (end > sizes[:, None]) | (tokens.at >= tokens.sizes[:, None])
@@ -248,23 +249,25 @@ class SentenceWriter(Writer):
 
         self._put("tokens", tokens.words)
         self.end_many("starts", tokens.sizes)
-        types = np.array([(self._types[row.head.type], self._types[row.tail.type]) for row in rows])
+        types = np.array([self._types[one.type] for one in mentions]).reshape(-1, 2)
         for side, name in enumerate(("head", "tail")):
             self._put(name, tokens.at[:, side])  # the token that holds the mention's first character
             self._put(f"{name}_span", np.stack((begin[:, side], end[:, side]), axis=1))
             self._put(f"{name}_type", types[:, side])
         self._put_texts(texts)
 
-        first = self.rows - len(rows) + 1
-        relations = [self.relation(row.relation, f"instance {n}") for n, row in enumerate(rows, first)]
-        entities = np.array([(self._entity(row.head), self._entity(row.tail)) for row in rows], np.int64)
-        pairs = _numbered(self._pairs, entities[:, 0], entities[:, 1])
+        relations = np.array([self.relations.get(row.relation, -1) for row in rows])
+        if (relations < 0).any():
+            at = int(relations.argmin())
+            self.relation(rows[at].relation, f"instance {self.rows - len(rows) + at + 1}")
+        pairs = _numbered(self._pairs, *self._entities_of(mentions).T)
         self._put("pair", pairs)
-        self._put("relation", np.array(relations))
-        self._put("triple", _numbered(self._triples, pairs, np.array(relations)))
+        self._put("relation", relations)
+        self._put("triple", _numbered(self._triples, pairs, relations))
         self._put("source", np.array([self._sources[row.source] for row in rows]))
         documents = [row.document.encode() for row in rows]
-        self._put("document", _hashes(documents) * np.array([one != b"" for one in documents]))
+        known = np.array([one != b"" for one in documents])
+        self._put("document", _hashes(documents) * known if known.any() else np.zeros(len(rows)))
         self.columns["expresses"].extend(-1 if row.expresses is None else row.expresses for row in rows)
 
     def _put(self, name: str, values: NDArray[Any]) -> None:
@@ -276,11 +279,13 @@ class SentenceWriter(Writer):
         self.end_many("text_starts", np.fromiter(map(len, encoded), np.int64, len(encoded)))
         self._put("sentence", _hashes(encoded))
 
-    def _entity(self, mention: Mention) -> int:
-        number = self._entities[mention.id]
-        if number == len(self._names):
-            self._names.append(mention.name)
-        return number
+    def _entities_of(self, mentions: Sequence[Mention]) -> Ints:
+        """The numbers of the heads and tails, [rows, 2]; a new one gets the name of its first mention."""
+        numbers = [self._entities[one.id] for one in mentions]
+        for number, one in zip(numbers, mentions, strict=True):
+            if number == len(self._names):
+                self._names.append(one.name)
+        return np.array(numbers, np.int64).reshape(-1, 2)
 
     def _no_token(self, rows: Sequence[Instance], mention: int) -> UserError:
         at, side = divmod(mention, 2)

@@ -103,22 +103,27 @@ class _Parts(dict[str, int]):
         self._short = _ShortParts()
 
     def __missing__(self, part: str) -> int:
-        text = part.removesuffix(" ")
-        if text.isalnum():  # most parts are a word, or a word and a comma or full stop
-            words, ends = [text.lower()], [len(text)]
-        elif text[-1:] in _AFTER_WORD and text[:-1].isalnum():
-            words, ends = [text[:-1].lower(), text[-1]], [len(text) - 1, len(text)]
+        words, ends, number = self._words, self._ends, self._number
+        before, size = len(words), len(part)
+        self._starts.append(before)
+        if part.isalnum():  # most parts are a word, or a word and a comma or full stop
+            words.append(number(part.lower()))
+            ends.append(size)
+        elif part[-1:] in _AFTER_WORD and part[:-1].isalnum():
+            words.append(number(part[:-1].lower()))
+            words.append(number(part[-1]))
+            ends.append(size - 1)
+            ends.append(size)
         else:
-            spans = tokenise(text)
-            words = _lowered(text, spans) if text is part else [text[a:b].lower() for a, b in spans]
-            ends = [end for _, end in spans]
-        self._starts.append(len(self._words))
-        self._counts.append(len(ends))
-        self._lengths.append(len(text))
-        self._words.extend(map(self._number, words))
-        self._ends.extend(ends)
-        self[part] = number = len(self)
-        return number
+            text = part.removesuffix(" ")
+            spans, size = tokenise(text), len(text)
+            lowered = _lowered(text, spans) if text is part else [text[a:b].lower() for a, b in spans]
+            words.extend(map(number, lowered))
+            ends.extend([end for _, end in spans])
+        self._counts.append(len(words) - before)
+        self._lengths.append(size)
+        self[part] = new = len(self)
+        return new
 
     def of(self, texts: Sequence[str]) -> NDArray[np.int32]:
         """The numbers of all parts of some texts."""
