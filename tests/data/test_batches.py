@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 from collections.abc import Callable, Iterable
@@ -75,6 +76,24 @@ def test_columns_of_more_than_one_batch(tmp_path: Path) -> None:
         for split, one in world.instances()
     ]
     same_columns(rows, tmp_path, world.relations)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_is_as_before_after_an_error(tmp_path: Path, enabled: bool) -> None:
+    paused: list[bool] = []
+
+    def rows() -> Iterable[tuple[int, Instance]]:
+        paused.append(not gc.isenabled())
+        raise UserError("a line is wrong")
+        yield
+
+    (gc.enable if enabled else gc.disable)()
+    try:
+        with pytest.raises(UserError, match="a line is wrong"):
+            SentenceCorpus.build(rows(), tmp_path / "corpus", RELATIONS)
+        assert paused == [True] and gc.isenabled() == enabled
+    finally:
+        gc.enable()
 
 
 def test_the_greek_sigma_beside_the_turkish_i(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ one line each, and has a `Writer` that knows how a row of its text becomes numbe
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import shutil
@@ -14,6 +15,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cache
 from itertools import accumulate, pairwise
@@ -121,12 +123,13 @@ class Corpus(ABC):
         """
         if not relations or relations[0] != NA:
             raise UserError(f"the first relation must be {NA!r}, found {list(relations[:1])}")
-        with atomic_folder(folder) as part:
+        with atomic_folder(folder) as part, _collector_paused():
             writer = cls.writer(part, relations)
             for count, (split, row) in enumerate(rows, 1):
                 writer.add(split, row)
                 if count % writer.flush_every == 0:
                     writer.flush()
+                    gc.collect(1)
                     if progress:
                         progress(count)
             writer.finish()
@@ -323,6 +326,18 @@ def layout_of(kind: type[Corpus]) -> Layout:
     for name in tables:
         columns |= {f"{name}_text": Column("B"), f"{name}_starts": Column("q")}
     return Layout(columns, frozenset(tables))
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Python's collector of cycles would look again and again at rows that wait: many, and without a cycle."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _encoded(strings: Iterable[str]) -> tuple[NDArray[np.uint8], Ints]:
