@@ -122,7 +122,8 @@ assert methods()["halved"].__module__ == "halved_methods"
 local, _ = trained("halved")
 workers, carrier = in_processes(trained, "halved")
 assert carrier == "WorkerEngine" and same(local, workers) and not same(local, FEDAVG)
-assert same(trained("halved", "methods.halved.mu=1.0")[0], trained("fedrs", "methods.fedrs.alpha=1")[0])
+whole, _ = trained("halved", "methods.halved.mu=1.0")  # through the graph what kernels do for FedAvg
+assert all(np.allclose(whole[name], FEDAVG[name], atol=1e-5) for name in whole)
 both = method("fedprox+halved", {"fedprox": {"mu": 0.25}, "halved": {"mu": 0.75}})
 assert [both.part(kind).mu for kind in parts("fedprox+halved")] == [0.25, 0.75]
 """,
