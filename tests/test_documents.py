@@ -186,7 +186,7 @@ def test_raw_text_is_read_with_the_names_of_a_knowledge_base(folder: Path, tmp_p
         ("evaluation.task=classification", 'set evaluation.task = "documents"'),
         ("evaluation.metric=auc", "choose f1, ign_f1, intra_f1, inter_f1"),
         ("partition.kind=dirichlet", "choose 'entropy', 'iid', 'quantity' or 'source'"),
-        ("data.directions=once", "`directions` is for pubtator, not for 'docred'"),
+        ("data.directions=once", "pubtator, spert, not for 'docred'"),
         ("extractor.windows=32", "unknown key 'extractor.windows'"),
         ("data.pol=[]", "unknown key 'data.pol'"),
     ],

@@ -135,6 +135,13 @@ def test_an_error_on_a_thread_ends_the_request(tmp_path, monkeypatch):
         assert [site for site, _ in engine.ask("train", 1, {}, {7: {}, 9: {}})] == [7, 9]
 
 
+def test_threads_wait_for_the_interpreter_only_while_they_work(tmp_path):
+    before = sys.getswitchinterval()
+    with thread_engine(tiny(), tmp_path, 2):
+        assert sys.getswitchinterval() == pytest.approx(1e-4)
+    assert sys.getswitchinterval() == before
+
+
 def test_a_refused_request_is_a_failure_on_threads_too(tmp_path):
     with thread_engine(tiny(), tmp_path, 2) as engine:
         ((site, answer),) = engine.ask("train", 1, {}, {4: {}})

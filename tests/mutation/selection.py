@@ -21,6 +21,7 @@ METHODS: dict[
     "fedprox": (["options", "fedprox"], ["fedprox"]),
     "fedrs": (["options", "composition_rules", "fedrs"], ["fedrs"]),
     "lazy_mil": (["lazy_mil", "options"], ["lazy-mil", "lazy-mil-keyed", "lazy-mil-pooled"]),
+    "local_objective": (["fedavg", "fedlc", "options"], ["fedavg", "fedlc", "fedcmc"]),
     "local_training": (["local", "options"], ["local"]),
     "moon": (["options", "composition_rules", "moon"], ["moon"]),
     "scaffold": (["options", "scaffold"], ["scaffold", "scaffold-rate"]),

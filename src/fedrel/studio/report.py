@@ -67,7 +67,7 @@ def write_findings_report(
 
 def write_data_page(page: Path, found: DataCheck, config: str) -> None:
     """Write a page of what was found when the data of a config were checked."""
-    values = {"title": f"The data of {config}", "data": found, "parts": list(found.sizes)}
+    values = {"title": f"The data of {config}", "setting": "", "data": found, "parts": list(found.sizes)}
     write_text(page, render("data.html", values))
 
 

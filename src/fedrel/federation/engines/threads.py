@@ -7,12 +7,13 @@ a runner of its own.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from queue import SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,10 @@ TASKS = (
     16  # for each runner, at least, where there are so many sites: with fewer, one might be idle at the end
 )
 
+SWITCHING = (
+    1e-4  # seconds that a thread keeps the interpreter while another waits; Python's 5 ms are many kernels
+)
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -45,6 +50,11 @@ class ThreadEngine(Engine):
         for runner in runners:
             self._free.put(runner)
         self._threads = ThreadPoolExecutor(len(runners), "fedrel", initializer=_on_one_core)
+        self._switching = sys.getswitchinterval()
+
+    def __enter__(self) -> Self:
+        sys.setswitchinterval(SWITCHING)
+        return self
 
     def ask(
         self, phase: str, round_: int, shared: Arrays, own: Mapping[int, Arrays]
@@ -96,6 +106,7 @@ class ThreadEngine(Engine):
     ) -> None:
         """Let the threads finish the sites that they have begun, and begin no others."""
         self._threads.shutdown(cancel_futures=True)
+        sys.setswitchinterval(self._switching)
 
 
 def _on_one_core() -> None:
