@@ -10,9 +10,11 @@ FEDREL_DATA names the folder that has them, else made up with the same lengths. 
 `bf16_train_ratio` and `bf16_score_ratio`: sentences a second in bfloat16 over those in float32, by the same packed
 code, with the preset's batches; `bf16_gemm_fraction`: the arithmetic of training with B=32 (forward and backward,
 over the whole time of the loop) over that of bfloat16's matrix products of 2048^3; `bf16_gemm_fraction_preset` with
-the preset's. All are null where the processor has no bfloat16. `shares` says where a step's time goes, `outside` is
-what is left: gathering batches, classifier and loss, bookkeeping. `gemm_narrow` is the rate of a product of the
-preset's shape (a batch of 180 pieces by MiniLM's feed-forward matrix).
+the preset's. All are null where the processor has no bfloat16. They are medians over turns of a process, in each
+of which both precisions have the same site; so are the rates, which are those of one process beside the other.
+`forward`, `backward` and `step` are shares of the loop's time, `outside` is what is left: gathering batches,
+classifier and loss, bookkeeping. `gemm_narrow` is the rate of a product of the preset's shape (a batch of 180
+pieces by MiniLM's feed-forward matrix).
 
 The last line of the output is JSON.
 """
@@ -31,14 +33,15 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from statistics import median
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import torch
-from fedrel.config.load import load_config
 
 from fedrel.config.schema import Config
+from fedrel.config.sources import load_config
 from fedrel.extractors.optim import optimiser as optimisers
 from fedrel.extractors.transformer.piece_batch import PieceBatch
 from fedrel.extractors.transformer.sentence_transformer import SentenceTransformer
@@ -63,7 +66,7 @@ BUSY = 0.7  # a load average that says so
 
 def experiment(folder: Path) -> Config:
     """The preset, on the real files if they are there, else on some in this folder."""
-    config = load_config(PRESET, ["method=fedavg"])
+    config = load_config(PRESET, ["method=fedavg", "training.epochs=1"])
     return config if os.environ.get("FEDREL_DATA") else config.with_settings(made_up(folder))
 
 
@@ -113,11 +116,11 @@ def flop(model: SentenceTransformer, batch: PieceBatch) -> int:
     return total
 
 
-def measure(config: Config, precisions: tuple[str, ...], seconds: float) -> dict[str, dict[str, float]]:
-    """One process: train site after site and score in each precision in turn, between matrix products."""
+def measure(config: Config, precisions: tuple[str, ...], seconds: float) -> list[dict[str, dict[str, float]]]:
+    """One process, turn after turn: in each precision, train a site and score, between matrix products."""
     torch.set_num_threads(1)
     ready = prepare(config)
-    tallies: dict[str, Tally] = {}
+    turns: list[dict[str, dict[str, float]]] = []
     with tempfile.TemporaryDirectory() as folder:
         runners: dict[str, Runner] = {}
         for number, (precision, size) in enumerate((p, b) for b in BATCHES for p in precisions):
@@ -126,20 +129,22 @@ def measure(config: Config, precisions: tuple[str, ...], seconds: float) -> dict
             runners[f"{precision} {size}"] = new_runner(own, ready.site_data, Path(folder) / str(number))
         weights = next(iter(runners.values())).model.extractor.state()
         bags = ready.site_data.text.bags(ready.dataset.test[:SCORED])
-        for turn in range(1_000_000):
-            if turn == 1:  # the first was for warming up
-                tallies, end = {}, time.perf_counter() + seconds
+        end = float("inf")
+        while not turns or time.perf_counter() < end:
+            found = {}
             for name, runner in runners.items():
-                tally = tallies.setdefault(name, Tally())
+                tally = Tally()
                 gemm(tally, name.split()[0])
-                train(runner, weights, turn % config.partition.sites, tally)
+                train(runner, weights, len(turns) % config.partition.sites, tally)
                 begin = time.perf_counter()
                 runner.score(weights, "none", bags)
                 tally.of["score"] += time.perf_counter() - begin
                 tally.of["scored"] += len(bags)
-            if turn and time.perf_counter() > end:
-                break
-    return {name: dict(tally.of) for name, tally in tallies.items()}
+                found[name] = dict(tally.of)
+            turns.append(found)
+            if end == float("inf"):  # the first turn was for warming up
+                end = time.perf_counter() + seconds
+    return turns[1:]
 
 
 def train(runner: Runner, weights: Any, number: int, tally: Tally) -> None:
@@ -187,57 +192,43 @@ def gemm(tally: Tally, precision: str) -> None:
         tally.of[f"{name}_flop"] += times * 2 * rows * inner * columns
 
 
-class Found:
-    """What all processes found for one precision and batch size."""
-
-    def __init__(self, parts: list[dict[str, float]]) -> None:
-        self._parts = parts
-
-    def rate(self, what: str, over: str = "loop") -> float:
-        """So much a second, all processes together."""
-        return sum(one[what] / self._seconds(one, over) for one in self._parts)
-
-    def share(self, what: str) -> float:
-        """The share of the loop's time that goes there."""
-        return sum(one[what] for one in self._parts) / sum(self._seconds(one, "loop") for one in self._parts)
-
-    @staticmethod
-    def _seconds(one: dict[str, float], over: str) -> float:
-        return one["total"] - one["begin"] if over == "loop" else one[over]
-
-    def summary(self) -> dict[str, Any]:
-        """For the record."""
-        shares = {what: self.share(what) for what in ("forward", "backward", "step")}
-        return {
-            "train_sentences_per_second": self.rate("sentences"),
-            "score_sentences_per_second": self.rate("scored", "score"),
-            "shares": shares,
-            "outside": 1 - sum(shares.values()),
-            "gflops": self.rate("flop") / 1e9,
-            "gemm": self.rate("gemm_flop", "gemm_seconds") / 1e9,
-            "gemm_narrow": self.rate("narrow_flop", "narrow_seconds") / 1e9,
-        }
+def summary(one: dict[str, float]) -> dict[str, float]:
+    """One turn of one process, in one precision and batch size."""
+    loop = one["total"] - one["begin"]
+    shares = {what: one[what] / loop for what in ("forward", "backward", "step")}
+    return {
+        "train_sentences_per_second": one["sentences"] / loop,
+        "score_sentences_per_second": one["scored"] / one["score"],
+        **shares,
+        "outside": 1 - sum(shares.values()),
+        "gflops": one["flop"] / loop / 1e9,
+        "gemm": one["gemm_flop"] / one["gemm_seconds"] / 1e9,
+        "gemm_narrow": one["narrow_flop"] / one["narrow_seconds"] / 1e9,
+    }
 
 
-def ratios(found: dict[str, dict[str, Any]]) -> dict[str, float | None]:
-    """bfloat16 against float32, and against its own matrix products."""
+def ratios(turns: list[dict[str, dict[str, float]]]) -> dict[str, float | None]:
+    """bfloat16 against float32, and against its own matrix products: the medians over turns."""
     preset, large = BATCHES
-    if f"{BFLOAT16} {preset}" not in found:
+    if f"{BFLOAT16} {preset}" not in turns[0]:
         return dict.fromkeys([*LIMITS, "bf16_train_ratio_large", "bf16_gemm_fraction_preset"])
 
     def ratio(what: str, size: int) -> float:
-        return float(found[f"{BFLOAT16} {size}"][what] / found[f"{FLOAT32} {size}"][what])
+        return median(turn[f"{BFLOAT16} {size}"][what] / turn[f"{FLOAT32} {size}"][what] for turn in turns)
 
     def fraction(size: int) -> float:
-        own = found[f"{BFLOAT16} {size}"]
-        return float(own["gflops"] / own["gemm"])
+        return median(
+            turn[f"{BFLOAT16} {size}"]["gflops"] / turn[f"{BFLOAT16} {size}"]["gemm"] for turn in turns
+        )
 
     return {
         "bf16_train_ratio": ratio("train_sentences_per_second", preset),
         "bf16_score_ratio": ratio("score_sentences_per_second", preset),
         "bf16_gemm_fraction": fraction(large),
         "bf16_train_ratio_large": ratio("train_sentences_per_second", large),
+        "bf16_score_ratio_large": ratio("score_sentences_per_second", large),
         "bf16_gemm_fraction_preset": fraction(preset),
+        "gemm_ratio": ratio("gemm", large),
     }
 
 
@@ -255,11 +246,16 @@ def main() -> int:
         config = experiment(Path(folder))
         prepare(config)  # tokenised once, for both
         parts = list(pool.map(measure, [config] * WORKERS, [precisions] * WORKERS, [seconds] * WORKERS))
-    found = {name: Found([part[name] for part in parts]).summary() for name in parts[0]}
+    turns = [{name: summary(one) for name, one in turn.items()} for part in parts for turn in part]
+    found = {
+        name: {key: median(turn[name][key] for turn in turns) for key in own}
+        for name, own in turns[0].items()
+    }
     result: dict[str, Any] = {
         "corpus": "gad" if os.environ.get("FEDREL_DATA") else "made-up",
         "threads": WORKERS,
-        **ratios(found),
+        "turns": len(turns),
+        **ratios(turns),
         **found,
     }
     missed = [
