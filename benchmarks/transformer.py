@@ -42,8 +42,8 @@ import torch
 
 from fedrel.config.schema import Config
 from fedrel.config.sources import load_config
+from fedrel.extractors.batches import PieceBatch
 from fedrel.extractors.optim import optimiser as optimisers
-from fedrel.extractors.transformer.piece_batch import PieceBatch
 from fedrel.extractors.transformer.sentence_transformer import SentenceTransformer
 from fedrel.federation.messages import Model
 from fedrel.federation.runner import Runner

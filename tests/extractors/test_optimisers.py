@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from fedrel.config.schema import Training
 from fedrel.extractors.batches import Batch
-from fedrel.extractors.correction import Correction
+from fedrel.extractors.objective import Correction
 from fedrel.extractors.optim.adamw import AdamW
 from fedrel.extractors.optim.optimiser import Optimiser, optimiser
 from fedrel.extractors.optim.sgd import SGD

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedrel.extractors import row_tables as rows_module
 from fedrel.extractors.batches import Batch
-from fedrel.extractors.correction import Correction, Course
+from fedrel.extractors.objective import Correction, Course
 from fedrel.extractors.optim.sgd import SGD
 from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.extractors.row_tables import RowEmbedding

@@ -17,12 +17,12 @@ from transformers import AutoModel, AutoTokenizer
 
 from fedrel.data.bags import Bags
 from fedrel.errors import UserError
+from fedrel.extractors.batches import PieceBatch
 from fedrel.extractors.heads import HEADS
 from fedrel.extractors.optim.sgd import SGD
-from fedrel.extractors.transformer import TransformerSection, padding
+from fedrel.extractors.transformer import TransformerSection
+from fedrel.extractors.transformer.encoder import PADDING, PASS_PIECES, alike
 from fedrel.extractors.transformer.packed.hashed_dropout import HashedDropout
-from fedrel.extractors.transformer.padding import alike
-from fedrel.extractors.transformer.piece_batch import PieceBatch
 from fedrel.extractors.transformer.pieces import PieceInputs
 from fedrel.extractors.transformer.pretrained import States, shared_states
 from fedrel.extractors.transformer.sentence_transformer import SentenceTransformer, sentence_transformer
@@ -134,8 +134,8 @@ def test_every_sentence_is_read_once_with_little_padding(lengths: list[int]) -> 
     for group in alike(lengths):
         sizes = [lengths[place] for place in group]
         assert sizes == sorted(sizes)
-        assert sum(sizes[-1] - size for size in sizes) <= padding.PADDING * len(sizes) * sizes[-1]
-        assert len(group) == 1 or len(group) * sizes[-1] <= padding.PASS_PIECES
+        assert sum(sizes[-1] - size for size in sizes) <= PADDING * len(sizes) * sizes[-1]
+        assert len(group) == 1 or len(group) * sizes[-1] <= PASS_PIECES
         seen += group
     assert sorted(seen) == list(range(len(lengths)))
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fedrel.extractors.correction import Correction
+from fedrel.extractors.objective import Correction
 from fedrel.federation.messages import Model, RefusedError, Update
 from fedrel.methods.by_name import method
 from fedrel.methods.fedavg import FedAvg

@@ -64,6 +64,29 @@ class Batch:
         return [field.name for field in fields(cls) if field.name not in others]
 
 
+@dataclass(frozen=True, slots=True)
+class PieceBatch(Batch):
+    """Sentences as word pieces; an entity may have several."""
+
+    head_end: torch.Tensor  # [S] int64, the piece after the head's last
+    tail_end: torch.Tensor  # [S] int64, likewise the tail's
+
+    def runs(self, *, first: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """The pieces of both entities, sentence after sentence, [Q]; and of which run each one is, [Q].
+
+        A sentence has a run for its head and one for its tail; before them, with `first`, one for its first piece.
+        """
+        import torch
+
+        start, nothing = self.starts[:-1], torch.zeros_like(self.head)
+        spans = [(nothing, nothing + 1)] * first + [(self.head, self.head_end), (self.tail, self.tail_end)]
+        begin = torch.stack([start + one for one, _ in spans], 1).view(-1)
+        sizes = torch.stack([end - one for one, end in spans], 1).view(-1)
+        run = torch.repeat_interleave(sizes)
+        within = torch.arange(len(run), device=run.device) - (sizes.cumsum(0) - sizes)[run]
+        return begin[run] + within, run
+
+
 class Inputs(ABC):
     """A corpus as one kind of extractor reads it: it gathers bags of rows into batches."""
 

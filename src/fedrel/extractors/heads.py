@@ -254,7 +254,7 @@ def _has_kernels(extractor: SentenceModel) -> bool:
 
 def _attention_by_kernels(extractor: SentenceModel, batch: Batch) -> Tensor:
     """ATT's test rule, without a number for every sentence and pair of relations."""
-    from fedrel.extractors.relation_queries import attention_probabilities
+    from fedrel.tensors.array_kernels import attention_probabilities
 
     classifier = extractor.classifier
     scores = extractor.encode(batch) @ classifier.weight.T

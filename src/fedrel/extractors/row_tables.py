@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from fedrel.errors import UserError
-from fedrel.extractors.correction import Course
+from fedrel.extractors.objective import Course
 from fedrel.tensors import compiling
 from fedrel.tensors.weights import Rows
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedrel.data.bags import Bags, singles, slices
 from fedrel.extractors.batches import shuffled
-from fedrel.extractors.correction import Correction
+from fedrel.extractors.objective import Correction
 from fedrel.federation.messages import Message, ModelTensors, RefusedError, Update
 from fedrel.federation.site_memory import Journal
 from fedrel.privacy.keyed import digests

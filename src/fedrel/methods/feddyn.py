@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from fedrel.extractors.correction import Correction
+from fedrel.extractors.objective import Correction
 from fedrel.federation.messages import Model, Update
 from fedrel.methods.fedavg import FedAvg
 from fedrel.tensors.weights import WeightedMean, Weights, advanced, moved, plus

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from fedrel.extractors.correction import Correction
+from fedrel.extractors.objective import Correction
 from fedrel.methods.fedavg import FedAvg
 
 if TYPE_CHECKING:

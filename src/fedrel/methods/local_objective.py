@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from fedrel.extractors.correction import Correction
-from fedrel.extractors.objective import Calibration, FixedClassifier, Objective
+from fedrel.extractors.objective import Calibration, Correction, FixedClassifier, Objective
 from fedrel.federation.method import Method, adds_up
 
 if TYPE_CHECKING:

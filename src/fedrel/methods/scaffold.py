@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from fedrel.extractors.correction import Correction
+from fedrel.extractors.objective import Correction
 from fedrel.federation.messages import Message, Model, Update
 from fedrel.federation.method import at_site
 from fedrel.methods.controls import Control, ControlledUpdate, change

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedrel.extractors.recomputing import frugal
+from fedrel.extractors.transformer.encoder import frugal
 
 AT_ONCE = 1 << 24  # numbers in memory at once, whatever a document's size
 BILINEAR_PAIRS = 128  # pairs whose products of features are computed at once, so that they stay in the cache

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedrel.extractors.base import Extractor
-from fedrel.extractors.correction import Correction
+from fedrel.extractors.objective import Correction
 from fedrel.extractors.optim.sgd import constants
 from fedrel.extractors.row_tables import RowEmbedding
 from fedrel.tensors.weights import Rows

@@ -14,7 +14,7 @@ from fedrel.extractors.row_tables import RowEmbedding
 if TYPE_CHECKING:
     from fedrel.config.schema import Training
     from fedrel.extractors.base import Extractor
-    from fedrel.extractors.correction import Correction
+    from fedrel.extractors.objective import Correction
 
 
 class Optimiser(Protocol):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedrel.extractors.base import Extractor
-from fedrel.extractors.correction import Correction, Course
+from fedrel.extractors.objective import Correction, Course
 from fedrel.extractors.row_tables import RowEmbedding
 from fedrel.tensors.weights import Rows
 

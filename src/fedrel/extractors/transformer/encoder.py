@@ -10,28 +10,30 @@ Weights, norms and all that enters and leaves an encoder are float32, whatever t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from fedrel.errors import UserError
-from fedrel.extractors.recomputing import frugal
 from fedrel.extractors.transformer.encoder_loading import positions_begin
 from fedrel.extractors.transformer.packed import packed_layers
 from fedrel.extractors.transformer.packed.hashed_dropout import HashedDropout, key
 from fedrel.extractors.transformer.packed.layer_pass import ACTIVATIONS
 from fedrel.extractors.transformer.packed.packed_layers import PackedLayers
-from fedrel.extractors.transformer.padding import alike, padded
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
 BERT_FAMILY = frozenset({"bert", "camembert", "electra", "roberta", "xlm-roberta"})  # one shape of layers
+
+PASS_PIECES = 2048  # in one pass over padded texts: enough for full speed, few enough to stay in the cache
+PADDING = 0.05  # the largest share of a pass that is padding
 
 _EMBEDDINGS = 1 << 20  # a purpose of dropout that is no layer's number
 
@@ -182,7 +184,7 @@ class PaddedEncoder(Encoder):
         pick: Callable[[Sequence[int], Tensor], list[Tensor]] | None,
         texts: Sequence[Tensor],
     ) -> tuple[Tensor, list[Tensor]]:
-        together, real = padded(texts)
+        together, real = _padded(texts)
         halves = self.precision is torch.bfloat16
         with torch.autocast(together.device.type, torch.bfloat16, enabled=halves):
             run = partial(
@@ -212,6 +214,41 @@ def can_be_packed(model: PreTrainedModel) -> bool:
     about = model.config
     absolute = getattr(about, "position_embedding_type", None) in (None, "absolute")
     return about.model_type in BERT_FAMILY and absolute and about.hidden_act in ACTIVATIONS
+
+
+def frugal(function: Callable[..., Any], *given: Any) -> Any:
+    """A function's value; with gradients on, its intermediate results are not kept but computed again for them.
+
+    It must not draw from a generator that others use as well.
+    """
+    if not torch.is_grad_enabled():
+        return function(*given)
+    return checkpoint(function, *given, use_reentrant=False, preserve_rng_state=False)
+
+
+def alike(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """The places of these lengths, each once, in groups of similar length: at most `PADDING` of one is padding."""
+    group: list[int] = []
+    padding = longest = 0
+    for place in sorted(range(len(lengths)), key=lengths.__getitem__):
+        length = lengths[place]
+        padding += len(group) * (length - longest)
+        pieces = (len(group) + 1) * length
+        if group and (padding > PADDING * pieces or pieces > PASS_PIECES):
+            yield group
+            group, padding = [], 0
+        group.append(place)
+        longest = length
+    if group:
+        yield group
+
+
+def _padded(texts: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
+    """Texts [L, e] as one tensor [B, L, e], and which of its pieces are not padding, [B, L]; none if all are."""
+    together = nn.utils.rnn.pad_sequence(list(texts), batch_first=True)
+    sizes = torch.tensor([len(text) for text in texts], device=together.device)
+    real = torch.arange(together.shape[1], device=together.device) < sizes[:, None]
+    return together, None if bool(real.all()) else real
 
 
 def _with_dropout(seed: int | None, run: Callable[[], Any]) -> Any:

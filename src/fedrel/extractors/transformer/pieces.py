@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from fedrel.data.bags import Bags, ragged
 from fedrel.errors import UserError
-from fedrel.extractors.batches import Inputs, Ints, tensor
+from fedrel.extractors.batches import Inputs, Ints, PieceBatch, tensor
 from fedrel.extractors.transformer.encoder_loading import (
     add_markers,
     load_tokeniser,
@@ -35,7 +35,6 @@ from fedrel.files import atomic_folder, cache_folder, write_text
 
 if TYPE_CHECKING:
     from fedrel.data.sentences import SentenceCorpus
-    from fedrel.extractors.transformer.piece_batch import PieceBatch
 
 
 Span = tuple[int, int]
@@ -239,8 +238,6 @@ class PieceInputs(Inputs):
 
     def batch(self, bags: Bags, device: str = "cpu") -> PieceBatch:
         """The sentences of these bags."""
-        from fedrel.extractors.transformer.piece_batch import PieceBatch
-
         rows = bags.rows
         sizes = self.lengths(rows)
         head, tail = self.head[rows], self.tail[rows]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
-from fedrel.extractors.batches import Batch
+from fedrel.extractors.batches import Batch, PieceBatch
 from fedrel.extractors.transformer.encoder import encoder
 from fedrel.extractors.transformer.encoder_loading import (
     add_markers,
@@ -22,7 +22,6 @@ from fedrel.extractors.transformer.encoder_loading import (
     marker_ids,
 )
 from fedrel.extractors.transformer.lora import add_lora
-from fedrel.extractors.transformer.piece_batch import PieceBatch
 from fedrel.extractors.transformer.pretrained import (
     FrozenWords,
     Pretrained,

@@ -12,8 +12,7 @@ import torch
 
 from fedrel.extractors.base import Fitted
 from fedrel.extractors.batches import Batch
-from fedrel.extractors.correction import Correction, Course
-from fedrel.extractors.objective import Objective
+from fedrel.extractors.objective import Correction, Course, Objective
 from fedrel.extractors.optim.sgd import constants
 from fedrel.extractors.pcnn.kernels.bag_heads import HEADS, NONE, bag_workspace_for
 from fedrel.extractors.pcnn.kernels.classify import Classifier, Goal, Step, classifier_workspace_for
