@@ -22,6 +22,9 @@ def reproduce(
         str, typer.Argument(metavar="TABLE", help="As feded/table3; without it, all are listed.")
     ] = "",
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds, counted from the preset's.")] = 3,
+    column: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Run only this column; may be repeated.")
+    ] = None,
     budget: Annotated[
         str, typer.Option(metavar="TIME", help="Stop after this long, as 90m or 2h; run again to go on.")
     ] = "",
@@ -44,7 +47,9 @@ def reproduce(
     folder = out or Path("results") / name.replace("/", "-")
     seconds = _seconds(budget) if budget else None
     with watching(quiet=quiet, as_json=as_json) as watch:
-        found = carry_out(name, folder, runs, seeds=seeds, budget=seconds, search=search, watch=watch)
+        found = carry_out(
+            name, folder, runs, seeds=seeds, only=column or [], budget=seconds, search=search, watch=watch
+        )
     page = write_page(folder)
     if as_json:
         print_json(found)
@@ -55,6 +60,7 @@ def reproduce(
 
 def _summary(found: Reproduction) -> str:
     here = {column.name for column in found.columns if not column.missing}
+    here &= set(found.only or here)
     wanted = sum(cell.column in here for cell in found.cells) * found.seeds
     done = sum(len(cell.runs) for cell in found.cells)
     verdicts = [one.verdict for one in found.orderings if one.ours is not None]

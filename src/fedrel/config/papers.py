@@ -25,6 +25,8 @@ class Row(Section):
     """The method; by default the line's own name."""
     set: dict[str, Any] = {}
     """Settings, by key."""
+    columns: list[str] = []
+    """The only columns to run it in; by default all."""
 
 
 class Column(Section):
@@ -64,17 +66,28 @@ class Exhibit(Section):
     columns: list[Column]
     search: dict[str, list[Any]] = {}
     """The paper's own grid: each row's settings are searched on dev before its seeds are run."""
+    instead_search: dict[str, list[Any]] = {}
+    """The grid where `instead` was run, if it is another one."""
 
     def rows_of(self, column: Column) -> dict[str, Row]:
         """The rows to be run in a column: those that the paper has there, and those that it has nowhere."""
         somewhere = {row for one in self.columns for row in one.paper}
-        return {row: asked for row, asked in self.rows.items() if row in column.paper or row not in somewhere}
+        return {
+            row: asked
+            for row, asked in self.rows.items()
+            if (row in column.paper or row not in somewhere)
+            and (not asked.columns or column.name in asked.columns)
+        }
 
     @model_validator(mode="after")
     def _papers_rows_are_rows(self) -> Exhibit:
         for column in self.columns:
             if unknown := sorted(column.paper.keys() - self.rows.keys()):
                 raise ValueError(f"column {column.name!r} has numbers for {unknown}, which are no rows")
+        names = {column.name for column in self.columns}
+        for row, asked in self.rows.items():
+            if unknown := sorted(set(asked.columns) - names):
+                raise ValueError(f"row {row!r} names {unknown}, which are no columns")
         if (self.metric == "rounds") != (self.target is not None):
             raise ValueError("`rounds` and `target` go together")
         return self

@@ -6,6 +6,7 @@ have in common. A stopped reproduction goes on where it was; what is finished is
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,13 +18,13 @@ from safetensors.numpy import load_file
 
 from fedrel.config.papers import Column, Exhibit, experiment, find_exhibit
 from fedrel.config.schema import Config
-from fedrel.errors import UserError
+from fedrel.errors import UserError, nearest
 from fedrel.evaluation.bootstrap import Interval, Units, difference, units_of
 from fedrel.evaluation.outcome import Record
 from fedrel.runs.compare import Watch, finished, is_finished
 from fedrel.runs.folder import UNITS, Run, read_run, write_json
 from fedrel.runs.records import Environment, to_target
-from fedrel.runs.sweep import best_of, halving, is_swept
+from fedrel.runs.sweep import best_of, combination_folder, halving, is_swept
 from fedrel.runs.train import Watcher
 
 LATE = 0.1  # a best round within this last share of a run means that it was still getting better
@@ -97,12 +98,15 @@ class Reproduction(Record):
     cells: list[Cell]
     orderings: list[Ordering]
     dev_metric: str = ""
+    only: list[str] = []
+    """The columns that were asked for; empty: all."""
     environments: list[Environment]
 
     @property
     def command(self) -> str:
         """What makes the same numbers."""
-        return f"fedrel reproduce {self.name} --seeds {self.seeds}"
+        only = "".join(f" --column {shlex.quote(column)}" for column in self.only)
+        return f"fedrel reproduce {self.name} --seeds {self.seeds}{only}"
 
 
 @dataclass(frozen=True)
@@ -124,31 +128,41 @@ class Job:
 class Plan:
     """An exhibit on this machine: which columns can be run, by which presets, and the runs of each cell."""
 
-    def __init__(self, name: str, runs: Path, seeds: int) -> None:
-        self.name, self.seeds, self._runs = name, seeds, runs
+    def __init__(self, name: str, runs: Path, seeds: int, only: Sequence[str] = ()) -> None:
+        self.name, self.seeds, self.only, self._runs = name, seeds, list(only), runs
         self.paper, self.exhibit = find_exhibit(name)
         self.columns = [self._note(column) for column in self.exhibit.columns]
+        known = [column.name for column in self.columns]
+        for unknown in set(only) - set(known):
+            raise UserError(f"{name} has no column {unknown!r}", hint=nearest(unknown, known))
 
     @property
-    def runnable(self) -> list[tuple[Column, ColumnNote]]:
+    def at_hand(self) -> list[tuple[Column, ColumnNote]]:
         """The columns whose data are here."""
         both = zip(self.exhibit.columns, self.columns, strict=True)
         return [(column, note) for column, note in both if not note.missing]
 
+    @property
+    def runnable(self) -> list[tuple[Column, ColumnNote]]:
+        """Of those, the columns that were asked for."""
+        return [one for one in self.at_hand if not self.only or one[0].name in self.only]
+
     def jobs(self, chosen: Mapping[str, Mapping[str, Any]]) -> Iterator[Job]:
         """All runs, the first seed of every cell first; `chosen` has the searched settings by row."""
+        searched = dict(self._searched(chosen))
         for number in range(self.seeds):
             for column, note in self.runnable:
                 for row, asked in self.exhibit.rows_of(column).items():
                     config = experiment(column, row, asked, chosen.get(row, {})).config
                     config = config.with_settings({"seed": config.seed + number})
-                    yield Job(row, column.name, config.seed, config, self._folder(note, config))
+                    folder = searched.get(config.digest()) or self._folder(note, config)
+                    yield Job(row, column.name, config.seed, config, folder)
 
     def search(self, watch: Watch) -> None:
-        """Find each row's best settings on dev, from the paper's grid, on the first column that can be run."""
+        """Find each row's best settings on dev, from the paper's grid, on the first of its columns at hand."""
         for _, config, folder in self._searches():
             if not is_swept(folder):
-                halving(config, folder, self.exhibit.search, [config.method], watch=watch)
+                halving(config, folder, self._grid, [config.method], watch=watch)
 
     def chosen(self) -> dict[str, dict[str, Any]]:
         """The searched settings by row, as far as the search is finished."""
@@ -160,12 +174,29 @@ class Plan:
 
     def _searches(self) -> Iterator[tuple[str, Config, Path]]:
         """Each row's search: its config and its folder."""
-        if not self.exhibit.search or not self.runnable:
+        if not self._grid:
             return
-        (column, note), *_ = self.runnable
+        wanted = {row for column, _ in self.runnable for row in self.exhibit.rows_of(column)}
         for row, asked in self.exhibit.rows.items():
-            config = experiment(column, row, asked, {}).config
-            yield row, config, self._folder(note, config, "search")
+            own = [(column, note) for column, note in self.at_hand if row in self.exhibit.rows_of(column)]
+            if row in wanted:
+                column, note = own[0]
+                config = experiment(column, row, asked, {}).config
+                yield row, config, self._folder(note, config, "search")
+
+    def _searched(self, chosen: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Path]]:
+        """The runs of the search that are runs of the table, too: the best settings of each row."""
+        for row, config, folder in self._searches():
+            if row in chosen:
+                yield (
+                    config.with_settings(chosen[row]).digest(),
+                    combination_folder(folder, config.method, chosen[row]),
+                )
+
+    @property
+    def _grid(self) -> dict[str, list[Any]]:
+        instead = any(note.instead for _, note in self.at_hand)
+        return (self.exhibit.instead_search if instead else {}) or self.exhibit.search
 
     def _folder(self, note: ColumnNote, config: Config, *inside: str) -> Path:
         named = f"{note.preset.replace('/', '-')}-{config.method}-{config.digest()[:10]}"
@@ -192,15 +223,17 @@ def reproduce(
     runs: Path,
     *,
     seeds: int = 3,
+    only: Sequence[str] = (),
     budget: float | None = None,
     search: bool = True,
     watch: Watch = lambda _, __: Watcher(),
 ) -> Reproduction:
     """Run what an exhibit lacks, then write `reproduction.json` into `out`; returns it.
 
-    After `budget` seconds no round is begun any more, and the record has what is finished by then.
+    With `only`, these columns are run and no others. After `budget` seconds no round is begun any more, and the
+    record has what is finished by then.
     """
-    plan = Plan(name, runs, seeds)
+    plan = Plan(name, runs, seeds, only)
     limited = _limited(watch, budget)
     try:
         if search:
@@ -253,6 +286,7 @@ def collect(plan: Plan, chosen: Mapping[str, Mapping[str, Any]]) -> Reproduction
         cells=cells,
         orderings=list(_orderings(exhibit, cells, runs, notes)),
         dev_metric=every[0].result.primary if every else "",
+        only=plan.only,
         environments=list(distinct.values()),
     )
 

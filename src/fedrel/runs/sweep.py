@@ -87,6 +87,15 @@ def is_swept(folder: Path) -> bool:
     return (folder / "sweep.json").exists()
 
 
+def combination_folder(out: Path, method: str, settings: Settings) -> Path:
+    """Where a sweep keeps the run of a method with these settings, for the first seed."""
+    return out / method / _name(settings)
+
+
+def _name(settings: Settings) -> str:
+    return ",".join(f"{key}={value}" for key, value in settings.items())
+
+
 class _Combination(NamedTuple):
     """One point of the grid for one method, and its run for each seed: config and folder."""
 
@@ -96,7 +105,7 @@ class _Combination(NamedTuple):
 
     @property
     def called(self) -> str:
-        return ",".join(f"{key}={value}" for key, value in self.values)
+        return _name(dict(self.values))
 
 
 def _combinations(
@@ -110,7 +119,7 @@ def _combinations(
         for values in itertools.product(*grid.values()):
             settings: Settings = dict(zip(grid, values, strict=True))
             point = _Combination(name, tuple(settings.items()), ())
-            folder = out / name / point.called
+            folder = combination_folder(out, name, settings)
             runs = [
                 (
                     checked(config, {**settings, "method": name, "seed": config.seed + number}),
