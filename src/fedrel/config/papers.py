@@ -68,6 +68,8 @@ class Exhibit(Section):
     """The paper's own grid: each row's settings are searched on dev before its seeds are run."""
     instead_search: dict[str, list[Any]] = {}
     """The grid where `instead` was run, if it is another one."""
+    finalists: int = Field(3, ge=1)
+    """How many points of the grid the search trains to the end, at most."""
 
     def rows_of(self, column: Column) -> dict[str, Row]:
         """The rows to be run in a column: those that the paper has there, and those that it has nowhere."""

@@ -162,7 +162,8 @@ class Plan:
         """Find each row's best settings on dev, from the paper's grid, on the first of its columns at hand."""
         for _, config, folder in self._searches():
             if not is_swept(folder):
-                halving(config, folder, self._grid, [config.method], watch=watch)
+                finalists = self.exhibit.finalists
+                halving(config, folder, self._grid, [config.method], finalists=finalists, watch=watch)
 
     def chosen(self) -> dict[str, dict[str, Any]]:
         """The searched settings by row, as far as the search is finished."""

@@ -15,7 +15,7 @@ from fedrel.runs.folder import MetricsFile, read_json, write_json
 from fedrel.runs.records import Reached, Sweep, Trial
 from fedrel.runs.train import Watcher
 
-FINALISTS = 3  # combinations that halving trains to the end
+FINALISTS = 3  # combinations that halving trains to the end, at most
 
 
 def sweep(
@@ -47,18 +47,19 @@ def halving(
     methods: Sequence[str],
     *,
     seeds: int = 1,
+    finalists: int = FINALISTS,
     watch: Watch = lambda _, __: Watcher(),
 ) -> Sweep:
     """Successive halving (Jamieson and Talwalkar 2016): as `sweep`, at a fraction of the rounds.
 
     All combinations are trained for a few rounds, the better half for twice as many, and so on, until the last
-    three or fewer have all `training.rounds`. Every method gets the same number of rounds in all.
+    `finalists` or fewer have all `training.rounds`. Every method gets the same number of rounds in all.
     """
     asked = _combinations(config, out, grid, methods, seeds)
     trials = []
     for name in methods:
         left = [one for one in asked if one.method == name]
-        for rounds in _rungs(len(left), config.training.rounds):
+        for rounds in _rungs(len(left), config.training.rounds, finalists):
             tried = [
                 _trial(
                     one,
@@ -165,10 +166,10 @@ def _written(out: Path, methods: Sequence[str], trials: Sequence[Trial]) -> Swee
     return found
 
 
-def _rungs(count: int, rounds: int) -> list[int]:
+def _rungs(count: int, rounds: int, finalists: int) -> list[int]:
     """How many rounds the combinations of each rung are trained for: all in the last, half in the one before, …"""
     rungs = [rounds]
-    while count > FINALISTS and rungs[0] > 1:
+    while count > finalists and rungs[0] > 1:
         rungs.insert(0, rungs[0] // 2)
         count = -(-count // 2)
     return rungs
