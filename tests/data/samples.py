@@ -176,7 +176,43 @@ id,sentence,drug,illness,label,ward
 2,Nobody took calvex for hot-head.,calvex,hot-head,none,south
 """
 
+JUDGED_TOKENS = """\
+[{"sentence": "Ada Byron left Old Town .", "head": {"word": "Ada Byron", "pos": [0, 1]},
+  "tail": {"word": "Old Town", "pos": [3, 4]}, "relation": "/lived_in", "is_noise": false},
+ {"sentence": "Bo saw Ada .", "head": {"word": "Ada", "pos": [2, 2]}, "tail": {"word": "Bo", "pos": [0, 0]},
+  "relation": "NA", "is_noise": true}]
+"""
+
+JUDGED_LINES = "".join(
+    f'g1\tg2\t0\t/lived_in\t{verdict}\t"In [Old Town]2 , they saw [Ada]1 ."'
+    '\tAda\tOld Town\t"In Old Town , they saw Ada ."\n'
+    for verdict in ("y", "n", "indirect", "", "??")
+)
+
+_SNIPPET = (
+    '{"pred": "/degree", "sub": "/m/1", "obj": "/m/2", "evidences": [{"url": "http://en.example.org/wiki/NAME",'
+    ' "snippet": "TEXT"}], "judgments": [VOTES]}\n'
+)
+_VOTE = '{"rater": "7", "judgment": "%s"}'
+JUDGED_SNIPPETS = "".join(
+    _SNIPPET.replace("NAME", name)
+    .replace("TEXT", text)
+    .replace("VOTES", ", ".join(_VOTE % one for one in votes))
+    for name, text, votes in (
+        (
+            "Ada_Byron_%28poet%29",
+            "Miss Byron got a ((NAM: B.A.)) and a ((NAM: M.A.)) there.",
+            ["yes", "yes", "no"],
+        ),
+        ("Bo_Li", "She never got her ((NAM: B.A.)).", ["no", "skip", "no"]),
+        ("Cy_Ko", "Cy Ko has a ((NAM: B.A.)).", ["yes", "no", "skip"]),
+    )
+)
+
 ONE_FILE = {
+    "judged-tokens": JUDGED_TOKENS,
+    "judged-lines": JUDGED_LINES,
+    "judged-snippets": JUDGED_SNIPPETS,
     "semeval": SEMEVAL,
     "tacred": TACRED,
     "spert": SPERT,

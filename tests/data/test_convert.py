@@ -120,7 +120,7 @@ def test_what_does_not_fit_is_said_before_anything_is_written(tmp_path: Path) ->
 
 
 def test_any_format_of_sentences_becomes_json_lines(tmp_path: Path) -> None:
-    for name in ("semeval", "tacred", "spert", "conll04", "ddi"):
+    for name in ("semeval", "tacred", "spert", "conll04", "ddi", "judged-tokens", "judged-snippets"):
         (tmp_path / f"a.{name}").write_text(samples.ONE_FILE[name])
         done = convert(tmp_path / f"a.{name}", name, tmp_path / f"{name}.jsonl", "jsonl")
         assert done.rows == len(list(reader(name).read(tmp_path / f"a.{name}"))) and not done.lost

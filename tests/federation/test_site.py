@@ -40,6 +40,15 @@ def test_a_sentence_that_no_site_holds_is_refused(site, number, beyond):
         site.rows_elsewhere(np.array([number], np.int32), np.array([index], np.int32))
 
 
+def test_selection_precision_is_of_the_judged_sentences_about_related_pairs():
+    corpus = SimpleNamespace(
+        relation=np.array([1, 1, 2, 0, 1], np.int32), expresses=np.array([1, 0, -1, 1, 1], np.int8)
+    )
+    journal = Journal(corpus, True, np.zeros(0, np.int64))
+    journal.trained(np.arange(5), torch.tensor([1.0, 2.0, 4.0, 8.0, 0.5]))
+    assert (journal.entry.expressing, journal.entry.weight) == (1.5, 3.5)  # not the third, nor the `NA` pair
+
+
 @given(rows=numbers, watched=numbers.map(sorted), seed=st.integers(0, 99))
 @settings(deadline=None)
 def test_the_journal_follows_exactly_the_watched_rows(rows, watched, seed):

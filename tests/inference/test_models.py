@@ -72,6 +72,23 @@ def test_strings_dictionaries_and_readers_are_predicted_alike(sentences: Path, t
     assert alone == pytest.approx({one.relation: one.probability for one in from_strings if one.head == "Bo"})
 
 
+def test_each_sentence_has_its_own_probabilities_in_order(sentences: Path) -> None:
+    model = fedrel.load_model(sentences)
+    assert isinstance(model, Model)
+    found = model.sentence_probabilities(MARKED)
+    assert found.shape == (len(MARKED), len(model.relations))
+    assert found.sum(axis=1) == pytest.approx(1)
+    support = {
+        (one.relation, sentence.text): sentence.probability
+        for one in model.predict(MARKED, threshold=0.0)
+        for sentence in one.sentences
+    }
+    text = MARKED[1].replace("<e1>", "").replace("</e1>", "").replace("<e2>", "").replace("</e2>", "")
+    for number, relation in enumerate(model.relations[1:], 1):
+        assert found[1, number] == pytest.approx(support[relation, text], rel=1e-4)
+    assert model.sentence_probabilities([]).shape == (0, len(model.relations))
+
+
 def test_predictions_come_most_probable_first_and_above_the_threshold(sentences: Path) -> None:
     found = fedrel.load_model(sentences).predict(MARKED, threshold=0.0)
     assert [one.probability for one in found] == sorted((one.probability for one in found), reverse=True)

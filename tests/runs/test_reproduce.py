@@ -130,6 +130,44 @@ def test_a_target_on_test_a_stand_in_and_a_budget(paper: Path, tmp_path: Path) -
     assert "not the paper's corpus" in write_page(out).read_text()
 
 
+def test_one_column_with_its_own_rows_and_the_grid_of_a_stand_in(paper: Path, tmp_path: Path) -> None:
+    text = paper.read_text().partition("[exhibits.table2]")[2]
+    text = text.replace("paper = { one = 3, fedavg = 5 }", "")
+    text = text.replace(
+        "[exhibits.table2.rows]",
+        """finalists = 1
+
+[exhibits.table2.search]
+"training.batch_size" = [1, 2, 3, 4, 5]
+
+[exhibits.table2.instead_search]
+"training.learning_rate" = [1e-6, 0.3]
+
+[exhibits.table2.rows]
+"fedavg, elsewhere" = { method = "fedavg", columns = ["much"] }""",
+    ).replace('metric = "rounds"\ntarget = 0.01\n', 'metric = "auc"\n')
+    config = tmp_path / "config.toml"
+    much = f'[[exhibits.table2.columns]]\nname = "much"\npreset = "{config}"\n'
+    paper.write_text(f'title = "Nobody"\n[exhibits.table2]{text}\n{much}')
+    out, runs = tmp_path / "out", tmp_path / "runs"
+    found = reproduce(f"{paper}/table2", out, runs, seeds=1, only=["few"])
+    assert [(cell.row, cell.column, len(cell.runs)) for cell in found.cells] == [
+        ("one", "few", 1),
+        ("fedavg", "few", 1),
+    ]
+    assert [cell.settings for cell in found.cells] == [{"training.learning_rate": 0.3}] * 2
+    trained = sorted(path.parent for path in runs.rglob("metrics.jsonl"))
+    assert len(trained) == 4  # two points of the grid for each row; the better one is the table's run
+    rounds = [len((folder / "metrics.jsonl").read_text().splitlines()) for folder in trained]
+    assert sorted(rounds) == [2, 2, 4, 4]
+    assert "--seeds 1 --column few" in write_page(out).read_text()
+    with pytest.raises(UserError, match="has no column 'fwe'"):
+        Plan(f"{paper}/table2", runs, 1, ["fwe"])
+    paper.write_text(paper.read_text().replace('columns = ["much"]', 'columns = ["little"]'))
+    with pytest.raises(UserError, match="names \\['little'\\], which are no columns"):
+        find_exhibit(f"{paper}/table2")
+
+
 def test_late_best_rounds_are_marked() -> None:
     run = {
         "seed": 1,
@@ -165,7 +203,7 @@ def test_every_cell_of_every_paper_is_a_valid_experiment(name: str, monkeypatch:
         assert column.instead is None or column.instead in known
         row, asked = next(iter(exhibit.rows_of(column).items()))
         config = experiment(column, row, asked, {}).config
-        for key, values in exhibit.search.items():
+        for key, values in (exhibit.search | exhibit.instead_search).items():
             config.with_settings({key: values[0]})
 
 

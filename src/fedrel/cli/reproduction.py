@@ -59,8 +59,7 @@ def reproduce(
 
 
 def _summary(found: Reproduction) -> str:
-    here = {column.name for column in found.columns if not column.missing}
-    here &= set(found.only or here)
+    here = {column.name for column in found.asked if not column.missing}
     wanted = sum(cell.column in here for cell in found.cells) * found.seeds
     done = sum(len(cell.runs) for cell in found.cells)
     verdicts = [one.verdict for one in found.orderings if one.ours is not None]
@@ -69,7 +68,7 @@ def _summary(found: Reproduction) -> str:
         f"{done} of {wanted} runs are finished"
         + ("" if done == wanted else "; run the command again to go on")
     ]
-    lines += [f"{one.name}: {one.missing}" for one in found.columns if one.missing]
+    lines += [f"{one.name}: {one.missing}" for one in found.asked if one.missing]
     return "\n".join([*lines, f"orderings of the paper: {told}"] if told else lines)
 
 

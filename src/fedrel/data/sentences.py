@@ -50,9 +50,9 @@ class Instance:
     """A sentence, the pair it mentions and the relation it is labelled with.
 
     `tokens` are the character spans of a sentence that came tokenised; without them the corpus tokenises.
-    `expresses` is the truth where it is known (the built-in world): whether the sentence states the relation
-    or only mentions the pair. `document` is the id of the text that the sentence is from, where it is known: a
-    split then keeps all of it on one side.
+    `expresses` is the truth where it is known (the built-in world, judged sentences): whether the sentence states
+    the relation or only mentions the pair. `document` is the id of the text that the sentence is from, where it is
+    known: a split then keeps all of it on one side.
     """
 
     text: str
@@ -181,8 +181,8 @@ class SentenceCorpus(Corpus):
         return len(self.triples)
 
     def truth_known(self, rows: Ints) -> bool:
-        """Whether the first row says if its text states its relation: in one corpus all do, or none."""
-        return bool((self.expresses[rows[:1]] >= 0).all())
+        """Whether some of the rows say if their text states their relation."""
+        return bool((self.expresses[rows] >= 0).any())
 
 
 class SentenceWriter(Writer):

@@ -235,7 +235,7 @@ class Corpus(ABC):
 
     @abstractmethod
     def truth_known(self, rows: Ints) -> bool:
-        """Whether it is known of these rows if their text states their relation (the built-in world)."""
+        """Whether it is known of some of these rows if their text states their relation (the built-in world)."""
 
 
 class Writer(ABC):

@@ -24,7 +24,7 @@ LEVEL = 0.95
 
 
 class Interval(Record):
-    """A difference of means, and the range in which it lies in `LEVEL` of the resamples."""
+    """A mean or a difference of means, and the range in which it lies in `LEVEL` of the resamples."""
 
     mean: float
     low: float
@@ -99,6 +99,18 @@ def units_of(arrays: Arrays) -> Units:
     if "pair" in arrays:
         return RankedUnits(arrays["pair"].astype(np.int64), arrays["right"].astype(np.bool_))
     return CountedUnits(*(arrays[name].astype(np.int64) for name in ("correct", "guesses", "facts")))
+
+
+def interval(runs: Sequence[Units], metric: str, *, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
+    """The mean of `metric` over runs of several seeds on the same units, with its interval."""
+    units, generator = runs[0].count, numpy_generator(seed, "bootstrap")
+    found = []
+    for _ in range(resamples):
+        times = np.bincount(generator.integers(units, size=units), minlength=units)
+        found.append(_mean(runs, generator.integers(len(runs), size=len(runs)), metric, times))
+    low, high = np.quantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    mean = _mean(runs, range(len(runs)), metric, np.ones(units, np.int64))
+    return Interval(mean=mean, low=float(low), high=float(high))
 
 
 def difference(

@@ -102,8 +102,9 @@ class Journal:
         weight = weights.detach().cpu().numpy().astype(np.float64)
         facts = np.asarray(corpus.relation[rows]) != 0
         if self._truth_known:
-            self.entry.weight += float(weight[facts].sum())
-            self.entry.expressing += float(weight[facts & (corpus.expresses[rows] == 1)].sum())
+            truth = np.asarray(corpus.expresses[rows])
+            self.entry.weight += float(weight[facts & (truth >= 0)].sum())
+            self.entry.expressing += float(weight[facts & (truth == 1)].sum())
         for at in self._positions_of_watched(rows):
             row = int(rows[at])
             self.entry.watched[row] = self.entry.watched.get(row, 0.0) + float(weight[at])

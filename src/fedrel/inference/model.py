@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from fedrel.data.bags import SCORED_AT_ONCE, Bags, slices
+from fedrel.data.bags import SCORED_AT_ONCE, Bags, singles, slices
 from fedrel.data.mentions import unmarked
 from fedrel.data.readers.opennre import Record
 from fedrel.data.relations import NA
@@ -112,6 +113,23 @@ class Model:
             for bags in slices(corpus.bags_by_pair(corpus.rows(TEST)), SCORED_AT_ONCE):
                 found += self._predictions(corpus, inputs, bags, least)
         return sorted(found, key=lambda one: -one.probability)
+
+    def sentence_probabilities(self, sentences: Iterable[Sentence] | Sentence) -> npt.NDArray[np.float32]:
+        """p(r|s) of every sentence for each of `relations`, [S, R], in order, each sentence on its own."""
+        import torch
+
+        from fedrel.extractors.heads import sentence_probabilities
+
+        found = [np.zeros((0, len(self.relations)), np.float32)]
+        with tempfile.TemporaryDirectory(prefix="fedrel-") as scratch, torch.inference_mode():
+            asked = ((TEST, _without_label(one)) for one in instances(sentences))
+            corpus = SentenceCorpus.build(asked, Path(scratch) / "input", [NA])
+            inputs = self._read(corpus, Path(scratch))
+            rows = corpus.rows(TEST)
+            none = np.zeros(len(rows), np.int64)
+            for bags in slices(singles(rows, none, none), SCORED_AT_ONCE):
+                found.append(sentence_probabilities(self.extractor, inputs.batch(bags)).float().numpy())
+        return np.concatenate(found)
 
     def _predictions(
         self, corpus: SentenceCorpus, inputs: Inputs, bags: Bags, threshold: float

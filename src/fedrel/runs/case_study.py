@@ -38,8 +38,9 @@ def watched_rows(corpus: SentenceCorpus, train: Ints, truth_known: bool, triples
     triple, inverse, counts = np.unique(corpus.triple[facts], return_inverse=True, return_counts=True)
     suitable = (counts >= SENTENCES[0]) & (counts <= SENTENCES[1])
     if truth_known:
-        expressing = np.bincount(inverse, weights=corpus.expresses[facts] == 1, minlength=len(triple))
-        suitable &= (expressing > 0) & (expressing < counts)
+        truth = np.asarray(corpus.expresses[facts])
+        for verdict in (0, 1):
+            suitable &= np.bincount(inverse, weights=truth == verdict, minlength=len(triple)) > 0
     chosen: list[int] = []
     seen: set[int] = set()
     for at in np.argsort(-counts * suitable, kind="stable"):

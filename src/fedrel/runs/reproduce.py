@@ -103,6 +103,11 @@ class Reproduction(Record):
     environments: list[Environment]
 
     @property
+    def asked(self) -> list[ColumnNote]:
+        """The columns that were asked for."""
+        return [column for column in self.columns if not self.only or column.name in self.only]
+
+    @property
     def command(self) -> str:
         """What makes the same numbers."""
         only = "".join(f" --column {shlex.quote(column)}" for column in self.only)
@@ -268,6 +273,7 @@ def collect(plan: Plan, chosen: Mapping[str, Mapping[str, Any]]) -> Reproduction
         )
         for column in exhibit.columns
         for row in exhibit.rows_of(column)
+        if not plan.only or column.name in plan.only
     ]
     every = [run for own in runs.values() for run in own]
     environments = {

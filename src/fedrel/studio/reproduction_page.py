@@ -55,7 +55,7 @@ def page_text(found: Reproduction, reading: str = "") -> str:
 
 def _about_columns(found: Reproduction) -> str:
     lines = []
-    for column in found.columns:
+    for column in found.asked:
         if column.missing:
             lines.append(f"- **{column.name}** was not run: {column.missing} (preset `{column.preset}`).")
         elif column.instead:
@@ -69,11 +69,11 @@ def _about_columns(found: Reproduction) -> str:
 
 def _table(found: Reproduction) -> str:
     """A row a method; ours with its spread over seeds, the paper's number in brackets."""
-    head = ["", *(column.name for column in found.columns)]
+    head = ["", *(column.name for column in found.asked)]
     cells = {(cell.row, cell.column): cell for cell in found.cells}
-    lines = [head, ["---", *["---:" for _ in found.columns]]]
+    lines = [head, ["---", *["---:" for _ in found.asked]]]
     lines += [
-        [row, *(_cell_text(found, cells.get((row, column.name))) for column in found.columns)]
+        [row, *(_cell_text(found, cells.get((row, column.name))) for column in found.asked)]
         for row in found.rows
     ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -102,7 +102,7 @@ def _notes(found: Reproduction) -> str:
     seeds = sorted({run.seed for cell in found.cells for run in cell.runs})
     if not seeds:
         return "Nothing has been run yet."
-    metrics = several(sorted({label(column.metric) for column in found.columns if not column.missing}))
+    metrics = several(sorted({label(column.metric) for column in found.asked if not column.missing}))
     said = [
         f"{metrics}, mean ± standard deviation over seeds {several(seeds)}; in brackets the paper's number."
     ]
@@ -173,7 +173,7 @@ def _draw(found: Reproduction, path: Path) -> None:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    columns = [column for column in found.columns if not column.missing]
+    columns = [column for column in found.asked if not column.missing]
     mpl.rcParams["svg.hashsalt"] = found.name  # the same drawing has the same bytes
     across = min(len(columns), 3)
     down = -(-len(columns) // across)

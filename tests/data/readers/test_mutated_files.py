@@ -61,6 +61,9 @@ MADE = {
     "brat-documents": samples.BRAT_ANN.encode(),
 }
 REAL = {
+    "judged-tokens": "judged/nyt_noise_sent.json.xz",
+    "judged-lines": "judged/nyt_sentential_byrelation.txt.xz",
+    "judged-snippets": "judged/google_education_degree.json.xz",
     "nyt10": "nyt10/train.txt.xz",
     "pubtator": "cdr/CDR_DevelopmentSet.PubTator.txt.gz",
     "docred": "redocred/dev_revised.json.xz",

@@ -36,6 +36,7 @@ def test_readers_are_found_by_name() -> None:
     documents = {"pubtator", "eog", "docred", "bioc", "brat-documents", "gda"}
     sentences = {"nyt10", "opennre", "jsonl", "mirgene", "semeval", "tacred", "spert", "conll04", "brat"}
     tables = {"csv", "parquet", "datasets"}
+    sentences |= {"judged-tokens", "judged-lines", "judged-snippets"}
     found = ours()
     assert set(found) == sentences | {"bioc-sentences"} | tables | own | documents
     assert {name for name, one in found.items() if one.unit == "documents"} == documents

@@ -1,0 +1,347 @@
+"""Lazy MIL and its baselines on text that people judged: who finds the sentences that state their relation?
+
+    FEDREL_DATA=FOLDER python benchmarks/judged.py detect results/lazy_mil-judged --runs runs/reproduce --seeds 3
+    FEDREL_DATA=FOLDER python benchmarks/judged.py mix results/lazy_mil-judged --runs runs/judged --seeds 2
+    python benchmarks/judged.py page results/lazy_mil-judged
+
+`detect` takes the models of `fedrel reproduce lazy_mil/table2` and ranks the judged NYT sentences that are not
+among their training sentences by p(r|s). `mix` puts all judged NYT sentences, and half of Google's judged snippets,
+among the training sentences of the part of NYT10 (no method sees a verdict) and trains every method anew. It says
+how much of the judged text that a method trained on states its relation, and how well its model ranks that text and
+the other half of the snippets. Sentences whose pair is in dev or test are left out. `page` writes README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+
+from fedrel.cli.progress import watching
+from fedrel.config.schema import Config
+from fedrel.config.sources import data_folder, load_config
+from fedrel.data.load import dataset
+from fedrel.data.problems import Problems
+from fedrel.data.readers import reader
+from fedrel.data.relations import NA
+from fedrel.data.sentences import Instance, Mention, SentenceCorpus
+from fedrel.evaluation.bootstrap import difference, interval
+from fedrel.evaluation.detection import JudgedUnits
+from fedrel.inference.model import Model, load_model
+from fedrel.runs.compare import finished
+from fedrel.runs.environment import environment
+from fedrel.runs.reproduce import Plan
+
+PRESET = "lazy_mil/nyt10-part"
+TABLE = "lazy_mil/table2"
+METHODS = ("none", "one", "ave", "att", "att-ra", "lazy-mil")
+ROUNDS = 100
+SETS = {
+    "NYT, 520 sentences": ("judged-tokens", "nyt_noise_sent.json.xz"),
+    "NYT, by relation": ("judged-lines", "nyt_sentential_byrelation.txt.xz"),
+    "Google, degrees": ("judged-snippets", "google_education_degree.json.xz"),
+}
+DEGREES = "Google, degrees"
+
+
+def judged(name: str) -> list[Instance]:
+    """The sentences of a set with a verdict on a relation, as NYT10 has them: lower case, names joined by `_`."""
+    kind, file = SETS[name]
+    read = reader(kind, Problems(skip=True)).read(data_folder(Path()) / "judged" / file)
+    return [as_nyt10(one) for one in read if one.expresses is not None and one.relation != NA]
+
+
+def as_nyt10(one: Instance) -> Instance:
+    """A sentence as NYT10 writes it."""
+    text = one.text.lower()
+    if len(text) != len(one.text):  # a few characters, as İ, grow in lower case
+        text = one.text
+    for mention in (one.head, one.tail):
+        joined = re.sub(r"\s", "_", text[mention.start : mention.end])
+        text = text[: mention.start] + joined + text[mention.end :]
+    head, tail = (
+        replace(mention, name=text[mention.start : mention.end].replace("_", " "))
+        for mention in (one.head, one.tail)
+    )
+    return replace(one, text=text, head=head, tail=tail, tokens=None)
+
+
+def plain(text: str) -> str:
+    """Letters and digits only, to see whether two corpora have the same sentence."""
+    return re.sub(r"[^a-z0-9]+", "", text.lower().replace("-lrb-", "").replace("-rrb-", ""))
+
+
+def units(model: Model, sentences: Sequence[Instance]) -> JudgedUnits:
+    """p(r|s) of each sentence, by its triple."""
+    number = {relation: place for place, relation in enumerate(model.relations)}
+    probability = model.sentence_probabilities(sentences)
+    label = [number[one.relation] for one in sentences]
+    triples = [(one.head.name, one.relation, one.tail.name) for one in sentences]
+    known = {triple: place for place, triple in enumerate(dict.fromkeys(triples))}
+    return JudgedUnits(
+        np.array([known[triple] for triple in triples]),
+        np.array([bool(one.expresses) for one in sentences]),
+        probability[np.arange(len(label)), label].astype(np.float64),
+    )
+
+
+def ranked(models: dict[str, list[Path]], sentences: Sequence[Instance]) -> dict[str, Any]:
+    """The area under the ROC curve by method with its interval, and its difference from `one`."""
+    known = load_model(next(iter(models.values()))[0]).relations
+    asked = [one for one in sentences if one.relation in known]
+    found = {name: [units(sentence_model(run), asked) for run in runs] for name, runs in models.items()}
+    stating = sum(bool(one.expresses) for one in asked)
+    report: dict[str, Any] = {"sentences": len(asked), "stating": stating, "methods": {}}
+    for name, runs in found.items():
+        beside = found["one"][: len(runs)]
+        report["methods"][name] = {
+            "auc": interval(runs, "detection").model_dump(),
+            "beside_one": difference(runs, beside, "detection").model_dump(),
+            "seeds": len(runs),
+        }
+    return report
+
+
+def sentence_model(run: Path) -> Model:
+    """A run's model."""
+    found = load_model(run)
+    assert isinstance(found, Model)
+    return found
+
+
+def detect(runs: Path, seeds: int) -> dict[str, Any]:
+    """The reproduced table's models on judged sentences that they were not trained on."""
+    plan = Plan(TABLE, runs, seeds, ["C=0.1"])
+    models: dict[str, list[Path]] = {}
+    for job in plan.jobs(plan.chosen()):
+        if job.done:
+            models.setdefault(job.row, []).append(job.folder)
+    data = dataset(load_config(PRESET).data)
+    corpus = data.corpus.require(SentenceCorpus)
+    trained = {plain(corpus.text_of(row)) for row in data.train.tolist()}
+    report = {}
+    for name in (name for name in SETS if name != DEGREES):
+        sentences = judged(name)
+        fresh = [one for one in sentences if plain(one.text) not in trained]
+        report[name] = {"among_training": len(sentences) - len(fresh), **ranked(models, fresh)}
+    return report
+
+
+def mix(folder: Path, seeds: int, methods: Sequence[str], rounds: int) -> dict[str, Any]:
+    """Train every method on the part of NYT10 with judged text among it."""
+    config = load_config(PRESET)
+    files, mixed, held = pool(config, folder)
+    models: dict[str, list[Path]] = {}
+    precision: dict[str, list[float]] = {}
+    test: dict[str, list[float]] = {}
+    with watching(quiet=False) as watch:
+        for seed in range(1, seeds + 1):
+            for method in methods:
+                asked = mixed_config(config, files, method, seed, rounds)
+                run = folder / method / f"seed-{seed}"
+                result = finished(asked, run, watch(f"{method}, seed {seed}", asked))
+                models.setdefault(method, []).append(run)
+                precision.setdefault(method, []).append(result.selection_precision or 0.0)
+                test.setdefault(method, []).append(result.metrics["auc"])
+    stating = [bool(one.expresses) for part in mixed.values() for one in part]
+    return {
+        "rounds": rounds,
+        "judged_in_training": {
+            name: {"sentences": len(part), "stating": sum(bool(one.expresses) for one in part)}
+            for name, part in mixed.items()
+        },
+        "share_stating": fmean(stating),
+        "selection_precision": precision,
+        "test_auc": test,
+        "trained_on": {name: ranked(models, part) for name, part in mixed.items()},
+        "held_out": {DEGREES: ranked(models, held)},
+    }
+
+
+def mixed_config(config: Config, files: Path, method: str, seed: int, rounds: int) -> Config:
+    """The preset on the files of `pool`."""
+    data = {
+        "corpus": "files",
+        "format": "jsonl",
+        "root": str(files),
+        "train": ["train.jsonl"],
+        "dev": ["dev.jsonl"],
+        "test": ["test.jsonl"],
+        "relations": "relations.json",
+    }
+    tree = config.model_dump(mode="json", exclude_none=True)
+    tree["data"] = data
+    tree["method"], tree["seed"] = method, seed
+    tree["training"]["rounds"] = rounds
+    return Config.model_validate(tree)
+
+
+def pool(config: Config, folder: Path) -> tuple[Path, dict[str, list[Instance]], list[Instance]]:
+    """Write the three parts as JSON lines; the judged sentences in training by set, and the snippets held out."""
+    data = dataset(config.data)
+    corpus = data.corpus.require(SentenceCorpus)
+    parts = {
+        name: [instance(corpus, row) for row in rows.tolist()]
+        for name, rows in (("train", data.train), ("dev", data.dev), ("test", data.test))
+    }
+    ids = {one.name: one.id for part in parts.values() for row in part for one in (row.head, row.tail)}
+    kept_apart = {names(row) for part in ("dev", "test") for row in parts[part]}
+    mixed: dict[str, list[Instance]] = {}
+    held: list[Instance] = []
+    for name in SETS:
+        own = [one for one in judged(name) if names(one) not in kept_apart]
+        if name == DEGREES:
+            own, held = own[::2], own[1::2]
+        mixed[name] = [with_ids(one, ids) for one in own]
+    told = [one for part in mixed.values() for one in part]
+    said = {(plain(one.text), *names(one), one.relation) for one in told}
+    parts["train"] = [
+        row for row in parts["train"] if (plain(row.text), *names(row), row.relation) not in said
+    ]
+    parts["train"] += told
+    folder.mkdir(parents=True, exist_ok=True)
+    relations = dict.fromkeys([*corpus.relations, *(one.relation for one in told)])
+    numbers = {relation: number for number, relation in enumerate(relations)}
+    (folder / "relations.json").write_text(json.dumps(numbers))
+    for name, rows in parts.items():
+        reader("jsonl").write(rows, folder / f"{name}.jsonl")  # type: ignore[attr-defined]
+    return folder, mixed, held
+
+
+def names(one: Instance) -> tuple[str, str]:
+    """The pair by its names: the judged sets have other ids."""
+    return one.head.name, one.tail.name
+
+
+def with_ids(one: Instance, ids: dict[str, str]) -> Instance:
+    """With the ids that the part of NYT10 has for these names, so that sentences about one pair are one bag."""
+    head, tail = (
+        replace(mention, id=ids.get(mention.name, mention.name)) for mention in (one.head, one.tail)
+    )
+    return replace(one, head=head, tail=tail)
+
+
+def instance(corpus: SentenceCorpus, row: int) -> Instance:
+    """A row of a corpus as it was read."""
+    head, tail = corpus.pairs[corpus.pair[row]].tolist()
+    mentions = (
+        Mention(corpus.entities[which], corpus.names[which], *span[row].tolist())
+        for which, span in ((head, corpus.head_span), (tail, corpus.tail_span))
+    )
+    return Instance(corpus.text_of(row), *mentions, corpus.relations[int(corpus.relation[row])])
+
+
+def page(found: dict[str, Any], reading: str = "") -> str:
+    """README.md, from judged.json alone but for the paragraph of reading."""
+    lines = ["# Which sentences state their relation? Judged text", "", reading.strip()]
+    if "detect" in found:
+        lines += [
+            "",
+            "## As a detector: models of Table 2 on judged sentences that they were not trained on",
+            "",
+        ]
+        lines += list(_areas(found["detect"]))
+    if "mix" in found:
+        lines += ["", "## With judged sentences among the training text", "", *_mixed(found["mix"])]
+    lines += ["", "## How", "", "```sh", *found["commands"], "```", ""]
+    lines += [f"Commit {found['commit']}. All numbers are in `judged.json`."]
+    return re.sub("\n{3,}", "\n\n", "\n".join(lines)) + "\n"
+
+
+def _areas(sets: dict[str, Any]) -> Iterator[str]:
+    """A table of areas under the ROC curve."""
+    yield (
+        "The area under the ROC curve of p(r|s), sentences that state their relation against those that do not, "
+        "with 95 % intervals (bootstrap over triples and seeds); in parentheses the paired difference from `one`."
+    )
+    yield ""
+    titles = []
+    for name, one in sets.items():
+        left_out = f", {one['among_training']} trained on left out" if "among_training" in one else ""
+        titles.append(f"{name}: {one['stating']} of {one['sentences']} state it{left_out}")
+    yield f"| method | seeds | {' | '.join(titles)} |"
+    yield f"| --- | ---: | {' | '.join('---:' for _ in titles)} |"
+    methods = next(iter(sets.values()))["methods"]
+    for method in methods:
+        cells = []
+        for one in sets.values():
+            area, beside = one["methods"][method]["auc"], one["methods"][method]["beside_one"]
+            cell = f"{area['mean']:.3f} [{area['low']:.3f}, {area['high']:.3f}]"
+            if method != "one":
+                cell += f" ({beside['mean']:+.3f} [{beside['low']:+.3f}, {beside['high']:+.3f}])"
+            cells.append(cell)
+        yield f"| {method} | {methods[method]['seeds']} | {' | '.join(cells)} |"
+
+
+def _mixed(found: dict[str, Any]) -> Iterator[str]:
+    sizes = "; ".join(
+        f"{name}: {one['sentences']}, of which {one['stating']} state it"
+        for name, one in found["judged_in_training"].items()
+    )
+    yield (
+        f"Judged sentences in training: {sizes}. {found['rounds']} rounds. Selection precision is the share of "
+        "the training weight on judged sentences that is on stating ones, the mean over rounds; of all judged "
+        f"sentences {found['share_stating']:.3f} state their relation."
+    )
+    yield ""
+    yield "| method | seeds | selection precision | AUC on the test part |"
+    yield "| --- | ---: | ---: | ---: |"
+    for method, values in found["selection_precision"].items():
+        yield f"| {method} | {len(values)} | {spread(values)} | {spread(found['test_auc'][method])} |"
+    yield ""
+    yield "### As a detector among the sentences trained on"
+    yield ""
+    yield from _areas(found["trained_on"])
+    yield ""
+    yield "### As a detector on the half of the snippets that was held out"
+    yield ""
+    yield from _areas(found["held_out"])
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and standard deviation."""
+    deviation = f" ± {stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{fmean(values):.3f}{deviation}"
+
+
+def main() -> None:
+    """Run one part and write it into judged.json, then the page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", choices=("detect", "mix", "page"))
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--runs", type=Path)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    asked = parser.parse_args()
+    record = asked.out / "judged.json"
+    found: dict[str, Any] = json.loads(record.read_text()) if record.exists() else {"commands": []}
+    if asked.part != "page":
+        if asked.part == "detect":
+            found["detect"] = detect(asked.runs, asked.seeds)
+        else:
+            found["mix"] = mix(asked.runs, asked.seeds, asked.methods.split(","), asked.rounds)
+        command = f"python benchmarks/judged.py {asked.part} OUT --runs RUNS --seeds {asked.seeds}"
+        if asked.part == "mix":
+            command += f" --methods {asked.methods} --rounds {asked.rounds}"
+        found["commands"] = [c for c in found["commands"] if f" {asked.part} " not in c] + [command]
+        found["commit"] = environment("", "float32").commit
+        asked.out.mkdir(parents=True, exist_ok=True)
+        record.write_text(json.dumps(found, indent=1) + "\n")
+    reading = asked.out / "reading.md"
+    text = page(found, reading.read_text(encoding="utf-8") if reading.exists() else "")
+    (asked.out / "README.md").write_text(text, encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""`benchmarks/judged.py`: sentences in NYT10's form, who is mixed into training, and the committed page."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from fedrel.data.sentences import Instance, Mention
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results" / "lazy_mil-judged"
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = spec_from_file_location("judged", ROOT / "benchmarks" / "judged.py")
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_names_are_joined_as_in_nyt10(script: ModuleType) -> None:
+    text = "In Old Town , they saw Ada Byron ."
+    one = Instance(
+        text, Mention("a", "Ada Byron", 23, 32), Mention("b", "Old Town", 3, 11), "/x", expresses=True
+    )
+    found = script.as_nyt10(one)
+    assert found.text == "in old_town , they saw ada_byron ."
+    assert (found.head.name, found.tail.name, found.head.start) == ("ada byron", "old town", 23)
+    assert script.plain(found.text) == script.plain(text)
+    assert script.with_ids(found, {"old town": "m.1"}).tail.id == "m.1"
+    assert script.with_ids(found, {"old town": "m.1"}).head.id == "ada byron"
+
+
+@pytest.mark.skipif(not RESULTS.exists(), reason="nothing is committed")
+def test_the_committed_page_comes_from_its_json(script: ModuleType) -> None:
+    reading = RESULTS / "reading.md"
+    said = reading.read_text(encoding="utf-8") if reading.exists() else ""
+    found = json.loads((RESULTS / "judged.json").read_text(encoding="utf-8"))
+    assert (RESULTS / "README.md").read_text(encoding="utf-8") == script.page(found, said)
