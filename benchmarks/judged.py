@@ -1,14 +1,20 @@
 """Lazy MIL and its baselines on text that people judged: who finds the sentences that state their relation?
 
+    FEDREL_DATA=FOLDER python benchmarks/judged.py noise results/lazy_mil-judged
     FEDREL_DATA=FOLDER python benchmarks/judged.py detect results/lazy_mil-judged --runs runs/reproduce --seeds 3
     FEDREL_DATA=FOLDER python benchmarks/judged.py mix results/lazy_mil-judged --runs runs/judged --seeds 2
     python benchmarks/judged.py page results/lazy_mil-judged
 
+`noise` counts how many sentences do not state their relation, and fits how the odds of that grow with the number of
+sentences about a triple: the world's `noise` and `popularity`.
+
 `detect` takes the models of `fedrel reproduce lazy_mil/table2` and ranks the judged NYT sentences that are not
-among their training sentences by p(r|s). `mix` puts all judged NYT sentences, and half of Google's judged snippets,
-among the training sentences of the part of NYT10 (no method sees a verdict) and trains every method anew. It says
-how much of the judged text that a method trained on states its relation, and how well its model ranks that text and
-the other half of the snippets. Sentences whose pair is in dev or test are left out. `page` writes README.md.
+among their training sentences by p(r|s).
+
+`mix` puts all judged NYT sentences, and half of Google's judged snippets, among the training sentences of the part
+of NYT10 (no method sees a verdict) and trains every method anew. It reports how much of the judged text that a
+method trained on states its relation, and how well its model ranks that text and the other half of the snippets.
+Sentences whose pair is in dev or test are left out. `page` writes README.md.
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -114,6 +121,42 @@ def sentence_model(run: Path) -> Model:
     found = load_model(run)
     assert isinstance(found, Model)
     return found
+
+
+def noise() -> dict[str, Any]:
+    """Of each set: the share of sentences that do not state their relation, by the size of the triple's bag."""
+    report = {}
+    for name in SETS:
+        sentences = judged(name)
+        triples = Counter((*names(one), one.relation) for one in sentences)
+        size = np.array([triples[(*names(one), one.relation)] for one in sentences])
+        noisy = np.array([not one.expresses for one in sentences])
+        bags = {
+            label: {"sentences": int(chosen.sum()), "noise": float(noisy[chosen].mean())}
+            for label, low, high in (("1", 1, 1), ("2", 2, 2), ("3-4", 3, 4), ("5+", 5, size.max()))
+            if (chosen := (size >= low) & (size <= high)).any()
+        }
+        power, error = exponent(size, noisy) if size.max() > 1 else (None, None)
+        report[name] = {
+            "sentences": len(sentences),
+            "triples": len(triples),
+            "noise": float(noisy.mean()),
+            "bags": bags,
+            "power": power,
+            "standard_error": error,
+        }
+    return report
+
+
+def exponent(size: np.ndarray, noisy: np.ndarray) -> tuple[float, float]:
+    """The power of the bag size that the odds of noise grow with, and its standard error: logistic regression."""
+    x = np.stack([np.ones(len(size)), np.log(size)], axis=1)
+    weights = np.zeros(2)
+    for _ in range(50):  # Newton's method
+        p = 1 / (1 + np.exp(-x @ weights))
+        hessian = (x * (p * (1 - p))[:, None]).T @ x
+        weights += np.linalg.solve(hessian, x.T @ (noisy - p))
+    return float(weights[1]), float(np.sqrt(np.linalg.inv(hessian)[1, 1]))
 
 
 def detect(runs: Path, seeds: int) -> dict[str, Any]:
@@ -241,6 +284,8 @@ def instance(corpus: SentenceCorpus, row: int) -> Instance:
 def page(found: dict[str, Any], reading: str = "") -> str:
     """README.md, from judged.json alone but for the paragraph of reading."""
     lines = ["# Which sentences state their relation? Judged text", "", reading.strip()]
+    if "noise" in found:
+        lines += ["", "## How noisy it is", "", *_noise(found["noise"])]
     if "detect" in found:
         lines += [
             "",
@@ -253,6 +298,23 @@ def page(found: dict[str, Any], reading: str = "") -> str:
     lines += ["", "## How", "", "```sh", *found["commands"], "```", ""]
     lines += [f"Commit {found['commit']}. All numbers are in `judged.json`."]
     return re.sub("\n{3,}", "\n\n", "\n".join(lines)) + "\n"
+
+
+def _noise(sets: dict[str, Any]) -> Iterator[str]:
+    yield (
+        "The share of sentences about a related pair that do not state the relation, by how many sentences of the "
+        "set are about the triple; and the power *b* of the odds of noise, proportional to that number to the *b*, "
+        "by logistic regression, with its standard error (sentences of one triple taken as independent)."
+    )
+    sizes = list(dict.fromkeys(size for one in sets.values() for size in one["bags"]))
+    yield ""
+    yield f"| set | sentences | triples | noise | {' | '.join(f'of {size}' for size in sizes)} | *b* |"
+    yield f"| --- | ---: | ---: | ---: | {' | '.join('---:' for _ in sizes)} | ---: |"
+    for name, one in sets.items():
+        by_size = [f"{one['bags'][size]['noise']:.2f}" if size in one["bags"] else "—" for size in sizes]
+        power = "—" if one["power"] is None else f"{one['power']:.2f} ± {one['standard_error']:.2f}"
+        counts = f"{one['sentences']} | {one['triples']} | {one['noise']:.2f}"
+        yield f"| {name} | {counts} | {' | '.join(by_size)} | {power} |"
 
 
 def _areas(sets: dict[str, Any]) -> Iterator[str]:
@@ -316,7 +378,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=("detect", "mix", "page"))
+    parser.add_argument("part", choices=("noise", "detect", "mix", "page"))
     parser.add_argument("out", type=Path)
     parser.add_argument("--runs", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
@@ -326,11 +388,15 @@ def main() -> None:
     record = asked.out / "judged.json"
     found: dict[str, Any] = json.loads(record.read_text()) if record.exists() else {"commands": []}
     if asked.part != "page":
-        if asked.part == "detect":
+        if asked.part == "noise":
+            found["noise"] = noise()
+        elif asked.part == "detect":
             found["detect"] = detect(asked.runs, asked.seeds)
         else:
             found["mix"] = mix(asked.runs, asked.seeds, asked.methods.split(","), asked.rounds)
-        command = f"python benchmarks/judged.py {asked.part} OUT --runs RUNS --seeds {asked.seeds}"
+        command = f"python benchmarks/judged.py {asked.part} OUT"
+        if asked.part != "noise":
+            command += f" --runs RUNS --seeds {asked.seeds}"
         if asked.part == "mix":
             command += f" --methods {asked.methods} --rounds {asked.rounds}"
         found["commands"] = [c for c in found["commands"] if f" {asked.part} " not in c] + [command]

@@ -7,6 +7,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 from fedrel.data.sentences import Instance, Mention
@@ -35,6 +36,14 @@ def test_names_are_joined_as_in_nyt10(script: ModuleType) -> None:
     assert script.plain(found.text) == script.plain(text)
     assert script.with_ids(found, {"old town": "m.1"}).tail.id == "m.1"
     assert script.with_ids(found, {"old town": "m.1"}).head.id == "ada byron"
+
+
+def test_the_power_of_the_bag_size_is_found_again(script: ModuleType) -> None:
+    generator = np.random.default_rng(3)
+    size = generator.integers(1, 40, 20_000)
+    odds = 0.3 * size**0.8
+    power, error = script.exponent(size, generator.random(len(size)) < odds / (1 + odds))
+    assert abs(power - 0.8) < 3 * error < 0.1
 
 
 @pytest.mark.skipif(not RESULTS.exists(), reason="nothing is committed")
