@@ -100,6 +100,8 @@ class Reproduction(Record):
     dev_metric: str = ""
     only: list[str] = []
     """The columns that were asked for; empty: all."""
+    searched: bool = True
+    """Whether settings were searched, where the paper did."""
     environments: list[Environment]
 
     @property
@@ -111,7 +113,7 @@ class Reproduction(Record):
     def command(self) -> str:
         """What makes the same numbers."""
         only = "".join(f" --column {shlex.quote(column)}" for column in self.only)
-        return f"fedrel reproduce {self.name} --seeds {self.seeds}{only}"
+        return f"fedrel reproduce {self.name} --seeds {self.seeds}{only}{'' if self.searched else ' --no-search'}"
 
 
 @dataclass(frozen=True)
@@ -248,12 +250,12 @@ def reproduce(
             finished(job.config, job.folder, limited(f"{job.row}, {job.column}, seed {job.seed}", job.config))
     except BudgetSpentError:
         pass
-    found = collect(plan, plan.chosen() if search else {})
+    found = collect(plan, plan.chosen() if search else {}, searched=search)
     write_json(out / "reproduction.json", found)
     return found
 
 
-def collect(plan: Plan, chosen: Mapping[str, Mapping[str, Any]]) -> Reproduction:
+def collect(plan: Plan, chosen: Mapping[str, Mapping[str, Any]], *, searched: bool = True) -> Reproduction:
     """The record of the finished runs."""
     exhibit = plan.exhibit
     runs: dict[tuple[str, str], list[Run]] = {}
@@ -294,6 +296,7 @@ def collect(plan: Plan, chosen: Mapping[str, Mapping[str, Any]]) -> Reproduction
         orderings=list(_orderings(exhibit, cells, runs, notes)),
         dev_metric=every[0].result.primary if every else "",
         only=plan.only,
+        searched=searched,
         environments=list(distinct.values()),
     )
 

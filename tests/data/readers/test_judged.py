@@ -50,12 +50,12 @@ def test_snippets_about_a_page_and_several_raters(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "old", "new", "problem"),
     [
-        ("judged-tokens", "[3, 4]", "[3, 9]", "expected `pos` to be the first and the last token, of 5"),
+        ("judged-tokens", "[3, 4]", "[3, 9]", "expected `pos` to be the first and the last token, of 6"),
         ("judged-tokens", "false}", "0}", "expected `is_noise` to be true or false"),
         ("judged-lines", "[Ada]1", "Ada", "does not have both"),
         ("judged-lines", "\t/lived_in", "", "expected 9 columns, found 8"),
         ("judged-snippets", "((NAM: B.A.)).", "B.A.", "the snippet has no object"),
-        ("judged-snippets", "She never", "Nobody", "the snippet does not name 'Bo Li'"),
+        ("judged-snippets", "She never got her", "Nobody got a", "the snippet does not name 'Bo Li'"),
     ],
 )
 def test_what_is_wrong_is_named(name: str, old: str, new: str, problem: str, tmp_path: Path) -> None:
