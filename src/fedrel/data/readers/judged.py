@@ -53,7 +53,8 @@ class JudgedTokens(Reader):
                 if not isinstance(noise, bool):
                     raise record.error("expected `is_noise` to be true or false")
                 relation = self.relation(record.get("relation", str), relations, path, record.line)
-                yield Instance(text, *mentions, relation, expresses=not noise, tokens=tuple(tokens))
+                head, tail = mentions
+                yield Instance(text, head, tail, relation, expresses=not noise, tokens=tuple(tokens))
 
 
 class JudgedLines(Reader):
