@@ -306,6 +306,7 @@ def test_every_file_and_field_of_a_run_folder_is_documented(out):
     assert set(page["The files"]) == {f"{path.name}{'/' if path.is_dir() else ''}" for path in out.iterdir()}
     line = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
     line["refused"] = [{"site": 0, "message": "Update", "reason": "of an honest run there are none"}]
+    line |= {"stood_out": None, "began_from": 1}  # neither
     assert set(page["metrics.jsonl"]) == paths(line)
     for name in ("result.json", "environment.json", "data_check.json", "case_study.json", "pr_curve.json"):
         content = json.loads((out / name).read_text())

@@ -106,6 +106,7 @@ def run(
     out: str | Path,
     *,
     resume: bool = False,
+    from_round: int | None = None,
     report: bool = True,
     engine: str | None = None,
     progress: Progress | None = None,
@@ -114,12 +115,13 @@ def run(
     """Train one method and write the run folder `out`.
 
     `config` is a TOML file, a preset's name, a dictionary or a `Config`. With `resume`, a run in that folder goes
-    on where it stopped. `report` writes `report.html`. `engine` replaces the config's `engine.kind`. `progress` is
-    called with a line of text for each round; `watch` is for displays that need more than text.
+    on where it stopped, or with `from_round` from the model of that round. `report` writes `report.html`. `engine`
+    replaces the config's `engine.kind`. `progress` is called with a line of text for each round; `watch` is for
+    displays that need more than text.
     """
     chosen = _config(config, engine)
     watcher = (watch or text_progress(progress))(f"{chosen.method}, seed {chosen.seed}", chosen)
-    train(chosen, Path(out), resume=resume, watcher=watcher, report=_report(report))
+    train(chosen, Path(out), resume=resume, from_round=from_round, watcher=watcher, report=_report(report))
     return read_result(Path(out))
 
 

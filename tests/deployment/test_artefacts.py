@@ -68,6 +68,16 @@ def test_defaults_between_sites_reveal_less(first_federation):
     assert said.config.methods["lazy-mil"]["keyed_triples"] is False
 
 
+def test_between_sites_no_update_is_longer_than_twice_the_median_unless_that_is_said(first_federation):
+    def bound(**changes):
+        return load_experiment(first_federation.write(**changes)).config.aggregation.norm_bound
+
+    assert bound() == bound(method="scaffold") == 2.0
+    assert bound(aggregation__norm_bound=0) == 0.0
+    with pytest.raises(UserError, match="'median' cannot be used with scaffold"):
+        bound(method="scaffold", aggregation__rule="median")
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

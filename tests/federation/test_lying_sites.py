@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer
 from fedrel.federation.engines.local import LocalEngine
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
+from fedrel.runs.round_outcome import LostRoundError
 from fedrel.runs.train import Session
 from tests.conftest import NO_STATES, local_engine, tiny
 
@@ -51,7 +51,15 @@ def huge_weights(arrays: dict) -> None:
 
 
 def boast(arrays: dict) -> None:
+    arrays["examples"] = np.array(10**9)
+
+
+def endless_examples(arrays: dict) -> None:
     arrays["examples"] = np.array(10**15)
+
+
+def endless_loss(arrays: dict) -> None:
+    arrays["loss"] = np.array(1.7e308)
 
 
 def one_sentence_for_all(arrays: dict) -> None:
@@ -87,7 +95,9 @@ def with_text(arrays: dict) -> None:
     [
         ("train", nan_weights, "Update", "classifier.weight holds a value that is not finite"),
         ("train", huge_weights, "Update", "classifier.weight holds 3"),
-        ("train", boast, "Update", "says it trained on 1000000000000000 examples, but holds"),
+        ("train", boast, "Update", "says it trained on 1000000000 examples, but holds"),
+        ("train", endless_examples, "Update", "examples holds 1000000000000000, above 1000000000000"),
+        ("train", endless_loss, "Update", "loss holds 1.7e+308, above 1000000.0"),
         ("claim", one_sentence_for_all, "Claims", "claims a sentence twice"),
         ("train", wrong_shape, "Update", "classifier.bias has shape (4,), expected 5 along 5"),
         ("train", with_text, "Update", "patient is not a field of Update"),
@@ -119,10 +129,10 @@ def test_a_refused_site_changes_the_result_like_an_absent_one():
 
 def test_with_no_answer_left_the_round_is_repeated_and_then_the_run_stops():
     rounds = session("train", nan_weights, set(range(6)))
-    with pytest.raises(
-        UserError, match=r"round 1: no site's answer could be used \(site-0: classifier.weight"
-    ):
+    with pytest.raises(LostRoundError) as lost:
         rounds.next_round()
+    problem = lost.value.error(0.3).problem
+    assert problem.startswith("round 1: no site's answer could be used (site-0: classifier.weight")
 
 
 def test_a_site_refuses_a_message_that_a_phase_does_not_take():

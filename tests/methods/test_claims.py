@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedrel.federation.messages import RefusedError
-from fedrel.methods.claims import Claims, KeyedClaims, PooledWinners, Winners, check_claims
+from fedrel.methods.claims import Claims, KeyedClaims, PooledWinners, Winners, check_claims, winners
 
 
 def claims(triple, index):
@@ -77,3 +77,42 @@ def test_numbers_out_of_range_are_refused_and_those_at_its_ends_are_not(message,
 def _with(message, field, value):
     arrays = message.pack()
     return arrays | {field: np.full_like(arrays[field], value)}
+
+
+# Who wins, if sites are not trusted.
+
+
+def claimed(values: dict[int, dict[int, float]]) -> dict[int, Claims]:
+    """By site, the value of each triple; the sentence's index is the triple's place."""
+    return {
+        site: Claims(
+            np.array(list(own), np.int32),
+            np.array(list(own.values()), np.float32),
+            np.arange(len(own), dtype=np.int32),
+        )
+        for site, own in values.items()
+    }
+
+
+def won(found: dict[int, Winners]) -> dict[int, list[int]]:
+    return {site: one.index.tolist() for site, one in found.items()}
+
+
+def test_a_site_wins_at_most_its_share_and_the_next_claim_wins_the_rest():
+    greedy = {0: 0.9, 1: 0.99, 2: 0.98, 3: 0.97}
+    values = {0: greedy, 1: {0: 0.5, 1: 0.5, 2: 0.1}, 2: {3: 0.2, 2: 0.3}}
+    assert won(winners(claimed(values))) == {0: [0, 1, 2, 3]}
+    # An equal share of 4 triples among 3 sites is 1.33; twice that are 2: site 0 keeps triples 1 and 2.
+    assert won(winners(claimed(values), share_cap=2.0)) == {0: [1, 2], 1: [0], 2: [0]}
+    # With a cap of 1 each wins one: site 0 triple 1, site 2 triple 2, site 1 triple 0; nobody is left for 3.
+    assert won(winners(claimed(values), share_cap=1.0)) == {0: [1], 1: [0], 2: [1]}
+
+
+def test_by_rank_high_values_alone_do_not_win():
+    values = {0: {0: 1.0, 1: 1.0, 2: 1.0}, 1: {0: 0.4, 1: 0.2, 2: 0.3}}
+    assert won(winners(claimed(values))) == {0: [0, 1, 2]}
+    assert won(winners(claimed(values), by_rank=True)) == {0: [1, 2], 1: [0]}
+
+
+def test_no_claims_no_winners():
+    assert winners({}, share_cap=2.0) == winners(claimed({3: {}}), by_rank=True, share_cap=2.0) == {}

@@ -13,8 +13,8 @@ import fedrel
 from fedrel.config.schema import Config
 from fedrel.data.partition.mirror import mirrored_by_label
 from fedrel.runs.compare import compare
-from fedrel.runs.prepare import prepare
-from fedrel.runs.train import configured_partition, run
+from fedrel.runs.prepare import configured_partition, prepare
+from fedrel.runs.train import run
 from tests.conftest import tiny
 from tests.test_docs import paths, tables
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedrel.cli.options import AsJson, Settings, names, print_json
+from fedrel.cli.options import AsJson, FromRound, Settings, check_from, names, print_json
 from fedrel.errors import UserError
 
 if TYPE_CHECKING:
@@ -65,14 +65,23 @@ def run(
     settings: Settings = [],  # noqa: B006 - typer reads the default, nobody writes to it
     name: Annotated[str, typer.Option(help="The run's name; default: the experiment's.")] = "",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run of that name.")] = False,
+    from_round: FromRound = None,
 ) -> None:
     """Train between the sites that are connected."""
     from fedrel.deployment.experiment import load_experiment
     from fedrel.deployment.folders import CoordinatorFolder
     from fedrel.deployment.submit import run_experiment
 
+    check_from(from_round, resume)
     asked = load_experiment(experiment, settings)
-    out = run_experiment(CoordinatorFolder(folder), asked, name or experiment.stem, resume=resume, say=_say)
+    out = run_experiment(
+        CoordinatorFolder(folder),
+        asked,
+        name or experiment.stem,
+        resume=resume,
+        from_round=from_round,
+        say=_say,
+    )
     _say(f"model: {out / 'model'}")
     _say(f"report: {out / 'report.html'}")
 

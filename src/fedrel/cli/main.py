@@ -12,12 +12,15 @@ import click
 import typer
 
 from fedrel.cli import data_commands, federation, show
+from fedrel.cli.attack import attack
 from fedrel.cli.options import (
     AsJson,
     ConfigArgument,
+    FromRound,
     Plugins,
     Quiet,
     Settings,
+    check_from,
     names,
     print_json,
     read_config,
@@ -91,6 +94,7 @@ def run(
         Path | None, typer.Option(help="The run folder; default: runs/CONFIG-METHOD-seed-N.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
+    from_round: FromRound = None,
     engine: Annotated[
         str, typer.Option(metavar="KIND", help="local, workers, flower-simulation or flower.")
     ] = "",
@@ -102,10 +106,13 @@ def run(
     from fedrel.api import run as train
     from fedrel.cli.progress import console, watching
 
+    check_from(from_round, resume)
     chosen = read_config(config, settings, plugins)
     folder = out or Path("runs") / f"{Path(config).stem}-{chosen.method}-seed-{chosen.seed}"
     with watching(quiet=quiet, as_json=as_json) as watch:
-        found = train(chosen, folder, resume=resume, engine=engine or None, watch=watch)
+        found = train(
+            chosen, folder, resume=resume, from_round=from_round, engine=engine or None, watch=watch
+        )
     if as_json:
         print_json(found.result)
         return
@@ -277,6 +284,7 @@ def predict(
 
 
 app.command()(reproduce)
+app.command()(attack)
 show.add_to(app)
 data_commands.add_to(app)
 federation.add_to(app)

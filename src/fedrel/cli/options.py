@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedrel.errors import UserError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -44,3 +46,17 @@ def print_json(value: object) -> None:
     from pydantic_core import to_jsonable_python
 
     typer.echo(json.dumps(to_jsonable_python(value), ensure_ascii=False, indent=1))
+
+
+FromRound = Annotated[
+    int | None,
+    typer.Option(
+        "--from", min=1, metavar="ROUND", help="With --resume: go on with that round's model, if it is kept."
+    ),
+]
+
+
+def check_from(from_round: int | None, resume: bool) -> None:
+    """`--from` says where to resume."""
+    if from_round is not None and not resume:
+        raise UserError("--from needs --resume", hint="add --resume to go on with the run in that folder")

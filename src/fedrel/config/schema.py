@@ -149,6 +149,38 @@ class EngineSection(Section):
     """Sites that are asked beyond those drawn, and used only in place of ones that fail."""
 
 
+class AggregationSection(Section):
+    """How the coordinator combines the sites' updates, and how far it trusts a single one."""
+
+    rule: Literal["mean", "median", "trimmed-mean", "krum", "multi-krum", "bulyan", "geometric-median"] = (
+        "mean"
+    )
+    """`mean`: weighted by examples or uniform, as the method says. `median` and `trimmed-mean`: of every
+    coordinate; all sites count the same. `krum`: the one update nearest to its neighbours; `multi-krum`: the mean
+    of all but the furthest; `bulyan`: `krum` again and again, then a trimmed mean. `geometric-median`: the point
+    nearest to all."""
+    liars: float = Field(0.2, ge=0, lt=0.5)
+    """The share of a round's updates that may be lies: `trimmed-mean` cuts so many at either end, `krum`,
+    `multi-krum` and `bulyan` choose so that so many do no harm."""
+    norm_bound: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """An update longer than this many times the round's median is shortened to it; 0: none is."""
+    share_cap: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """No site counts for more than this many times an equal share of the examples, nor wins more than that of Lazy
+    MIL's triples; 0: no cap."""
+
+    @field_validator("share_cap")
+    @classmethod
+    def _at_least_equal(cls, cap: float) -> float:
+        if 0 < cap < 1:
+            raise ValueError("less than an equal share for every site is impossible: give 1 or more, or 0")
+        return cap
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether updates are averaged as they come."""
+        return self.rule == "mean" and not self.norm_bound and not self.share_cap
+
+
 class ExtractorSection(Section):
     """The options of an extractor. Each kind of extractor has a section class of its own, in its own folder."""
 
@@ -189,6 +221,7 @@ class Config(Section):
         ExtractorSection, Kinds("kind", _extractor_section, _extractor_names, default="pcnn")
     ] = Field(default_factory=_default_extractor)
     training: Training = Training()
+    aggregation: AggregationSection = AggregationSection()
     evaluation: Evaluation = Evaluation()
     engine: EngineSection = EngineSection()
     sweep: dict[str, list[Any]] = {}
@@ -247,6 +280,8 @@ class Config(Section):
         for key in later.keys() & tree["data"].keys():
             if tree["data"][key] == later[key]:
                 del tree["data"][key]
+        if self.aggregation.is_plain:
+            del tree["aggregation"]
         if self.evaluation.target_on == "dev":  # as in checkpoints from before this key
             del tree["evaluation"]["target_on"]
         return tree

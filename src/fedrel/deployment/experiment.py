@@ -21,6 +21,7 @@ from fedrel.errors import UserError, nearest
 from fedrel.extractors.registry import extractor_kind
 from fedrel.methods.by_name import method, methods
 
+NORM_BOUND = 2.0  # between real sites, unless the experiment says otherwise
 AWAY = {"corpus": "documents", "train": ["at the sites"], "test": ["at the coordinator"]}
 """What `[data]` says in an experiment about documents: that the data are documents, but not where they are."""
 
@@ -134,7 +135,7 @@ def sends_triple_numbers(config: Config) -> bool:
 
 
 def _with_defaults(config: Config) -> Config:
-    """The config with the defaults for real sites, which reveal less (as keyed triples)."""
+    """The config with the defaults for real sites, which reveal less (as keyed triples) and trust less."""
     known = methods()
     options = dict(config.methods)
     for part in config.method.split("+"):
@@ -143,6 +144,10 @@ def _with_defaults(config: Config) -> Config:
     changes: dict[str, Any] = {"methods": options}
     section = config.extractor
     changes["extractor"] = extractor_kind(section.kind).between_sites(section)
+    if "norm_bound" not in config.aggregation.model_fields_set:
+        chosen = method(config.method, config.methods)
+        if chosen.several_sites and chosen.no_updates() is None:
+            changes["aggregation"] = config.aggregation.model_copy(update={"norm_bound": NORM_BOUND})
     return config.model_copy(update=changes)
 
 
@@ -150,6 +155,11 @@ def _check(experiment: Experiment, path: Path) -> None:
     config, shared = experiment.config, experiment.shared
     if reason := method(config.method, config.methods).simulation_only():
         raise UserError(f"{config.method!r} is for simulation only: {reason}", file=path)
+    if config.aggregation.rule != "mean" and (reason := method(config.method, config.methods).only_mean()):
+        problem = (
+            f"aggregation.rule {config.aggregation.rule!r} cannot be used with {config.method}: {reason}"
+        )
+        raise UserError(problem, file=path, hint='aggregation.norm_bound works with rule = "mean"')
     known = {name: reader for name, reader in READERS.all().items() if reader.unit == config.data.unit}
     if shared.format not in known:
         problem = f"shared.format: no reader of {config.data.unit} is called {shared.format!r}"

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from fedrel.config.check import Section, check, read_toml
 from fedrel.config.schema import Config
@@ -47,6 +47,20 @@ class FederationTable(Section):
     port: int = Field(ge=1, le=65535)
     sites: list[str] = Field(min_length=1)
     """A site's number is its position here. Randomness is derived from it, so the order must not change."""
+    sizes: dict[str, int] = {}
+    """By site, the most sentences or documents that it may say it holds, as the sites agreed: its size class."""
+
+    @model_validator(mode="after")
+    def _sizes_are_of_sites(self) -> Self:
+        for name in self.sizes:
+            if name not in self.sites:
+                raise ValueError(f"sizes names {name!r}, which is not one of the sites")
+        return self
+
+    @property
+    def agreed(self) -> list[int | None]:
+        """The sizes by site number; None where nothing was agreed."""
+        return [self.sizes.get(name) for name in self.sites]
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedrel.config.schema import Config
 from fedrel.data.store import Progress
+from fedrel.deployment.folders import CoordinatorFolder
 from fedrel.deployment.pauses import pull_soon_again
 from fedrel.deployment.publishing import open_coordinator
 from fedrel.errors import UserError
@@ -89,6 +90,7 @@ class RemoteSites:
             artefacts=coordinator.artefacts,
             journal=False,
             triples=coordinator.triples,
+            agreed=CoordinatorFolder(self._folder).federation.agreed,
         ) as engine:
             engine.wait_for_sites(config.engine.min_sites, within=config.engine.deadline)
             yield engine
@@ -115,6 +117,7 @@ def _run(grid: Grid, request: Path) -> None:
         config,
         Path(asked["out"]),
         resume=asked["resume"],
+        from_round=asked.get("from_round"),
         watcher=Watcher(round_done=print_round),
         report=write_run_report,
         sites=sites,

@@ -71,6 +71,7 @@ def run_experiment(
     name: str,
     *,
     resume: bool,
+    from_round: int | None = None,
     say: Callable[[str], None] = print,
 ) -> Path:
     """Train between the sites that are connected, and wait for the end; returns the run folder."""
@@ -85,6 +86,7 @@ def run_experiment(
         "coordinator": str(folder.path.absolute()),
         "out": str(out),
         "resume": resume,
+        "from_round": from_round,
     }
     file = folder.runs.absolute() / f"{name}.request.json"
     write_text(file, json.dumps(request, indent=1))

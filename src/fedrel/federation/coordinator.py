@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from fedrel.config.schema import AggregationSection
 from fedrel.evaluation.heterogeneity import class_distances
 from fedrel.federation.messages import Arrays, Message, Model, RefusedError, Update, payload
 from fedrel.federation.site import COORDINATOR
 from fedrel.federation.site_memory import Entry
 from fedrel.federation.wire import framing
+from fedrel.privacy.trust import bound_factors, capped, new_sum, shortened
+from fedrel.privacy.update_blocks import UpdateStore
+from fedrel.privacy.update_norms import Moves, Norms
 from fedrel.seeding import numpy_generator
-from fedrel.tensors.weights import NoAnswerError, Tensors, Weights, dense
+from fedrel.tensors.weights import NoAnswerError, Sum, Tensors, Weights, dense
 
 if TYPE_CHECKING:
     from fedrel.data.bags import Bags
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 
 
 Reply = TypeVar("Reply", bound=Message)
+Trained = TypeVar("Trained", bound=Update)
 
 OWN = "own"  # in the coordinator's state: the sites' own models
 CLASSIFIER, BIAS = "classifier.weight", "classifier.bias"
@@ -54,6 +59,7 @@ class Federation:
         seed: int,
         min_sites: int = 1,
         extra_sites: int = 0,
+        aggregation: AggregationSection | None = None,
     ) -> None:
         self.weights = weights
         self.state = dict(state or {})  # what a method keeps at the coordinator; checkpoints save it
@@ -64,12 +70,13 @@ class Federation:
         self.relations = relations  # how many relations the model tells apart
         self.validation = validation  # how many labelled sentences the coordinator holds (D_v)
         self.notes = RoundNotes()
+        self.aggregation = aggregation or AggregationSection()
         self._engine, self._check = engine, check
         self._shapes: Shapes = {name: tensor.shape for name, tensor in weights.items()}
         self._fraction, self._seed = fraction, seed
         self._min_sites, self._extra_sites = min_sites, extra_sites
         self._reserve: list[int] = []
-        self._model = Model(weights)
+        self._model, self._norms = Model(weights), Norms(weights)
         self._sent: dict[tuple[int, int], Message] = {}  # in this round, by site and the message's id
 
     @property
@@ -79,15 +86,15 @@ class Federation:
             self._model = Model(self.weights)
         return self._model
 
-    def draw(self, round_: int, attempt: int = 0) -> None:
+    def draw(self, round_: int, attempt: int = 0, without: Collection[int] = ()) -> None:
         """Begin a round: draw max(int(C*K), 1) sites without replacement from those that have data, and a reserve.
 
         The reserve is in the order in which its sites would replace others. A second attempt at the same round
-        draws other sites; the bytes and refusals of the first attempt stay in the notes.
+        draws other sites, none of them in `without`; the bytes and refusals of the first attempt stay in the notes.
         """
         if (reported := self._engine.holdings()) is not None:
             self.sizes, self.triples = reported.sizes, reported.triples
-        with_data = np.flatnonzero(self.sizes)
+        with_data = np.setdiff1d(np.flatnonzero(self.sizes), list(without))
         wanted = max(int(self._fraction * len(self.sizes) + 1e-9), 1)  # 0.29 * 100 is 28.999… in floats
         generator = numpy_generator(self._seed, "draw", round_, attempt)
         drawn = generator.choice(with_data, size=min(wanted, len(with_data)), replace=False)
@@ -159,6 +166,39 @@ class Federation:
         """The coordinator's own randomness for one purpose in this round."""
         return numpy_generator(self._seed, *purpose, self.round)
 
+    def new_sum(self) -> Sum:
+        """What turns a round's updates into one model, as `[aggregation]` says: by default a weighted mean."""
+        return new_sum(self.aggregation, self.weights)
+
+    def trusted(self, updates: Iterable[tuple[int, Trained]]) -> Iterator[tuple[int, Trained]]:
+        """Updates that were trained from the global weights, as far as `[aggregation]` trusts each.
+
+        By default they are passed on as they come. A norm bound and a cap wait for all of them.
+        """
+        section, moves = self.aggregation, self.notes.moves
+        waiting: dict[int, Trained] = {}
+        store = UpdateStore()
+        for site, update in updates:
+            moves.add(site, self._norm(update.weights), update.examples)
+            if section.is_plain:
+                yield site, update
+            else:
+                waiting[site] = replace(update, weights=store.keep(update.weights))
+        if waiting and section.share_cap:
+            most = capped([update.examples for update in waiting.values()], section.share_cap)
+            for site, examples in zip(waiting, most, strict=True):
+                waiting[site] = replace(waiting[site], examples=examples)
+        factors = bound_factors(moves.norms, section.norm_bound) if waiting and section.norm_bound else {}
+        for site, update in waiting.items():
+            weights = shortened(self.weights, update.weights, factors.get(site, 1.0))
+            yield site, replace(update, weights=weights)
+
+    def check_mean(self, mean: Weights) -> None:
+        """`DivergedError` for a mean of the round's updates that moved further than honest updates explain."""
+        norm = self._norm(mean)
+        if not np.isfinite(norm) or self.notes.moves.diverges(norm):
+            raise DivergedError("the mean of the updates would ruin the model")
+
     def learned(self, update: Update) -> None:
         """Note the examples and the loss of an update that went into the average."""
         before = self.notes.examples
@@ -210,9 +250,19 @@ class Federation:
                 self.notes.traffic.record("down", name, part)
         return _flat(shared), {site: _flat(parts) for site, parts in own.items()}
 
+    def _norm(self, tensors: Tensors) -> float:
+        """How far tensors are from the global weights."""
+        if self._norms.base is not self.weights:
+            self._norms = Norms(self.weights)
+        return self._norms.of(tensors)
+
     def _note_class_distances(self, site: int, update: Update) -> None:
         if (vectors := class_vectors(self.weights, update.weights)) is not None:
             self.notes.class_distances[site] = class_distances(vectors)
+
+
+class DivergedError(NoAnswerError):
+    """The answers of a round lead to weights that nobody should go on with."""
 
 
 class Engine(ABC):
@@ -304,6 +354,7 @@ class RoundNotes:
     journals: dict[int, Entry] = field(default_factory=dict)
     class_distances: dict[int, npt.NDArray[np.float64]] = field(default_factory=dict)
     """Of each update, d(k,c) of FedCMC's Definition 1; empty where the classifier has a bias."""
+    moves: Moves = field(default_factory=Moves)
 
 
 def class_vectors(base: Weights, tensors: Tensors) -> npt.NDArray[np.float32] | None:

@@ -21,7 +21,8 @@ from fedrel.tensors.weights import Rows, Shapes, Tensors, Weights
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 
-LARGEST = 1e6  # no working model has a weight near it; much larger ones overflow when used
+LARGEST = 1e6  # no working model has a weight or a loss near it; much larger ones overflow when used
+MOST = 10**12  # sentences: no site has so many, and the sum over sites is still exact
 
 
 class RefusedError(Exception):
@@ -187,9 +188,9 @@ class Update(Message):
 
     weights: Annotated[Tensors, ModelTensors(rows=True)]
     """All trained weights; of word tables only the rows that changed, and the factor of all others."""
-    examples: Annotated[int, Array("int64", low=1)]
+    examples: Annotated[int, Array("int64", low=1, high=MOST)]
     """How many sentences or documents the site trained on."""
-    loss: Annotated[float, Array("float64")]
+    loss: Annotated[float, Array("float64", low=-LARGEST, high=LARGEST)]
     """The mean training loss."""
 
 
@@ -200,5 +201,5 @@ HOLDINGS = "census"  # the phase in which a site says what it holds; sites in us
 class Holdings(Message):
     """Up: how many sentences a site holds."""
 
-    sentences: Annotated[int, Array("int64", low=0)]
+    sentences: Annotated[int, Array("int64", low=0, high=MOST)]
     """How many training sentences or documents."""

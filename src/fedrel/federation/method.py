@@ -97,6 +97,16 @@ class Method(BaseModel):
         return None
 
     @classmethod
+    def no_updates(cls) -> str | None:
+        """Why `[aggregation]` has nothing to act on: the method averages no updates. None if it does."""
+        return "it does not say that it averages updates"
+
+    @classmethod
+    def only_mean(cls) -> str | None:
+        """Why no other rule than the mean can combine the updates, or None."""
+        return cls.no_updates()
+
+    @classmethod
     def carried(cls) -> tuple[type[Message], ...]:
         """What all composed classes add to the training request."""
         return tuple(kind for part in cls.__mro__ for kind in part.__dict__.get("carries", ()))

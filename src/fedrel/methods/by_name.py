@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
 from fedrel.config.plugins import Registry
+from fedrel.config.schema import AggregationSection
 from fedrel.errors import UserError, nearest
 from fedrel.federation.messages import Array, Message
 from fedrel.federation.method import Method
@@ -37,6 +38,35 @@ def method(name: str, options: Mapping[str, Mapping[str, Any]]) -> Method:
         if asked not in known:
             raise UserError(f"no method is called {asked!r}", hint=nearest(asked, known))
     return method_of(chosen, options)
+
+
+def check_aggregation(chosen: Method, section: AggregationSection, updates: int) -> None:
+    """Fail if `[aggregation]` asks for what a method cannot have; `updates` are how many a round brings.
+
+    A method that trains in one place has nobody to distrust: for it the section says nothing.
+    """
+    if not chosen.several_sites or section.is_plain:
+        return
+    if reason := chosen.no_updates():
+        raise UserError(
+            f"[aggregation] has nothing to act on with {chosen.name}: {reason}",
+            hint='leave norm_bound and share_cap out, and rule = "mean"',
+        )
+    if section.rule != "mean" and (reason := chosen.only_mean()):
+        raise UserError(
+            f"aggregation.rule {section.rule!r} cannot be used with {chosen.name}: {reason}",
+            hint='aggregation.norm_bound and share_cap work with rule = "mean"',
+        )
+    liars = int(section.liars * updates + 1e-9)
+    needed = {"krum": 2 * liars + 3, "multi-krum": 2 * liars + 3, "bulyan": 4 * liars + 3}.get(
+        section.rule, 1
+    )
+    if updates < needed:
+        raise UserError(
+            f"aggregation.rule {section.rule!r} with {liars} liars needs {needed} updates a round, "
+            f"and there are {updates}",
+            hint="lower aggregation.liars, or raise training.fraction",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.federation.messages import Array, Message, RefusedError
+from fedrel.privacy.trust import most_wins, ranks
+
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,24 +77,55 @@ def check_claims(claims: Claims | KeyedClaims, sentences: int, triples: int) -> 
         raise RefusedError("claims a sentence twice")
 
 
-def winners(claims: Mapping[int, Claims | KeyedClaims]) -> dict[int, Winners]:
+def winners(
+    claims: Mapping[int, Claims | KeyedClaims], *, by_rank: bool = False, share_cap: float = 0.0
+) -> dict[int, Winners]:
     """Algorithm 1, lines 10 to 13: each triple goes to the highest value, a tie to the lowest site number.
 
-    Sites that won nothing are left out: they are not asked to train.
+    Sites that won nothing are left out: they are not asked to train. `by_rank` compares a claim's place among its
+    own site's claims instead of its value. With `share_cap`, a site wins at most so many times an equal share of
+    the triples, those that it claims highest; the others go to the next highest claim.
     """
     if not claims:
         return {}
     key = np.concatenate([claim.keys() for claim in claims.values()])
-    value = np.concatenate([claim.value for claim in claims.values()])
+    value = np.concatenate([ranks(claim.value) if by_rank else claim.value for claim in claims.values()])
     index = np.concatenate([claim.index for claim in claims.values()])
-    site = np.repeat(list(claims), [len(claim.index) for claim in claims.values()])
+    counts = [len(claim.index) for claim in claims.values()]
+    site = np.repeat(list(claims), counts)
     _, triple = np.unique(key, return_inverse=True)
     order = np.lexsort((site, -value, triple))
-    won = order[np.diff(triple[order], prepend=-1) > 0]  # the first of each triple's claims
+    won = _first_claims(order, triple)
+    if share_cap and len(order):
+        most = most_wins(counts, int(triple.max()) + 1, share_cap)
+        won = _won_at_most(most, order, won, triple, site, value)
     won = won[np.lexsort((index[won], site[won]))]
     winning, first = np.unique(site[won], return_index=True)
     parts = np.split(index[won], first)[1:]
     return {number: Winners(part) for number, part in zip(winning.tolist(), parts, strict=True)}
+
+
+def _first_claims(order: Ints, triple: Ints) -> Ints:
+    """The first claim of each triple, of claims in an order that keeps a triple's claims together."""
+    return order[np.diff(triple[order], prepend=-1) > 0]
+
+
+def _won_at_most(
+    most: int, order: Ints, won: Ints, triple: Ints, site: Ints, value: npt.NDArray[Any]
+) -> Ints:
+    """The winning claims if no site may win more than `most`: it keeps its highest, the next claims win the others.
+
+    A site that has reached `most` is done, so this ends after as many steps as there are sites.
+    """
+    while True:
+        sites, wins = np.unique(site[won], return_counts=True)
+        if wins.max() <= most:
+            return won
+        greediest = sites[wins.argmax()]
+        own = won[site[won] == greediest]
+        kept = own[np.lexsort((triple[own], -value[own]))[:most]]
+        order = order[(site[order] != greediest) | np.isin(order, kept)]
+        won = _first_claims(order, triple)
 
 
 def pooled(won: Mapping[int, Winners], active: Iterable[int]) -> dict[int, PooledWinners]:

@@ -22,7 +22,8 @@ from pydantic import BaseModel, ValidationError
 from fedrel.errors import UserError, nearest
 from fedrel.federation.method import Method
 
-_OWN = {"name", "paper", "reads", "carries", "unsuited"}  # what every part has for itself
+# What every part has for itself.
+_OWN = {"name", "paper", "reads", "carries", "unsuited", "no_updates", "only_mean"}
 
 
 def method_of(parts: Sequence[type[Method]], options: Mapping[str, Mapping[str, Any]]) -> Method:

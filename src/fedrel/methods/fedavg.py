@@ -13,7 +13,7 @@ from fedrel.data.bags import Bags
 from fedrel.federation.messages import Message, Model, RefusedError, Update
 from fedrel.federation.method import adds_up, at_site
 from fedrel.methods.local_objective import LocalObjective
-from fedrel.tensors.weights import Sum, WeightedMean, Weights
+from fedrel.tensors.weights import Sum, Weights
 
 if TYPE_CHECKING:
     from fedrel.federation.coordinator import Federation
@@ -39,11 +39,13 @@ class FedAvg(LocalObjective):
     def train_and_average(self, fed: Federation, *sent: Message | Mapping[int, Message]) -> None:
         """Send the weights, and what else is given, to the active sites, and average their updates."""
         total = self.aggregator(fed)
-        for site, update in fed.ask(self.train, fed.model, *self.before_training(fed), *sent):
+        updates = fed.ask(self.train, fed.model, *self.before_training(fed), *sent)
+        for site, update in fed.trusted(updates):
             total.add(update.weights, self.update_weight(update))
             self.on_update(fed, site, update)
             fed.learned(update)
         mean = total.result()
+        fed.check_mean(mean)
         self.after_training(fed)
         fed.weights = self.server_update(fed, mean)
 
@@ -53,8 +55,8 @@ class FedAvg(LocalObjective):
         return []
 
     def aggregator(self, fed: Federation) -> Sum:
-        """The sum that turns the updates into one model: a weighted mean."""
-        return WeightedMean(fed.weights)
+        """The sum that turns the updates into one model: a weighted mean, or another rule of `[aggregation]`."""
+        return fed.new_sum()
 
     def update_weight(self, update: Update) -> float:
         """How much an update counts in the sum."""
@@ -78,6 +80,16 @@ class FedAvg(LocalObjective):
         held = fed.sizes.sum() if self.simulation_only() else fed.sizes[site]
         if isinstance(answer, Update) and answer.examples > held:
             raise RefusedError(f"says it trained on {answer.examples} examples, but holds {held}")
+
+    @classmethod
+    def no_updates(cls) -> str | None:
+        """Nothing: updates are averaged."""
+        return None
+
+    @classmethod
+    def only_mean(cls) -> str | None:
+        """Nothing: any rule may combine the updates, unless another part has an `aggregator` of its own."""
+        return None if cls.aggregator is FedAvg.aggregator else "it has a way of its own to combine updates"
 
     # The site's half.
 

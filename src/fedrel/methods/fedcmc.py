@@ -94,6 +94,11 @@ class FedCMC(FedAvg):
         super().after_training(fed)
         fed.state[CHOSEN] = fed.memo[CHOSEN].vectors
 
+    @classmethod
+    def only_mean(cls) -> str | None:
+        """A rule would protect the weights and not the vectors."""
+        return "it sends class vectors of single sites to all, which no rule over updates protects"
+
     # The site's half.
 
     def fixed_classifier(self, site: Site) -> FixedClassifier | None:

@@ -66,6 +66,11 @@ class FedDyn(FedAvg):
             for name, tensor in mean.items()
         }
 
+    @classmethod
+    def only_mean(cls) -> str | None:
+        """The rule would protect the mean and not h."""
+        return "it corrects the mean of the updates by h, which is a mean of what they tell as well"
+
     # The site's half.
 
     def correction(self, site: Site) -> Correction:

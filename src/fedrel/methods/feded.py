@@ -106,6 +106,16 @@ class FedED(FedAvg):
         q = (z / self.temperature).softmax(1)
         return cross_entropy(logits, labels) + kl_div(logits.log_softmax(1), q, reduction="batchmean")
 
+    @classmethod
+    def no_updates(cls) -> str | None:
+        """Sites send predictions."""
+        return "its sites send predictions, not updates"
+
+    @classmethod
+    def only_mean(cls) -> str | None:
+        """The same."""
+        return cls.no_updates()
+
     # The site's half.
 
     def examples(self, site: Site) -> Bags:

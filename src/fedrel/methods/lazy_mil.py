@@ -12,7 +12,7 @@ for simulation, since it moves sentences between sites.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -51,6 +51,9 @@ class LazyMIL(FedAvg):
     keyed_triples: bool = False
     """Claims carry keyed digests instead of triple numbers, so that the coordinator does not learn which facts
     a text mentions."""
+    claims: Literal["probability", "rank"] = "probability"
+    """What decides between claims: their probabilities, or each claim's rank among its own site's claims, so that a
+    site cannot win by claiming high values."""
     pooled_winners: bool = False
     """Every active site trains on all winners, as in the released code. It moves text: simulation only."""
 
@@ -60,10 +63,10 @@ class LazyMIL(FedAvg):
         """Algorithm 1, then Algorithm 2."""
         # Algorithm 1: each active site claims its triples, the highest claim on a triple wins.
         claim = self.claim_keyed if self.keyed_triples else self.claim
-        claims: dict[int, Claims | KeyedClaims] = dict(fed.ask(claim, fed.model))
-        won = winners(claims)
+        claimed: dict[int, Claims | KeyedClaims] = dict(fed.ask(claim, fed.model))
+        won = winners(claimed, by_rank=self.claims == "rank", share_cap=fed.aggregation.share_cap)
         # Algorithm 2: each site trains on the sentences that won, the coordinator averages the updates.
-        self.train_and_average(fed, pooled(won, claims) if self.pooled_winners else won)
+        self.train_and_average(fed, pooled(won, claimed) if self.pooled_winners else won)
 
     def check(self, fed: Federation, site: int, answer: Message) -> None:
         """Refuse claims on triples that the KB lacks, on sentences that the site lacks, and repeated claims."""

@@ -91,6 +91,13 @@ class Scaffold(FedAvg):
         rate = np.float32(self.global_rate)
         return {name: (1 - rate) * tensor + rate * mean[name] for name, tensor in fed.weights.items()}
 
+    @classmethod
+    def only_mean(cls) -> str | None:
+        """The rule would protect the weights and not c."""
+        return (
+            "it corrects the mean of the updates, and its control variate is a mean of what they tell as well"
+        )
+
     # The site's half.
 
     def correction(self, site: Site) -> Correction:

@@ -1,14 +1,15 @@
 """Checkpoints: all that a run needs to resume, written to one file after every round.
 
 Randomness is derived from (seed, round, site, purpose), so there is no generator state to keep: the weights,
-what the method remembers, the best weights so far and a few numbers are all.
+what the method remembers, the best weights so far and a few numbers are all. The checkpoints of the last rounds and
+of the best one stay, so that a run whose model was ruined can go back.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from fedrel.files import ELSEWHERE, write_tensors
 from fedrel.tensors.weights import Weights
 
 _TENSORS = ("weights", "state")  # the parts of a checkpoint that are tensors by name
+KEPT = 3  # of the last rounds, so that a run can go back; the best round's is kept as well
 
 
 @dataclass(frozen=True)
@@ -34,45 +36,72 @@ class Checkpoint:
     best_round: int
     best_metric: float
     seconds: float
+    weights_of: int | None = None
+    """The round that weights and state are of, if the run went back; else None."""
+
+    def back_to(self, earlier: Checkpoint) -> Checkpoint:
+        """The same run, as many rounds on, with the weights and the state of an earlier round."""
+        of = earlier.round if earlier.weights_of is None else earlier.weights_of
+        return replace(self, weights=earlier.weights, state=earlier.state, weights_of=of)
 
 
 class Checkpoints:
-    """The checkpoint folder of a run; `config` is what a checkpoint must agree with to be resumed."""
+    """The checkpoint folder of a run; `config` is what a checkpoint must agree with to be resumed, except in the
+    sections that may differ."""
 
-    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, config: Mapping[str, Any], may_differ: Collection[str] = ()) -> None:
         self._folder, self._config = folder, json.dumps(config, sort_keys=True)
+        self._may_differ = may_differ
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a round's checkpoint, then remove what it replaces."""
-        latest = self._folder / f"round-{checkpoint.round:05}.safetensors"
+        latest = self._file(checkpoint.round)
         best = self._folder / f"best-{checkpoint.best_round:05}.safetensors"
         numbers = {name: value for name, value in vars(checkpoint).items() if name not in _TENSORS}
         tensors = {f"{part}/{name}": t for part in _TENSORS for name, t in getattr(checkpoint, part).items()}
         if checkpoint.best_round == checkpoint.round:
             write_tensors(best, checkpoint.weights, {})
         write_tensors(latest, tensors, {"run": json.dumps(numbers), "config": self._config})
+        kept = {best, self._file(checkpoint.best_round), *self._files()[-KEPT:]}
         for file in self._folder.glob("*.safetensors"):
-            if file not in (latest, best):
+            if file not in kept:
                 file.unlink()
 
     def latest(self) -> Checkpoint | None:
         """The last checkpoint, or None if there is none; fails if it is of another experiment."""
-        files = sorted(self._folder.glob("round-*.safetensors"))
-        if not files:
-            return None
+        files = self._files()
+        return self._read(files[-1]) if files else None
+
+    def of_round(self, round_: int) -> Checkpoint:
+        """The checkpoint of a round, if it is still there: of the best round and the last ones."""
+        file = self._file(round_)
+        if not file.exists():
+            rounds = [str(int(one.stem.removeprefix("round-"))) for one in self._files()]
+            hint = f"there are those of round {', '.join(rounds)}" if rounds else "there is none"
+            raise UserError(f"has no checkpoint of round {round_}", file=self._folder.parent, hint=hint)
+        return self._read(file)
+
+    def _file(self, round_: int) -> Path:
+        return self._folder / f"round-{round_:05}.safetensors"
+
+    def _files(self) -> list[Path]:
+        return sorted(self._folder.glob("round-*.safetensors"))
+
+    def _read(self, file: Path) -> Checkpoint:
         try:
-            with safe_open(files[-1], framework="numpy") as opened:
+            with safe_open(file, framework="numpy") as opened:
                 about = opened.metadata() or {}
             config, numbers = about["config"], json.loads(about["run"])
             numbers.pop("rounds_since_best", None)  # checkpoints of version 0.1 have it
-            tensors = load_file(files[-1])
+            tensors = load_file(file)
         except (SafetensorError, KeyError, OSError, ValueError) as error:
             hint = f"restore the file from a copy, or {ELSEWHERE} and begin anew"
-            raise UserError(f"is not a checkpoint: {error}", file=files[-1], hint=hint) from error
-        if config != self._config:
+            raise UserError(f"is not a checkpoint: {error}", file=file, hint=hint) from error
+        there, here = (self._compared(one) for one in (config, self._config))
+        if there != here:
             raise UserError(
-                f"was made with another config ({_first_difference(json.loads(config), json.loads(self._config))})",
-                file=files[-1],
+                f"was made with another config ({_first_difference(there, here)})",
+                file=file,
                 hint=f"resume with the config of that run, or {ELSEWHERE}",
             )
         parts: dict[str, Any] = {
@@ -80,6 +109,10 @@ class Checkpoints:
             for part in _TENSORS
         }
         return Checkpoint(**parts, **numbers)
+
+    def _compared(self, config: str) -> dict[str, Any]:
+        tree: dict[str, Any] = json.loads(config)
+        return {key: value for key, value in tree.items() if key not in self._may_differ}
 
     def best(self, checkpoint: Checkpoint) -> dict[str, npt.NDArray[np.float32]]:
         """The weights of the best round on dev."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from fedrel.config.schema import Config
 from fedrel.data.data_check import DataCheck, check_data
 from fedrel.data.load import Dataset, dataset
-from fedrel.data.partition import divide, held_back, single
+from fedrel.data.partition import Partition, divide, held_back, single
 from fedrel.data.sentences import SentenceCorpus
 from fedrel.data.store import Progress
 from fedrel.errors import UserError
@@ -72,6 +72,20 @@ def prepare(config: Config, progress: Progress | None = None) -> Preparation:
     )
     unknown = kind.unknown_share(config.extractor, inputs, data.train)
     return Preparation(data, site_data, check_data(data, parts, unknown))
+
+
+def configured_partition(config: Config, ready: Preparation) -> Partition | None:
+    """The partition of the config, also for a method that pools all data: it is compared at the same sites.
+
+    None if pooled data cannot be divided as the config says.
+    """
+    if not method(config.method, config.methods).pools_data:
+        return ready.site_data.partition
+    rows, _ = held_back(ready.dataset.train, config.partition.coordinator, config.seed)
+    try:
+        return divide(config.partition, ready.dataset.corpus, rows, config.seed)
+    except UserError:
+        return None
 
 
 def _check_device(name: str) -> None:

@@ -58,6 +58,8 @@ class Round(Record):
     refused: list[Refusal] = []
     watched: dict[int, float] = {}
     class_distances: dict[int, list[float]] | None = None
+    stood_out: dict[int, float] = Field({}, exclude_if=lambda found: not found)
+    began_from: int | None = Field(None, exclude_if=lambda found: found is None)
 
 
 class Reached(Record):
@@ -88,6 +90,30 @@ def to_target(
         if value is not None and value >= target:
             return Reached(round=one.round, up=up, down=down)
     return None
+
+
+class AttackCell(Record):
+    """One run with lying sites: the metric on test, or why the run could not go on."""
+
+    attack: str
+    liars: int
+    defence: str
+    value: float | None
+    stopped: str | None = None
+
+
+class AttackTable(Record):
+    """`attacks.json`: what lying sites cost, by attack, number of liars and defence."""
+
+    metric: str
+    config: str
+    cells: list[AttackCell] = []
+
+    def value(self, attack: str, liars: int, defence: str) -> float | None:
+        """The metric of a cell; None if it is missing or its run was stopped."""
+        wanted = (attack, liars, defence)
+        found = [one.value for one in self.cells if (one.attack, one.liars, one.defence) == wanted]
+        return found[0] if found else None
 
 
 class Result(Record):

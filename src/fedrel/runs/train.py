@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,6 @@ import numpy as np
 
 from fedrel.config.schema import Config
 from fedrel.data.documents import DocumentCorpus
-from fedrel.data.partition import Partition, divide, held_back
 from fedrel.data.partition.mirror import mirrored
 from fedrel.data.partition.simple import BySource
 from fedrel.data.sentences import SentenceCorpus
@@ -27,19 +26,18 @@ from fedrel.evaluation.tasks import task
 from fedrel.evaluation.thresholds import tuned_threshold
 from fedrel.extractors.registry import extractor_kind
 from fedrel.extractors.saved import save_model
-from fedrel.federation.coordinator import Federation, RoundNotes
-from fedrel.federation.messages import LARGEST
-from fedrel.federation.site import DIVERGED
+from fedrel.federation.coordinator import DivergedError, Federation
 from fedrel.files import ELSEWHERE, locked, write_tensors, write_text
-from fedrel.methods.by_name import method
+from fedrel.methods.by_name import check_aggregation, method
 from fedrel.runs.case_study import SEARCHED, case_study, evidence, pair_options
 from fedrel.runs.checkpoint import Checkpoint, Checkpoints
 from fedrel.runs.engines import SimulatedSites, Sites, precision_of
 from fedrel.runs.environment import check_same_data, environment
 from fedrel.runs.folder import UNITS, MetricsFile, write_data_check, write_json
 from fedrel.runs.own_models import OwnModels
-from fedrel.runs.prepare import Ints, Preparation
+from fedrel.runs.prepare import Ints, Preparation, configured_partition
 from fedrel.runs.records import Case, LabelCounts, Result, Round, Traffic, to_target
+from fedrel.runs.round_outcome import LostRoundError, check_weights, round_record
 from fedrel.tensors.compiling import compilation_seconds
 from fedrel.tensors.precision import warn_if_emulated
 from fedrel.tensors.weights import NoAnswerError, Weights
@@ -49,7 +47,8 @@ if TYPE_CHECKING:
     from fedrel.federation.coordinator import Engine
 
 ATTEMPTS = 2  # how often a round is tried with newly drawn sites before the run stops
-SHOWN = 10  # sites that are named when a round fails
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -67,26 +66,31 @@ def run(
     out: Path,
     *,
     resume: bool = False,
+    from_round: int | None = None,
     watcher: Watcher | None = None,
     report: Callable[[Path], object] | None = None,
     sites: Sites | None = None,
 ) -> Result:
     """Train as the config says and write the run folder `out`; returns what `result.json` holds.
 
+    `from_round`, of a run that is resumed: go on with the model of that round, if its checkpoint is still there.
     `report` is called with the folder when all else is written in it. `sites` says where the data and the engine
     come from; by default all sites are simulated on this machine.
     """
     with locked(out):
         watcher = watcher or Watcher()
-        result = _run(config, out, resume, watcher, sites or SimulatedSites())
+        result = _run(config, out, resume, from_round, watcher, sites or SimulatedSites())
         if report is not None:
             report(out)
         watcher.finished(result)
         return result
 
 
-def _run(config: Config, out: Path, resume: bool, watcher: Watcher, sites: Sites) -> Result:
-    checkpoints = Checkpoints(out / "checkpoint", config.shapes_result())
+def _run(
+    config: Config, out: Path, resume: bool, from_round: int | None, watcher: Watcher, sites: Sites
+) -> Result:
+    other = () if from_round is None else ("aggregation",)
+    checkpoints = Checkpoints(out / "checkpoint", config.shapes_result(), may_differ=other)
     checkpoint = checkpoints.latest()
     if checkpoint is not None and not resume:
         raise UserError(
@@ -97,6 +101,9 @@ def _run(config: Config, out: Path, resume: bool, watcher: Watcher, sites: Sites
     if checkpoint is not None and checkpoint.round > config.training.rounds:
         problem = f"has {checkpoint.round} rounds already, but training.rounds is {config.training.rounds}"
         raise UserError(problem, file=out, hint=f"ask for at least as many rounds, or {ELSEWHERE}")
+    if from_round is not None and (checkpoint is None or from_round != checkpoint.round):
+        earlier = checkpoints.of_round(from_round)
+        checkpoint = checkpoint and checkpoint.back_to(earlier)
     through_graph = method(config.method, config.methods).kernel_head() is None
     with extractor_kind(config.extractor.kind).compiling(through_graph=through_graph):
         ready = sites.prepare(config, watcher.reading)
@@ -116,7 +123,11 @@ def _run(config: Config, out: Path, resume: bool, watcher: Watcher, sites: Sites
     with sites.engine(config, ready, out, fresh=checkpoint is None) as engine:
         session = Session(config, ready, engine, checkpoint)
         while not session.finished():
-            rounds.append(session.next_round())
+            try:
+                rounds.append(session.next_round())
+            except LostRoundError as lost:
+                lost.blame(rounds, session.checkpoint().best_round)
+                rounds.append(session.go_back(lost, checkpoints))
             metrics.append(rounds[-1])
             checkpoints.save(session.checkpoint())
             watcher.round_done(rounds[-1])
@@ -140,6 +151,8 @@ class Session:
     ) -> None:
         self._config, self._ready, self._engine = config, ready, engine
         self._method = method(config.method, config.methods)
+        active = max(int(config.training.fraction * ready.site_data.partition.sites + 1e-9), 1)
+        check_aggregation(self._method, config.aggregation, active)
         self._task = task(config.evaluation, ready.dataset)
         text, relations = ready.dataset.corpus, len(ready.dataset.corpus.relations)
         if checkpoint is None:
@@ -158,6 +171,7 @@ class Session:
             seed=config.seed,
             min_sites=config.engine.min_sites or 1,
             extra_sites=config.engine.extra_sites,
+            aggregation=config.aggregation,
         )
         self._own = OwnModels(config, ready, engine, self._fed) if self._method.own_models else None
         self._at = checkpoint
@@ -190,12 +204,13 @@ class Session:
         self._at = Checkpoint(
             round=number,
             weights=self._fed.weights,
-            state=self._fed.state,
+            state=dict(self._fed.state),
             best_round=best_round,
             best_metric=best_metric,
             seconds=last.seconds + seconds,
         )
-        noted = round_record(number, self._fed.notes, dev, seconds, self._config.training.epochs)
+        epochs = self._config.training.epochs
+        noted = round_record(number, self._fed.notes, dev, seconds, epochs, last.weights_of)
         return noted.model_copy(update={"test": test})
 
     def evaluate(self, weights: Weights, rows: Ints) -> Outcome:
@@ -259,72 +274,54 @@ class Session:
             sites=sites,
         )
 
+    def go_back(self, lost: LostRoundError, checkpoints: Checkpoints) -> Round:
+        """After a round in which the model diverged: go on from the best round's, if sites are to blame.
+
+        `UserError` if that cannot help: there is no evaluated round, the one before was lost as well, or no site's
+        update stood out, so that the learning rate is too high for all.
+        """
+        last = self._at
+        if not (lost.diverged and lost.blamed and last.best_round) or last.weights_of is not None:
+            raise lost.error(self._config.training.learning_rate) from lost
+        best = checkpoints.of_round(last.best_round)
+        self._at = replace(last.back_to(best), round=lost.round)
+        self._restore()
+        _log.warning("%s", lost.error(0).problem)
+        _log.warning("going on from the model of round %d", best.round)
+        return round_record(lost.round, lost.notes, None, 0.0, self._config.training.epochs, last.weights_of)
+
     def _train(self, number: int) -> None:
+        suspects: dict[int, float] = {}
         for attempt in range(ATTEMPTS):
-            self._fed.draw(number, attempt)
+            self._fed.draw(number, attempt, without=suspects)
             try:
                 self._method.round(self._fed)
+                check_weights(self._fed.weights, self._fed.state, self._at)
                 return
             except NoAnswerError as error:
-                names = self._ready.site_data.partition.names
-                reasons = {names[one["site"]]: one["reason"] for one in self._fed.notes.refused}
-                problem = str(error) or "no site's answer could be used"
-        said = [f"{name}: {reason}" for name, reason in reasons.items()]
-        more = [f"and {len(said) - SHOWN} more"] if len(said) > SHOWN else []
-        hint = f"the checkpoint of round {number - 1} is kept: repair the sites and go on with --resume"
-        if any(sign in one for one in said for sign in (DIVERGED, "not finite", f"above {LARGEST}")):
-            rate = self._config.training.learning_rate
-            hint = f"lower the learning rate, training.learning_rate, which is {rate:g}, and begin anew"
-        raise UserError(
-            f"round {number}: {problem} ({'; '.join(said[:SHOWN] + more) or 'no site answered'})", hint=hint
-        )
+                failure, notes = error, self._fed.notes
+                self._restore()
+            if isinstance(failure, DivergedError):
+                suspects |= notes.moves.stood_out()
+                notes.refused += [
+                    {"site": site, "message": "Update", "reason": f"stood out, {factor:,.0f} times too long"}
+                    for site, factor in suspects.items()
+                ]
+        problem = str(failure) or "no site's answer could be used"
+        names = self._ready.site_data.partition.names
+        raise LostRoundError(
+            number, problem, notes, isinstance(failure, DivergedError), names, suspects
+        ) from failure
+
+    def _restore(self) -> None:
+        """Forget what a failed round did to the weights and the state."""
+        self._fed.weights, self._fed.state = self._at.weights, dict(self._at.state)
 
 
 def is_over(config: Config, round_: int, best_round: int) -> bool:
     """Whether a run ends after a round: the last one, or `evaluation.patience` rounds after the best."""
     patience = config.evaluation.patience
     return round_ >= config.training.rounds or (patience is not None and round_ - best_round >= patience)
-
-
-def round_record(
-    number: int, notes: RoundNotes, dev: dict[str, float] | None, seconds: float, epochs: int
-) -> Round:
-    """A round as `metrics.jsonl` has it; `notes` are what the coordinator and, in simulation, the sites noted."""
-    weight = sum(entry.weight for entry in notes.journals.values())
-    expressing = sum(entry.expressing for entry in notes.journals.values())
-    watched: Counter[int] = Counter()  # of floats
-    for entry in notes.journals.values():
-        watched.update(entry.watched)
-    return Round.model_validate(
-        {
-            "round": number,
-            "loss": notes.loss,
-            "dev": dev,
-            "bytes": notes.traffic.summary(),
-            "seconds": round(seconds, 3),
-            "selection_precision": expressing / weight if weight else None,
-            "active": notes.active,
-            "examples": notes.examples,
-            "refused": notes.refused,
-            "watched": {row: round(w / epochs, 4) for row, w in watched.items()},
-            "class_distances": {site: d.round(4).tolist() for site, d in notes.class_distances.items()}
-            or None,
-        }
-    )
-
-
-def configured_partition(config: Config, ready: Preparation) -> Partition | None:
-    """The partition of the config, also for a method that pools all data: it is compared at the same sites.
-
-    None if pooled data cannot be divided as the config says.
-    """
-    if not method(config.method, config.methods).pools_data:
-        return ready.site_data.partition
-    rows, _ = held_back(ready.dataset.train, config.partition.coordinator, config.seed)
-    try:
-        return divide(config.partition, ready.dataset.corpus, rows, config.seed)
-    except UserError:
-        return None
 
 
 def finish(

@@ -174,7 +174,9 @@ class Spread:
 def about_round(one: Round, metric: str) -> str:
     """A round in a few words: loss, dev metric, how clean the chosen sentences were, bytes sent."""
     dev = None if one.dev is None else one.dev.get(metric)
-    parts = [] if one.loss is None else [f"loss {one.loss:.2f}"]
+    parts = [] if one.began_from is None else [f"from round {one.began_from}"]
+    if one.loss is not None:
+        parts.append(f"loss {one.loss:.2f}")
     if dev is not None:
         parts.append(f"dev {dev:.3f}")
     if one.selection_precision is not None:

@@ -106,9 +106,11 @@ class RemoteEngine(FlowerEngine):
 
     _nodes: Members
 
-    def __init__(self, *given: object, triples: int, **named: object) -> None:
+    def __init__(
+        self, *given: object, triples: int, agreed: Sequence[int | None] = (), **named: object
+    ) -> None:
         super().__init__(*given, **named)  # type: ignore[arg-type]
-        self._triples = triples
+        self._triples, self._agreed = triples, agreed  # the most that each site may say it holds, if agreed
         # By site: the node that refused, or None if the request was lost on the way; and the reason.
         self._not_ready: dict[int, tuple[int | None, str]] = {}
 
@@ -157,6 +159,11 @@ class RemoteEngine(FlowerEngine):
                 held = Holdings.unpack(answer.arrays, {}).sentences
                 if not held:
                     raise RefusedError("holds no sentences")
+                most = self._agreed[site] if self._agreed else None
+                if most is not None and held > most:
+                    raise RefusedError(
+                        f"says it holds {held}, but at most {most} were agreed (federation.toml)"
+                    )
             except RefusedError as refusal:
                 self._not_ready[site] = None if answer.lost else asked[site], str(refusal)
             else:

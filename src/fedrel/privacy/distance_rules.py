@@ -1,0 +1,180 @@
+"""Rules that look at how far apart the updates are: Krum and Multi-Krum (Blanchard et al. 2017, Machine Learning
+with Adversaries), Bulyan (El Mhamdi et al. 2018, The Hidden Vulnerability of Distributed Learning in Byzantium)
+and the geometric median (Pillutla et al. 2022, Robust Aggregation for Federated Learning).
+
+All of them need nothing but the products of the updates with each other, a small matrix that is added up block by
+block. What they then choose is averaged as any other updates are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrel.privacy.coordinate_rules import CoordinateRule, combined, compare_rows, comparisons
+from fedrel.privacy.update_blocks import Block, Stacked
+from fedrel.tensors.weights import Doubles, Floats, NoAnswerError, Tensors, WeightedMean, Weights
+
+_STEPS, _NEAR = 100, 1e-6  # of Weiszfeld's algorithm: at most so many, and what counts as no distance
+_SHARES = 2**20  # weights of the geometric median are multiples of 1 / _SHARES, so that products are exact
+
+
+class DistanceRule:
+    """The base of these rules: a `Sum` that keeps all sites' weights until the result is asked for."""
+
+    def __init__(self, base: Weights, liars: float = 0.0) -> None:
+        self._base, self._share = base, liars
+        self._sites: list[Tensors] = []
+        self._weights: list[float] = []
+
+    def add(self, tensors: Tensors, weight: float) -> None:
+        """Add one site's weights."""
+        self._sites.append(tensors)
+        self._weights.append(weight)
+
+    def result(self) -> dict[str, Floats]:
+        """The weighted mean of the sites that are chosen; `NoAnswerError` if there are too few."""
+        mean = WeightedMean(self._base)
+        for site, weight in self.chosen(gram(self._base, self._checked())).items():
+            mean.add(self._sites[site], weight)
+        return mean.result()
+
+    def chosen(self, products: Doubles) -> dict[int, float]:
+        """How much each chosen site counts, given the products of the updates, [sites, sites]."""
+        raise NotImplementedError
+
+    @property
+    def _liars(self) -> int:
+        """f, how many of the sites may lie."""
+        return int(self._share * len(self._sites) + 1e-9)
+
+    def _needs(self) -> int:
+        """How many updates the rule needs at least."""
+        return 1
+
+    def _checked(self) -> list[Tensors]:
+        if len(self._sites) < self._needs():
+            few = f"there are {len(self._sites)} updates, and the rule needs {self._needs()}"
+            raise NoAnswerError(few if self._sites else "")
+        return self._sites
+
+
+class Krum(DistanceRule):
+    """The one update whose n - f - 2 nearest neighbours are nearest to it."""
+
+    def chosen(self, products: Doubles) -> dict[int, float]:
+        """The site with the lowest score; among equals, the first."""
+        return {int(np.argmin(scores(distances(products), self._liars))): 1.0}
+
+    def _needs(self) -> int:
+        return 2 * self._liars + 3
+
+
+class MultiKrum(Krum):
+    """The weighted mean of the n - f updates with the lowest scores."""
+
+    def chosen(self, products: Doubles) -> dict[int, float]:
+        """All but the f sites with the highest scores."""
+        order = np.argsort(scores(distances(products), self._liars), kind="stable")
+        return {
+            site: self._weights[site] for site in sorted(order[: len(self._sites) - self._liars].tolist())
+        }
+
+
+class GeometricMedian(DistanceRule):
+    """The point with the smallest weighted sum of distances to all updates, by Weiszfeld's algorithm."""
+
+    def chosen(self, products: Doubles) -> dict[int, float]:
+        """Every site, the less the further away. The point is a mean of the updates, so shares say all of it."""
+        given = np.array(self._weights) / sum(self._weights)
+        shares = given
+        own = np.diag(products)
+        near = _NEAR * max(float(np.sqrt(own.max())), np.finfo(float).tiny)
+        for _ in range(_STEPS):
+            towards = products @ shares
+            apart = np.sqrt(np.maximum(own - 2 * towards + shares @ towards, 0.0))
+            next_ = given / np.maximum(apart, near)
+            next_ /= next_.sum()
+            if np.abs(next_ - shares).max() < 1 / _SHARES:
+                break
+            shares = next_
+        counts = np.rint(shares * _SHARES)
+        return {site: float(count) for site, count in enumerate(counts) if count}
+
+
+class Bulyan(DistanceRule):
+    """Krum chooses n - 2f updates one by one; of these, each coordinate's n - 4f values nearest the median are
+    averaged."""
+
+    def result(self) -> dict[str, Floats]:
+        """The model; `NoAnswerError` with fewer than 4f + 3 updates."""
+        sites, liars = self._checked(), self._liars
+        left, apart = list(range(len(sites))), distances(gram(self._base, sites))
+        picked: list[int] = []
+        while len(picked) < len(sites) - 2 * liars:
+            best = left[int(np.argmin(scores(apart[np.ix_(left, left)], liars)))]
+            picked.append(best)
+            left.remove(best)
+        nearest = NearestToMedian(self._base, len(picked) - 2 * liars)
+        return combined(self._base, [sites[site] for site in picked], nearest)
+
+    def _needs(self) -> int:
+        return 4 * self._liars + 3
+
+
+class NearestToMedian(CoordinateRule):
+    """The mean of the `count` values of each coordinate that are nearest to the median of all."""
+
+    def __init__(self, base: Weights, count: int) -> None:
+        super().__init__(base)
+        self._count = count
+
+    def combine(self, values: Floats) -> Doubles:
+        """In a sorted column they lie side by side; among equally near ones, the smaller are taken."""
+        sites = len(values)
+        compare_rows(values, comparisons(sites))
+        median = (values[(sites - 1) // 2].astype(np.float64) + values[sites // 2]) / 2
+        total = np.zeros(values.shape[1])
+        for row in values[: self._count]:
+            total += row
+        best, reach = total / self._count, _reach(values, median, 0, self._count)
+        for first in range(1, sites - self._count + 1):
+            total += values[first + self._count - 1].astype(np.float64) - values[first - 1]
+            further = _reach(values, median, first, self._count)
+            nearer = further < reach
+            best[nearer], reach[nearer] = total[nearer] / self._count, further[nearer]
+        return best
+
+
+def _reach(values: Floats, median: Doubles, first: int, count: int) -> Doubles:
+    """How far the furthest of `count` sorted values from `first` on is from the median."""
+    reach: Doubles = np.maximum(median - values[first], values[first + count - 1] - median)
+    return reach
+
+
+def gram(base: Weights, sites: list[Tensors]) -> npt.NDArray[np.float64]:
+    """The products of the sites' moves with each other, [sites, sites]."""
+    total = np.zeros((len(sites), len(sites)))
+    for part in Stacked(base, sites).parts():
+        if isinstance(part, Block):
+            moves = part.values - part.base(base)
+            total += moves @ moves.T
+        else:
+            fading, own = part.factors - 1, base[part.name][part.rows].reshape(-1).astype(np.float64)
+            total += np.outer(fading, fading) * float(own @ own)
+    return total
+
+
+def distances(products: Doubles) -> Doubles:
+    """Squared distances, [sites, sites]."""
+    own = np.diag(products)
+    apart: Doubles = np.maximum(own[:, None] + own[None, :] - 2 * products, 0.0)
+    return apart
+
+
+def scores(apart: Doubles, liars: int) -> Doubles:
+    """Krum's score of each site: the sum of its squared distances to its n - f - 2 nearest others, at least one."""
+    others = np.sort(apart + np.diag(np.full(len(apart), np.inf)), axis=1)
+    nearest = min(max(len(apart) - liars - 2, 1), max(len(apart) - 1, 0))
+    summed: Doubles = others[:, :nearest].sum(axis=1)
+    return summed

@@ -1,0 +1,187 @@
+"""What lying sites cost: a table of attacks against defences, a run for each, on one config.
+
+Every cell is trained anew with some of the sites lying, and kept in `attacks.json` as soon as it is done, so that a
+table that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrel.config.schema import Config
+from fedrel.data.bags import Bags
+from fedrel.data.store import Progress
+from fedrel.errors import UserError, nearest
+from fedrel.federation.coordinator import Engine
+from fedrel.federation.engines.attacked import AttackedEngine
+from fedrel.federation.site_data import SiteData
+from fedrel.privacy.attacks import ATTACKS, Attack
+from fedrel.runs.engines import SimulatedSites
+from fedrel.runs.folder import read_json, write_json
+from fedrel.runs.prepare import Ints, Preparation
+from fedrel.runs.records import AttackCell, AttackTable
+from fedrel.runs.train import run
+from fedrel.seeding import numpy_generator
+
+NONE = "none"  # the attack, and the defence, that is none
+
+
+@dataclass(frozen=True, slots=True)
+class Defence:
+    """Settings that make lies cost less."""
+
+    name: str
+    about: str
+    settings: Mapping[str, Any]
+    of_claims: Mapping[str, Any] = field(default_factory=dict)
+    """Settings for methods with claims."""
+    agreed_sizes: bool = False
+    """Whether each site's size class, the next power of ten, was agreed on."""
+
+
+def _rule(name: str, about: str, **more: object) -> Defence:
+    return Defence(
+        name, about, {"aggregation.rule": name, **{f"aggregation.{k}": v for k, v in more.items()}}
+    )
+
+
+_CAPPED = {"aggregation.share_cap": 2.0}
+DEFENCES: Mapping[str, Defence] = {
+    one.name: one
+    for one in (
+        Defence(NONE, "the mean, as it is", {}),
+        Defence("norm-bound", "no update longer than twice the median", {"aggregation.norm_bound": 2.0}),
+        _rule("median", "the median of each coordinate"),
+        _rule("trimmed-mean", "the mean of each coordinate without 20 % at either end"),
+        _rule("multi-krum", "the mean of the 80 % that are nearest to each other"),
+        _rule("geometric-median", "the point nearest to all updates"),
+        Defence(
+            "all",
+            "no update longer than the median, nobody above twice an equal share, claims by rank, sizes agreed",
+            {"aggregation.norm_bound": 1.0, **_CAPPED},
+            {"methods.lazy-mil.claims": "rank"},
+            agreed_sizes=True,
+        ),
+        Defence(
+            "all+geometric-median",
+            "the same, and the geometric median in place of the mean",
+            {"aggregation.norm_bound": 1.0, "aggregation.rule": "geometric-median", **_CAPPED},
+            {"methods.lazy-mil.claims": "rank"},
+            agreed_sizes=True,
+        ),
+    )
+}
+
+
+def attack_table(
+    config: Config,
+    out: Path,
+    attacks: Sequence[str],
+    liars: Sequence[int],
+    defences: Sequence[str],
+    say: Callable[[str], None] = lambda _: None,
+) -> AttackTable:
+    """Train every cell that is not in `out/attacks.json` yet; returns the whole table.
+
+    The liars are drawn by the config's seed: the first of them are the same for any number.
+    """
+    _check_names(attacks, ATTACKS, "attack")
+    _check_names(defences, DEFENCES, "defence")
+    file = out / "attacks.json"
+    metric = config.evaluation.measure
+    table = AttackTable(metric=metric, config=config.digest())
+    if file.exists():
+        table = read_json(AttackTable, file)
+    if table.config != config.digest():
+        raise UserError("is of another config", file=file, hint="choose another folder")
+    done = {(one.attack, one.liars, one.defence) for one in table.cells}
+    wanted = [(NONE, 0, defence) for defence in defences]
+    wanted += [(attack, count, name) for count in liars if count for attack in attacks for name in defences]
+    missing = [cell for cell in wanted if cell not in done]
+    for number, (attack, count, defence) in enumerate(missing, 1):
+        cell = _cell(config, out / "run", attack, count, DEFENCES[defence])
+        table = table.model_copy(update={"cells": [*table.cells, cell]})
+        write_json(file, table)
+        value = "stopped" if cell.value is None else f"{cell.value:.3f}"
+        say(f"{number} of {len(missing)}: {attack} by {count}, {defence}: {metric} {value}")
+    return table
+
+
+class AttackedSites(SimulatedSites):
+    """Simulated sites of which some lie."""
+
+    def __init__(self, attack: Attack, liars: Sequence[int], *, agreed_sizes: bool) -> None:
+        self._attack, self._liars, self._agreed = attack, liars, agreed_sizes
+
+    def prepare(self, config: Config, progress: Progress | None) -> Preparation:
+        """Read and divide the data; liars that flip labels hold others."""
+        ready = super().prepare(config, progress)
+        if not self._attack.flips_labels:
+            return ready
+        parts = ready.site_data.partition
+        rows = [parts.rows(site) for site in self._liars]
+        return replace(ready, site_data=OtherLabels.of(ready.site_data, np.concatenate([*rows, []])))
+
+    @contextmanager
+    def engine(self, config: Config, ready: Preparation, out: Path, *, fresh: bool) -> Iterator[Engine]:
+        """The config's engine, with lies on the way."""
+        sizes, triples = ready.site_data.partition.sizes, ready.dataset.corpus.triple_count
+        agreed = 10 ** np.ceil(np.log10(np.maximum(sizes, 1))).astype(np.int64) if self._agreed else None
+        with super().engine(config, ready, out, fresh=fresh) as inner:
+            yield AttackedEngine(inner, self._attack, self._liars, sizes, triples, agreed)
+
+
+class OtherLabels(SiteData):
+    """Data in which some rows have another relation, under the same triple number."""
+
+    @classmethod
+    def of(cls, data: SiteData, rows: Ints) -> OtherLabels:
+        """The same data, but for the relation of these rows: the next in the list, of the last one the first."""
+        corpus = copy(data.corpus)
+        relation = np.array(corpus.relation)
+        relation[rows.astype(np.int64)] = (relation[rows.astype(np.int64)] + 1) % len(corpus.relations)
+        object.__setattr__(corpus, "relation", relation)
+        return cls(**{**vars(data), "text": corpus})
+
+    def bags(self, rows: Ints) -> Bags:
+        """Bags as before, with the labels of their first sentences."""
+        bags = super().bags(rows)
+        return replace(bags, labels=self.corpus.relation[bags.rows[bags.bounds[:-1]]].astype(np.int64))
+
+
+def drawn(config: Config, sites: int, count: int) -> list[int]:
+    """Which sites lie."""
+    return sorted(numpy_generator(config.seed, "liars").permutation(sites)[:count].tolist())
+
+
+def _cell(config: Config, folder: Path, attack: str, count: int, defence: Defence) -> AttackCell:
+    """One run: the metric on test of its best round on dev, or nothing if the run could not go on."""
+    settings: dict[str, Any] = {**defence.settings, "engine.kind": "local", "case_study": 0}
+    if "lazy-mil" in config.method.split("+"):
+        settings |= defence.of_claims
+    chosen = config.with_settings(settings)
+    liars = drawn(config, config.partition.sites, count)
+    lie = Attack(NONE, "") if attack == NONE else ATTACKS[attack]
+    sites = AttackedSites(lie, liars, agreed_sizes=defence.agreed_sizes)
+    shutil.rmtree(folder, ignore_errors=True)
+    value, stopped = None, None
+    try:
+        value = run(chosen, folder, sites=sites).metrics[config.evaluation.measure]
+    except UserError as error:
+        stopped = error.problem
+    shutil.rmtree(folder, ignore_errors=True)
+    return AttackCell(attack=attack, liars=count, defence=defence.name, value=value, stopped=stopped)
+
+
+def _check_names(given: Sequence[str], known: Mapping[str, object], what: str) -> None:
+    for name in given:
+        if name not in known:
+            raise UserError(f"no {what} is called {name!r}", hint=nearest(name, known))

@@ -1,0 +1,55 @@
+"""Bounds on single updates: their norm, their weight, their wins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedrel.privacy.trust import bound_factors, capped, most_wins, ranks, shortened
+from fedrel.privacy.update_norms import Norms
+from fedrel.tensors.weights import dense
+from tests.privacy.test_rules import tables
+
+
+def test_an_update_beyond_the_bound_gets_as_long_as_the_bound():
+    assert bound_factors({0: 1.0, 1: 2.0, 2: 8.0, 3: 0.0}, 2.0) == {0: 1.0, 1: 1.0, 2: 3 / 8, 3: 1.0}
+    assert bound_factors({4: 7.0}, 1.0) == {4: 1.0}
+
+
+def test_a_shortened_update_is_nearer_to_the_start_in_every_row():
+    base, (update, *_) = tables(3)
+    norms = Norms(base)
+    short = shortened(base, update, 0.25)
+    assert norms.of(short) == pytest.approx(0.25 * norms.of(update), rel=1e-5)
+    one, other = dense(base, short), dense(base, update)
+    for name in base:
+        np.testing.assert_allclose(one[name], base[name] + 0.25 * (other[name] - base[name]), atol=1e-6)
+    assert shortened(base, update, 1.0) is update
+
+
+def test_nobody_counts_for_more_than_the_cap():
+    assert capped([10, 10, 10], 1) == [10, 10, 10]
+    assert capped([1, 10**12], 1) == [1, 1]
+    assert capped([5], 2) == [5]
+    assert capped([], 2) == []
+    generator = np.random.default_rng(3)
+    for _ in range(50):
+        before = generator.integers(1, 10**9, 12).tolist()
+        cap = float(generator.uniform(1, 4))
+        after = capped(before, cap)
+        assert all(0 < new <= old for new, old in zip(after, before, strict=True))
+        assert max(after) <= max(cap * np.mean(after) + 1, min(before))
+
+
+def test_a_site_that_claims_everything_does_not_raise_the_cap():
+    honest = most_wins([100, 100, 100, 100], triples=300, cap=2)
+    assert honest == 150
+    assert most_wins([100, 100, 100, 10_000], triples=10_000, cap=2) == 250  # not 5,000
+    assert most_wins([1, 1], triples=1, cap=1) == 1
+
+
+def test_ranks_do_not_depend_on_how_high_the_values_are():
+    values = np.array([0.2, 0.9, 0.5], np.float32)
+    assert ranks(values).tolist() == ranks(values / 100).tolist() == [1 / 6, 5 / 6, 1 / 2]
+    assert ranks(np.ones(4)).tolist() == [0.5] * 4
+    assert ranks(np.zeros(0)).tolist() == []
