@@ -8,9 +8,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 from fedrel.config.check import check
 from fedrel.config.schema import Config
@@ -24,14 +25,37 @@ if TYPE_CHECKING:
 NO_STATES = Path("no-states")  # where sites would remember things, for methods that remember nothing
 
 REAL_DATA = os.environ.get("FEDREL_DATA")  # where real corpora are, for the tests that ask for them
+FLOWER = (  # where tests start Flower's processes
+    "tests/federation_e2e/",
+    "tests/federation/test_plugins.py",
+    "tests/deployment/test_pages.py",
+    "tests/deployment/test_unknown_sites.py",
+)
 QUICK, REAL = pytest.StashKey[QuickPython](), sys.executable
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the quick Python's server, one for all processes of the suite."""
+    """Choose how many examples a property is tried on, and start the quick Python, one for all processes."""
+    fast = "not slow" in config.option.markexpr
+    settings.register_profile("suite", deadline=None, max_examples=20 if fast else 100)
+    settings.load_profile("suite")
     if not hasattr(config, "workerinput"):
+        os.environ["OMP_NUM_THREADS"] = "1"  # tensors as small as these are slower with two threads
         config.stash[QUICK] = QuickPython()
         os.environ["FEDREL_QUICK_PYTHON"] = str(config.stash[QUICK].bin)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Run the tests of a file in one process, so that they share what they make; Flower's one after the other."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "flower" if nodeid.startswith(FLOWER) else super()._split_scope(nodeid)
+
+    config.option.loadscopereorder = False  # or Flower's would come last, in one process
+    return ByFile(config, log)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -120,14 +144,3 @@ def _toml(value: object) -> str:
 def out(tmp_path: Path) -> Path:
     """A folder for a run."""
     return tmp_path / "run"
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Tensors as small as these are slower with two."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)

@@ -234,7 +234,6 @@ class Mine(FedAvg):
 """
 
 
-@pytest.mark.usefixtures("real_python")
 def test_a_method_of_a_file_runs_in_worker_processes_too(tmp_path, capsys):
     (tmp_path / "mine.py").write_text(PLUGIN)
     path = tmp_path / "tiny.toml"

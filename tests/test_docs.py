@@ -3,7 +3,7 @@
 In `docs/*.md`, blocks marked `bash` and `python` run in order, those of one page in one folder. A block of any
 language whose first line is `# file: NAME` is written to that file instead. A block marked `text output` is
 what the block before it prints. `python slow` runs with the slow tests. Anything else (`sh`, `text`, `toml`)
-is only shown.
+is only shown. The fast tests train for a few rounds where a page says more; the slow ones run the page as it is.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ PAGES = sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != DRA
 FENCED = re.compile(r"^```(?P<mark>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# file: (\S+)\n")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+ROUNDS = re.compile(r"(\brounds\W{1,4})(\d+)")
+FEW_ROUNDS = 4
 IN_A_CLONE = {"adding-a-method.md"}  # pages whose reader works in the source tree
 
 
@@ -50,8 +52,11 @@ class Block:
     place: str
 
 
-def blocks(page: Path) -> Iterator[Block]:
+def blocks(page: Path, rounds: int | None = None) -> Iterator[Block]:
+    """The blocks of a page, in which no run has more than so many rounds."""
     text = page.read_text(encoding="utf-8")
+    if rounds is not None:
+        text = ROUNDS.sub(lambda found: f"{found[1]}{min(rounds, int(found[2]))}", text)
     for found in FENCED.finditer(text):
         line = text.count("\n", 0, found.start()) + 1
         yield Block(found["mark"].strip(), found["code"], f"{page.name}:{line}")
@@ -70,7 +75,8 @@ def perform(block: Block, folder: Path, **variables: str) -> str | None:
     }
     if (language := block.mark.removesuffix(" slow")) not in commands:
         return None
-    environment = os.environ | {
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment = ours | {
         # In a clone, the clone's own package.
         "PYTHONPATH": os.pathsep.join([str(folder / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(
             os.pathsep
@@ -85,8 +91,26 @@ def perform(block: Block, folder: Path, **variables: str) -> str | None:
     return done.stdout
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+LONG = [page for page in PAGES if [*blocks(page)] != [*blocks(page, FEW_ROUNDS)]]
+MARKS = {
+    "documents.md": [pytest.mark.slow]
+}  # `tests/test_documents.py` has the same commands on a smaller encoder
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, id=page.name, marks=MARKS.get(page.name, [])) for page in PAGES]
+)
 def test_the_code_of_a_page_runs(page, tmp_path):
+    run_page(page, tmp_path, FEW_ROUNDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", LONG, ids=lambda page: page.name)
+def test_the_code_of_a_page_runs_as_it_stands(page, tmp_path):
+    run_page(page, tmp_path)
+
+
+def run_page(page: Path, tmp_path: Path, rounds: int | None = None) -> None:
     variables = {}
     if page.name in IN_A_CLONE:
         variables["FEDREL_KERNELS"] = "off"  # or they would be compiled for the clone, too
@@ -97,7 +121,7 @@ def test_the_code_of_a_page_runs(page, tmp_path):
         for part in ("pyproject.toml", "tests/__init__.py", "tests/conftest.py"):
             shutil.copy(ROOT / part, tmp_path / part)
     printed = None
-    for block in blocks(page):
+    for block in blocks(page, rounds):
         if block.mark == "text output":
             assert printed == block.code, block.place
         elif not block.mark.endswith(" slow"):
@@ -105,6 +129,12 @@ def test_the_code_of_a_page_runs(page, tmp_path):
 
 
 def test_the_python_of_the_readme_runs(tmp_path):
+    (block,) = (one for one in blocks(ROOT / "README.md", 1) if one.mark == "python")
+    assert perform(block, tmp_path) is not None
+
+
+@pytest.mark.slow
+def test_the_python_of_the_readme_finds_what_it_says(tmp_path):
     (block,) = (one for one in blocks(ROOT / "README.md") if one.mark == "python")
     assert perform(block, tmp_path).startswith("Ada Quill born_in Troutmere 0.")
 

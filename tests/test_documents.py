@@ -132,6 +132,7 @@ def test_a_document_of_20000_tokens_is_read_in_windows(folder: Path, tmp_path: P
     assert all(0 <= finding["probability"] <= 1 for finding in whole)
 
 
+@pytest.mark.slow
 def test_training_on_a_document_of_20000_tokens(tmp_path: Path, encoder: str) -> None:
     config = tiny_documents(tmp_path / "data", encoder, "training.rounds=1", "partition.sites=1", count=4)
     made = [*documents(4), *documents(1, seed=3, words=(20_000, 20_000), entities=(3, 3))]

@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedrel.data.align import PART, Aligned, Match, Matcher, align, plain, why_nothing, write_jsonl
@@ -79,7 +79,6 @@ words = st.text(alphabet="aB\u0130\u03c3-.' ", min_size=1, max_size=5)
     st.lists(st.tuples(words, st.sampled_from("xyz")), max_size=6), st.lists(words, max_size=12).map(" ".join)
 )
 @example([("\u0130a", "x"), ("a a", "y")], "\u0130A a a-a a\na")
-@settings(deadline=None, max_examples=300)
 def test_the_automaton_agrees_with_trying_every_name(names: list[tuple[str, str]], text: str) -> None:
     assert Matcher(names).find(text) == naive_matches(names, text)
 
@@ -182,7 +181,6 @@ facts = st.lists(
 @given(
     facts, st.lists(st.sampled_from(["a", "A", "b", "c", "\u0130", "x", ". X", "\n", "\n\n"]), max_size=20)
 )
-@settings(deadline=None, max_examples=150)
 def test_alignment_agrees_with_trying_everything(
     tmp_path_factory: pytest.TempPathFactory,
     rows: list[tuple[str, list[str], str, str, list[str]]],

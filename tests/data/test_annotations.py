@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import permutations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrel.data.annotations import Draft, Mention, asked_about, candidates, places
@@ -55,7 +55,6 @@ def test_once_changes_nothing_where_types_give_the_direction() -> None:
     assert candidates(types, wanted, set(), "once").tolist() == [[1, 0]]
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from("abc"), max_size=6), st.data())
 def test_against_a_loop(types: list[str], data: st.DataObject) -> None:
     every = list(permutations(range(len(types)), 2))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrel.data.bags import Bags, ragged, singles, slices
@@ -43,7 +43,6 @@ def contents(bags: Bags) -> list[tuple[int, int, list[int]]]:
 
 
 @given(rows=rows_of_corpus)
-@settings(deadline=None)
 def test_a_training_bag_holds_the_rows_of_its_triple_in_their_order(
     corpus: SentenceCorpus, rows: np.ndarray
 ) -> None:
@@ -55,7 +54,6 @@ def test_a_training_bag_holds_the_rows_of_its_triple_in_their_order(
 
 
 @given(rows=rows_of_corpus)
-@settings(deadline=None)
 def test_a_test_bag_holds_each_sentence_of_its_pair_once(corpus: SentenceCorpus, rows: np.ndarray) -> None:
     grouped: dict[int, list[int]] = {}
     seen = set()
@@ -75,7 +73,6 @@ def test_ragged_lays_runs_end_to_end(runs: list[tuple[int, int]]) -> None:
 
 
 @given(rows=rows_of_corpus, picks=st.lists(st.integers(0, 10**6), max_size=8))
-@settings(deadline=None)
 def test_take_gives_the_bags_asked_for_in_that_order(
     corpus: SentenceCorpus, rows: np.ndarray, picks: list[int]
 ) -> None:
@@ -86,7 +83,6 @@ def test_take_gives_the_bags_asked_for_in_that_order(
 
 
 @given(rows=rows_of_corpus, sentences=st.integers(1, 12))
-@settings(deadline=None)
 def test_slices_are_as_full_as_whole_bags_allow(
     corpus: SentenceCorpus, rows: np.ndarray, sentences: int
 ) -> None:
@@ -100,7 +96,6 @@ def test_slices_are_as_full_as_whole_bags_allow(
 
 
 @given(rows=rows_of_corpus.filter(len))
-@settings(deadline=None)
 def test_a_batch_holds_the_words_and_places_of_its_sentences(
     corpus: SentenceCorpus, rows: np.ndarray
 ) -> None:

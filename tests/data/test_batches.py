@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrel.data import word_numbers
@@ -59,7 +59,6 @@ def instances(draw: st.DrawFn) -> Instance:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), instances()), max_size=12), st.sampled_from([0, 3, 1 << 20]))
-@settings(deadline=None, max_examples=30)
 def test_columns_of_odd_text(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, Instance]], parts: int
 ) -> None:
@@ -214,7 +213,6 @@ json_values = st.recursive(
         st.sampled_from(["text", "token", "h", "t", "relation", "source", "expresses"]), json_values
     )
 )
-@settings(deadline=None, max_examples=100)
 def test_any_change_of_a_line_has_the_same_outcome(
     tmp_path_factory: pytest.TempPathFactory, changes: dict[str, Any]
 ) -> None:

@@ -59,7 +59,7 @@ def written(name: str, rows: list[Instance] | list[Document], folder: Path) -> P
 
 
 @pytest.mark.parametrize(("one", "other"), product(SENTENCES, repeat=2))
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(rows=st.lists(instances(), min_size=1, max_size=3))
 def test_sentences_go_round(one: str, other: str, rows: list[Instance]) -> None:
     with tempfile.TemporaryDirectory() as scratch:
@@ -75,7 +75,7 @@ def test_sentences_go_round(one: str, other: str, rows: list[Instance]) -> None:
 
 
 @pytest.mark.parametrize(("one", "other"), product(DOCUMENTS, repeat=2))
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(row=documents())
 def test_documents_go_round(one: str, other: str, row: Document) -> None:
     with tempfile.TemporaryDirectory() as scratch:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrel.data.annotations import Document, Entity, Fact, Mention
@@ -137,7 +137,6 @@ def test_progress_and_no_documents(tmp_path: Path) -> None:
     assert len(DocumentCorpus.build([], tmp_path / "none", ["NA"])) == 0
 
 
-@settings(deadline=None, max_examples=30)
 @given(
     st.lists(
         st.lists(st.lists(st.sampled_from(["a", "bé", "語"]), max_size=3), min_size=1, max_size=3), max_size=4

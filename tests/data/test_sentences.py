@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrel.data.cache import open_corpus
@@ -210,7 +210,6 @@ texts = st.text(alphabet="ab\u0130\u00df\U0001d4b3 .-'\n", min_size=1, max_size=
 
 
 @given(st.lists(st.tuples(texts, st.integers(0, 2), st.sampled_from(RELATIONS)), max_size=8))
-@settings(deadline=None, max_examples=50)
 def test_everything_that_goes_in_comes_out(
     tmp_path_factory: pytest.TempPathFactory, content: list[tuple[str, int, str]]
 ) -> None:

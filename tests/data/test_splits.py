@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -32,7 +32,6 @@ contents = st.lists(st.tuples(small, small, st.integers(0, 1), st.integers(0, 2)
 
 
 @given(contents, st.integers(0, 5))
-@settings(deadline=None, max_examples=50)
 def test_no_pair_is_on_both_sides_and_nothing_is_lost(
     tmp_path_factory: pytest.TempPathFactory, content: list[tuple[int, int, int, int]], seed: int
 ) -> None:
@@ -48,7 +47,6 @@ def test_no_pair_is_on_both_sides_and_nothing_is_lost(
 
 
 @given(contents)
-@settings(deadline=None, max_examples=30)
 def test_of_equal_rows_the_first_stays(
     tmp_path_factory: pytest.TempPathFactory, content: list[tuple[int, int, int, int]]
 ) -> None:

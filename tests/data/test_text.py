@@ -4,7 +4,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrel.data.text import join_tokens, segment, sentences, tokenise, whitespace, with_whole_mentions
@@ -42,7 +42,6 @@ def test_whitespace_keeps_what_stands_together() -> None:
 
 
 @given(st.text())
-@settings(deadline=None)
 def test_tokens_cover_every_visible_character_once(text: str) -> None:
     spans = tokenise(text)
     assert "".join(cut(text, spans)) == "".join(text.split())
@@ -72,7 +71,6 @@ def test_sentences(text: str, expected: list[str]) -> None:
 
 
 @given(st.text(alphabet='aB .!?\n"(1\u2026'))
-@settings(deadline=None)
 def test_sentences_lose_no_character(text: str) -> None:
     parts = cut(text, list(sentences(text)))
     assert "".join("".join(parts).split()) == "".join(text.split())
@@ -129,7 +127,6 @@ WORDS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(WORDS, st.data())
 def test_each_mention_is_whole_tokens_of_one_sentence(words: list[str], data: st.DataObject) -> None:
     text = " ".join(words)

@@ -137,7 +137,7 @@ def test_a_broken_record_takes_no_more_lines(tmp_path):
         record(path, 1)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(cuts=st.lists(st.sampled_from([0, 0.01, 0.3, 0.99, 1]), min_size=1, max_size=3))
 def test_a_torn_line_is_reported_and_the_next_one_goes_on(cuts):
     """A crash may come anywhere in a line, several times in a row: what was whole stays, nothing is broken."""

@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrel.data.kb import KnowledgeBase
@@ -68,7 +68,6 @@ names = st.sampled_from("abcdef")
 triples = st.lists(st.tuples(names, st.sampled_from(RELATIONS), names), min_size=1, max_size=8)
 
 
-@settings(deadline=None, max_examples=25)
 @given(published=triples, sites=st.lists(triples, min_size=2, max_size=3))
 def test_sites_agree_without_seeing_each_other(published, sites):
     kb = knowledge_base([triple for triple in published if triple[1] != "NA"])

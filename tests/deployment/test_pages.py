@@ -53,7 +53,6 @@ TERMINAL = re.compile(r"# terminal: (\S+)\n")
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("flower")
 def test_the_tutorial_leads_to_a_model(tmp_path):
     """Its commands as they stand, with Flower's programs; a terminal's blocks run beside the others."""
     pytest.importorskip("flwr", reason="needs Flower: pip install 'fedrel[flower]'")

@@ -20,6 +20,7 @@ pytest.importorskip("flwr", reason="needs Flower: pip install 'fedrel[flower]'")
 
 import tomli_w
 
+from fedrel.cli.main import main
 from fedrel.deployment.child_processes import (
     START_TIMEOUT,
     Program,
@@ -44,8 +45,6 @@ from fedrel.cli.main import main
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background may ignore it
 main()
 """
-
-pytestmark = pytest.mark.xdist_group("flower")
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +81,15 @@ def set_policy(federation: SmallFederation, **allow: object) -> None:
     (federation.site("north").path / "site.toml").write_text(tomli_w.dumps(tree))
 
 
+def fedrel_here(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    """The command in this process, which has imported Flower; for one that is refused before it starts anything."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as stopped:
+        patch.setattr(sys, "argv", ["fedrel", *map(str, arguments)])
+        main()
+    assert isinstance(stopped.value.code, int)
+    return stopped.value.code, "".join(capfd.readouterr())
+
+
 def fedrel(*arguments: object, timeout: float = 900) -> tuple[int, str]:
     command = [sys.executable, "-m", "fedrel", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
@@ -105,7 +113,7 @@ def test_a_site_whose_key_is_not_registered_is_rejected(real):
     assert code == 2 and "the coordinator does not know the key in site.pub" in output, output
 
 
-def test_a_site_without_a_key_is_rejected(real):
+def test_a_site_without_a_key_is_rejected(real, capfd):
     key = real.site("north").path / "site.key"
     program = supernode_program(real.site("north"))
     at = list(program.command).index("--auth-supernode-private-key")
@@ -114,19 +122,19 @@ def test_a_site_without_a_key_is_rejected(real):
         assert process.wait(START_TIMEOUT) != 0
     moved = key.rename(key.with_name("away"))
     try:
-        code, output = fedrel("site", "start", real.site("north").path)
+        code, output = fedrel_here(capfd, "site", "start", real.site("north").path)
         assert code == 2 and "site.key: no such file" in output
     finally:
         moved.rename(key)
 
 
-def test_a_coordinator_with_another_authoritys_certificate_is_rejected(real, tmp_path):
+def test_a_coordinator_with_another_authoritys_certificate_is_rejected(real, tmp_path, capfd):
     init_federation(tmp_path / "other", ["north"], "127.0.0.1")
     authority = real.site("north").path / "ca.crt"
     own = authority.read_bytes()
     authority.write_bytes((tmp_path / "other" / "coordinator" / "ca.crt").read_bytes())
     try:
-        code, output = fedrel("site", "start", real.site("north").path)
+        code, output = fedrel_here(capfd, "site", "start", real.site("north").path)
         assert code == 2 and "cannot prove that it is the coordinator" in output
     finally:
         authority.write_bytes(own)

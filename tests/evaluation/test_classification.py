@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, precision_recall_fscore_support
 
@@ -87,7 +87,6 @@ classes = st.integers(0, len(NAMES) - 1)
 
 
 @given(st.lists(st.tuples(classes, classes), min_size=1, max_size=40))
-@settings(deadline=None, max_examples=100)
 def test_as_scikit_learn_has_it(pairs: list[tuple[int, int]]) -> None:
     predicted, gold = [one for one, _ in pairs], [other for _, other in pairs]
     found = of(predicted, gold)

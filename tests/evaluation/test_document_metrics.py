@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -64,7 +64,6 @@ def test_other_shapes_are_refused(guesses: tuple[int, ...], facts: tuple[int, ..
 ROWS = st.lists(st.tuples(*[st.lists(st.booleans(), min_size=4, max_size=4)] * 3, st.booleans()), max_size=8)
 
 
-@settings(deadline=None)
 @given(ROWS)
 def test_against_sets_of_facts(rows: list[tuple[list[bool], list[bool], list[bool], bool]]) -> None:
     """The same numbers from sets of (pair, relation), counted as DocRED's evaluation counts them."""

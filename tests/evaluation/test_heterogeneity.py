@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrel.evaluation.heterogeneity import (
@@ -41,7 +41,6 @@ def test_class_distances_by_hand() -> None:
 
 
 @given(st.integers(1, 7), st.integers(1, 9), st.integers(0, 1000))
-@settings(deadline=None)
 def test_class_distances_are_definition_1(classes: int, dimension: int, seed: int) -> None:
     vectors = np.random.default_rng(seed).normal(size=(classes, dimension))
     slow = [
@@ -69,7 +68,6 @@ def test_of_two_classes_both_are_equally_far_to_the_bit(seed: int) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.floats(-2, 2, width=16)), max_size=30))
-@settings(deadline=None)
 def test_spearman_is_that_of_scipy(pairs: list[tuple[int, float]]) -> None:
     from scipy import stats
 

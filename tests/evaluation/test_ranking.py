@@ -5,7 +5,7 @@ import math
 import hypothesis.extra.numpy as npst
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
@@ -81,7 +81,6 @@ def test_by_hand() -> None:
 
 
 @given(problems())
-@settings(deadline=None, max_examples=300)
 def test_equals_slow_version(problem: tuple[np.ndarray, np.ndarray, int]) -> None:
     assert_same(rank(*problem), slow(*problem))
 
@@ -100,7 +99,6 @@ def test_equals_slow_version_past_2000_points() -> None:
 
 
 @given(st.data())
-@settings(deadline=None)
 def test_equals_sklearn_without_ties(data: st.DataObject) -> None:
     """Without ties each of scikit-learn's thresholds is one guess; its curve runs backwards to an anchor."""
     pairs, relations = data.draw(st.integers(2, 8)), data.draw(st.integers(3, 6))
@@ -117,7 +115,6 @@ def test_equals_sklearn_without_ties(data: st.DataObject) -> None:
 
 
 @given(problems())
-@settings(deadline=None)
 def test_sorts_as_a_stable_argsort_does(problem: tuple[np.ndarray, np.ndarray, int]) -> None:
     scores, _, na = problem
     guesses = np.delete(scores, na, axis=1).ravel()
@@ -176,7 +173,6 @@ def test_p_at_refuses_less_than_one(n: int) -> None:
 
 
 @given(npst.arrays(np.bool_, st.integers(0, 3000)), st.integers(4, 400))
-@settings(deadline=None, max_examples=50)
 def test_curve_keeps_the_shape(right: np.ndarray, points: int) -> None:
     ranking = Ranking(np.flatnonzero(right), len(right))
     curve = ranking.curve(points)

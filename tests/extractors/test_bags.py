@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -138,7 +138,6 @@ def slow_probabilities(head: str, toy: Toy, xs: Tensor) -> Tensor:
     return slow_relation_logits(toy, xs).softmax(0)
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from(sorted(HEADS)),
     st.lists(st.tuples(st.integers(1, 5), st.integers(0, RELATIONS - 1)), min_size=1, max_size=6),

@@ -25,8 +25,6 @@ from fedrel.extractors.transformer.packed import packed_layers
 from fedrel.extractors.transformer.pretrained import shared_states
 from tests.documents import documents, write_documents
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @dataclass
 class Made:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
@@ -118,7 +118,6 @@ def test_pieces_of_another_corpus_are_refused(tmp_path: Path, tiny_bert: str) ->
         extractor_kind("document").open_inputs(tmp_path, corpus(3), {})
 
 
-@settings(deadline=None)
 @given(
     length=st.integers(3, 3000),
     limit=st.integers(16, 100),

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fedrel.extractors.batches import Batch
@@ -32,8 +32,6 @@ if not compiling.has_numba():
 
 VOCABULARY, RELATIONS = 30, 4
 NEAR, SAME = 2e-6, 1e-12  # outputs closer than the one may change places in float32, than the other are equal
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def model(dtype: torch.dtype = torch.float32, **options: object) -> PCNN:
@@ -124,7 +122,6 @@ def assert_same_gradients(batch: Batch, **options: object) -> None:
         torch.testing.assert_close(gradient.double(), expected[name], rtol=1e-6, atol=1e-6)
 
 
-@settings(deadline=None, max_examples=60)
 @given(batches(), st.sampled_from([1, 3, 5]))
 def test_gradients_are_float64s(batch: Batch, window: int) -> None:
     assume(not has_near_ties(model(torch.float64, window=window), batch))
@@ -176,7 +173,6 @@ def test_nothing_hides_a_nan() -> None:
 # Scoring.
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.lists(batches(), min_size=1, max_size=4), st.sampled_from([1, 3, 5]))
 def test_one_table_scores_all_batches(several: list[Batch], window: int) -> None:
     fast, plain = model(window=window), model(torch.float64, window=window)

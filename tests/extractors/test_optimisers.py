@@ -24,8 +24,6 @@ from . import slow
 
 VOCABULARY, RELATIONS = 40, 4
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def pcnn() -> PCNN:
     generator = torch_generator(1, "model")

@@ -22,8 +22,6 @@ from fedrel.tensors import compiling
 from fedrel.tensors.cores import cores
 from tests.extractors.conftest import write_encoder
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 LENGTHS = (9, 5, 30, 1, 12)
 
 

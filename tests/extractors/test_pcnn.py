@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrel.errors import UserError
@@ -45,7 +45,6 @@ EDGES = [
 ]
 
 
-@settings(deadline=None)
 @given(batches(), st.sampled_from([1, 3, 5]))
 def test_encode_equals_the_slow_version(batch: Batch, window: int) -> None:
     pcnn = model(window=window)
@@ -55,7 +54,6 @@ def test_encode_equals_the_slow_version(batch: Batch, window: int) -> None:
         torch.testing.assert_close(pcnn.encode(batch), expected)
 
 
-@settings(deadline=None, max_examples=50)
 @given(batches(), st.sampled_from([1, 3, 5]))
 def test_gradients_equal_the_slow_versions(batch: Batch, window: int) -> None:
     compare_gradients(model(window=window), batch)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrel.data.bags import Bags
@@ -161,7 +161,6 @@ def sentences(draw: st.DrawFn) -> Sentence:
     return Sentence(1, text, spans[0], spans[1])
 
 
-@settings(deadline=None, max_examples=150)
 @given(sentences(), st.integers(8, 64), st.sampled_from(["sum", "max"]))
 def test_entities_survive_any_cut_and_say_what_they_said(
     tiny_readers: Callable[[int, str], Reader], sentence: Sentence, length: int, pooling: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrel.extractors import row_tables as rows_module
@@ -65,7 +65,6 @@ def test_thirty_steps_of_pcnn_equal_torchs_sgd_on_dense_weights(decay: float) ->
         np.testing.assert_allclose(array, expected[name], atol=1e-5)
 
 
-@settings(deadline=None, max_examples=50)
 @given(
     st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=8), min_size=1, max_size=8),
     st.sampled_from([0.0, 0.1, 0.9]),
@@ -126,7 +125,6 @@ PULLS = st.sampled_from([0.0, 0.3, 1.0])
 STEPS = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=5), min_size=1, max_size=8)
 
 
-@settings(deadline=None, max_examples=60)
 @given(STEPS, st.sampled_from([0.0, 0.2]), PULLS, st.sampled_from([[], [2], [1, 4, 9]]), st.booleans())
 def test_a_corrected_table_equals_a_dense_one(
     steps: list[list[int]], decay: float, pull: float, forced: list[int], shared: bool
@@ -167,7 +165,6 @@ def test_a_corrected_table_equals_a_dense_one(
 
 
 @given(st.floats(1e-4, 1), st.floats(0, 1), st.floats(0, 1), st.integers(1, 300))
-@settings(deadline=None)
 def test_what_is_left_of_a_row_stays_a_share(rate: float, decay: float, pull: float, steps: int) -> None:
     """A receiver refuses a `rest` beyond 0 to 1: no rounding may lead there. Without decay nothing is lost."""
     course, undecayed = Course(), Course()

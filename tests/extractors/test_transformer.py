@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import cross_entropy, dropout
@@ -28,8 +28,6 @@ from fedrel.extractors.transformer.pretrained import States, shared_states
 from fedrel.extractors.transformer.sentence_transformer import SentenceTransformer, sentence_transformer
 from fedrel.seeding import numpy_generator, torch_generator
 from fedrel.tensors.weights import Rows
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 RELATIONS = 3
 POOLINGS = ("cls_sum", "sum", "max")
@@ -127,7 +125,6 @@ def test_many_sentences_of_all_lengths_keep_their_order(tiny_bert: str) -> None:
             torch.testing.assert_close(together[s : s + 1], alone, atol=2e-5, rtol=1e-4)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 128), max_size=80))
 def test_every_sentence_is_read_once_with_little_padding(lengths: list[int]) -> None:
     seen = []

@@ -67,7 +67,7 @@ def weights(folder: Path) -> bytes:
     return (model / "weights.safetensors").read_bytes() + (model / "encoder/model.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("method", ["feded", "fedavg"])
+@pytest.mark.parametrize("method", ["feded", pytest.param("fedavg", marks=pytest.mark.slow)])
 def test_workers_and_a_resumed_run_give_the_same_weights(files: Path, out: Path, method: str) -> None:
     chosen = config(files, f"method={method}")
     result = run(chosen, out / "local")
@@ -79,28 +79,33 @@ def test_workers_and_a_resumed_run_give_the_same_weights(files: Path, out: Path,
         assert result.metrics["f1"] > 0.8  # which of two sentences it is, is easily learned
 
 
-def test_the_model_predicts_and_transformers_loads_it(files: Path, out: Path) -> None:
+@pytest.fixture(scope="module")
+def trained(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("trained") / "run"
+    run(config(files, "method=fedavg", "training.rounds=4"), out)
+    return out
+
+
+def test_the_model_predicts_and_transformers_loads_it(files: Path, trained: Path) -> None:
     from transformers import AutoModel, AutoTokenizer
 
-    run(config(files, "method=fedavg", "training.rounds=4"), out)
-    model = fedrel.load_model(out / "model")
+    model = fedrel.load_model(trained / "model")
     instances = list(GAD().read(files / "test.tsv"))
     found = model.predict(instances)
     right = {one.head.id for one in instances if one.relation != "NA"}
     assert {one.head for one in found} == right
-    tokeniser = AutoTokenizer.from_pretrained(out / "model/encoder")
+    tokeniser = AutoTokenizer.from_pretrained(trained / "model/encoder")
     assert {"<e1>", "</e1>", "<e2>", "</e2>"} <= set(tokeniser.get_vocab())
-    encoder = AutoModel.from_pretrained(out / "model/encoder")
+    encoder = AutoModel.from_pretrained(trained / "model/encoder")
     assert encoder.get_input_embeddings().weight.shape[0] == len(tokeniser)
 
 
-def test_it_reads_raw_text_with_a_kb_that_has_types(files: Path, out: Path, tmp_path: Path) -> None:
+def test_it_reads_raw_text_with_a_kb_that_has_types(trained: Path, tmp_path: Path) -> None:
     from fedrel.inference.predict import predict
 
-    run(config(files, "method=fedavg", "training.rounds=4"), out)
     (tmp_path / "kb.tsv").write_text("g\tBRCA\tNA\td\tgout\tGENE\tDISEASE\n", encoding="utf-8")
     (tmp_path / "new.txt").write_text("the BRCA level raises the risk of gout\n", encoding="utf-8")
-    predict(out / "model", [tmp_path / "new.txt"], kb=tmp_path / "kb.tsv").write(tmp_path / "found.jsonl")
+    predict(trained / "model", [tmp_path / "new.txt"], kb=tmp_path / "kb.tsv").write(tmp_path / "found.jsonl")
     assert '"association"' in (tmp_path / "found.jsonl").read_text(encoding="utf-8")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -39,7 +39,6 @@ def claims(**changes: object) -> dict[str, np.ndarray]:
     st.integers(1, 2**40),
     st.data(),
 )
-@settings(deadline=None)
 def test_an_update_is_the_same_after_packing_and_unpacking(bias, index, rest, examples, data):
     values = data.draw(hnp.arrays(np.float32, (len(index), 2), elements=FLOATS))
     sent = Update(

@@ -52,7 +52,6 @@ def test_a_method_of_a_users_file_runs_in_worker_processes(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("flower")
 def test_a_method_of_a_users_file_runs_in_flowers_simulation(tmp_path):
     pytest.importorskip("ray", reason="needs the extra `flower-simulation`")
     same(run_engine(tmp_path, "local"), run_engine(tmp_path, "flower-simulation"))

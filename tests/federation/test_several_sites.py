@@ -114,7 +114,7 @@ some_sites = st.lists(st.integers(0, SITES - 1), unique=True, min_size=2, max_si
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the mean loss of a site without examples
 @given(sites=some_sites, seed=st.integers(0, 10**6), words=st.booleans())
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 def test_lazy_mil_together_and_one_by_one(sites, seed, words):
     asked = runner("lazy-mil", words)
     shared = {f"Model.weights/{name}": array for name, array in weights("lazy-mil", words).items()}

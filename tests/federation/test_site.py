@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrel.federation.messages import RefusedError
@@ -50,7 +50,6 @@ def test_selection_precision_is_of_the_judged_sentences_about_related_pairs():
 
 
 @given(rows=numbers, watched=numbers.map(sorted), seed=st.integers(0, 99))
-@settings(deadline=None)
 def test_the_journal_follows_exactly_the_watched_rows(rows, watched, seed):
     weights = np.random.default_rng(seed).random(len(rows)).astype(np.float32)
     corpus = SimpleNamespace(relation=np.ones(61, np.int32))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrel.errors import UserError
@@ -16,7 +16,6 @@ def number(tensors):
 
 
 @given(rounds=st.lists(st.integers(1, 30), unique=True, min_size=1).map(sorted), asked=st.integers(1, 31))
-@settings(deadline=None, max_examples=40)
 def test_a_site_finds_what_it_wrote_last_before_a_round(tmp_path_factory, rounds, asked):
     states = SiteStates(tmp_path_factory.mktemp("states"), "model")
     for round_ in rounds:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes
 
@@ -21,6 +21,5 @@ arrays = st.dictionaries(
 
 
 @given(arrays)
-@settings(deadline=None)
 def test_framing_is_what_encoding_adds(named):
     assert framing(named) == len(encode(named)) - payload(named)

@@ -34,7 +34,7 @@ from tests.documents import documents, write_documents
 from tests.extractors.conftest import write_encoder
 from tests.federation_e2e.testbed import NAMES, PATIENCE, Testbed, free_port, same
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
+pytestmark = pytest.mark.slow
 
 
 class Together:

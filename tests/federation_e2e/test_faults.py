@@ -15,7 +15,7 @@ pytest.importorskip("flwr", reason="needs the extra `flower`")
 from tests.federation_e2e.conftest import Local, experiment
 from tests.federation_e2e.testbed import PATIENCE, Testbed, rounds, same, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
+pytestmark = pytest.mark.slow
 
 WEST = 2  # the number of the site that suffers
 WARM, LONG = 2, 500  # rounds: to begin with, and so many that nobody waits for their end

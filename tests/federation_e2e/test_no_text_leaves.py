@@ -27,7 +27,7 @@ from tests.federation_e2e.conftest import experiment
 from tests.federation_e2e.proxy import recording
 from tests.federation_e2e.testbed import NAMES, Testbed
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
+pytestmark = pytest.mark.slow
 
 
 def marker(number: int) -> str:

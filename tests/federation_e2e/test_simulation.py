@@ -13,8 +13,6 @@ from fedrel.runs.train import run
 from tests.federation.test_engines import same
 from tests.federation_e2e.conftest import Local, experiment
 
-pytestmark = pytest.mark.xdist_group("flower")
-
 
 def simulated(config: Config) -> Config:
     return config.with_settings(['engine.kind="flower-simulation"', "engine.workers=2"])

@@ -235,7 +235,7 @@ def runner_of(site: Path) -> Supervised:
     return Supervised([sys.executable, "-m", "fedrel.deployment.site_runner", str(site)], os.environ)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_ends_the_runner_and_nothing_is_left(tmp_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "fedrel.deployment.site_runner", str(tmp_path)]
     with subprocess.Popen(command) as process:
@@ -301,7 +301,6 @@ def test_a_program_that_ends_is_started_again_ever_more_slowly(monkeypatch: pyte
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("flower")
 def test_a_runner_killed_at_random_moments_loses_nothing(
     called: Called, local: Local, tmp_path: Path
 ) -> None:

@@ -38,34 +38,21 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return folder
 
 
-def _group(name: str) -> pytest.MarkDecorator:
-    """What is run in one process: all of a case, so that `local` runs once, and all that import `transformers`."""
-    encodes = "encoder" in CASES[name].tree["extractor"]
-    return pytest.mark.xdist_group("golden-encoders" if encodes else f"golden-{name}")
-
-
-def _cases() -> list[object]:
-    """Every case."""
-    return [pytest.param(name, marks=_group(name)) for name in CASES]
-
-
 def _engines() -> list[object]:
-    """Every case with every engine but `local`; those of Flower one after the other."""
+    """Every case with every engine but `local`."""
     made: list[object] = []
     for name, case in CASES.items():
         for engine in (*case.fast, *case.slow):
-            group = pytest.mark.xdist_group("flower") if engine == FLOWER else _group(name)
-            marks = [group, pytest.mark.slow] if engine in case.slow else [group]
-            made.append(pytest.param(name, engine, marks=marks))
+            made.append(pytest.param(name, engine, marks=[pytest.mark.slow] * (engine in case.slow)))
     return made
 
 
-@pytest.mark.parametrize("name", _cases())
+@pytest.mark.parametrize("name", CASES)
 def test_losses_and_dev_metrics_are_the_recorded_ones(name: str, run: Run, golden: Golden) -> None:
     assert not differences(numbers(run(name, "local")), golden["expected"][name])
 
 
-@pytest.mark.parametrize("name", _cases())
+@pytest.mark.parametrize("name", CASES)
 def test_weights_and_metrics_have_the_recorded_hashes(name: str, run: Run, golden: Golden) -> None:
     recorded = golden["hashes"].get(signature())
     if recorded is None:

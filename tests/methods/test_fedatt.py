@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrel.federation.messages import Update
@@ -25,7 +25,6 @@ def test_a_tensor_moves_by_attention_to_its_distances():
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5))
-@settings(deadline=None)
 def test_the_running_sum_equals_all_models_at_once(seed, sites):
     draw = np.random.default_rng(seed)
     base = {

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -128,7 +128,6 @@ distributions = st.integers(1, 6).flatmap(
 
 
 @given(distributions)
-@settings(deadline=None)
 def test_what_travels_is_near_what_was_predicted(scores):
     probabilities = scores / scores.sum(1, keepdims=True)
     for message, near in (

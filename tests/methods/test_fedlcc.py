@@ -26,8 +26,6 @@ from tests.extractors.conftest import write_encoder
 
 MU, TAU = 2.0, 0.2
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrel.methods.lazy_mil import Claims, KeyedClaims, first_of_highest, pooled, winners
@@ -39,7 +39,6 @@ CLAIMS = st.dictionaries(
 
 
 @given(CLAIMS, st.binary(min_size=32, max_size=32))
-@settings(deadline=None)
 def test_winners_are_those_of_algorithm_1_keyed_or_not(table, key):
     from fedrel.privacy.keyed import digests
 

@@ -20,8 +20,6 @@ from tests.documents import tiny_documents
 from tests.extractors.conftest import write_encoder
 from tests.methods.slow_rounds import small, with_sites
 
-pytestmark = pytest.mark.xdist_group("pairs")
-
 NAMES = sorted(name for name, kind in methods().items() if kind.__module__.startswith("fedrel.methods."))
 PAIRS = [f"{one}+{other}" for one, other in combinations(NAMES, 2)]
 
@@ -145,7 +143,6 @@ def options(name: str) -> dict[str, Any]:
     return {kind.name: vars(made.part(kind)) for kind in parts(name)}
 
 
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("pair", PAIRS)
 def test_a_pair_differs_from_both_parts_or_is_refused(pair: str, request: pytest.FixtureRequest) -> None:
     trained = request.getfixturevalue("documents" if "fedlcc" in pair else "sentences")

@@ -1,7 +1,7 @@
 """The process that has imported everything, and forks for each command: `server.py SOCKET`.
 
-It begins to import when the first command comes, and ends when its standard input is closed. It has one thread and
-never computes anything, so a fork finds torch as it is right after its import.
+It begins to import when the first command comes, and ends when its standard input is closed. It has one thread, and
+computes only what loads the kernels, so a fork finds torch nearly as it is right after its import.
 """
 
 from __future__ import annotations
@@ -161,6 +161,7 @@ class Child:
             setattr(sys, f"__{name}__", stream)
         os.environ.clear()
         os.environ.update(self.request["environment"])
+        sys.modules["fedrel.tensors.compiling"].has_numba.cache_clear()  # a variable may say otherwise here
         os.chdir(self.request["folder"])
         sys.executable = self.request["python"]  # so that processes that it starts are quick, too
         for number in self.request["ignored"]:
@@ -247,7 +248,21 @@ def preload() -> None:
         if not module.name.startswith(LEFT_OUT):
             with contextlib.suppress(ImportError):  # kernels, without numba
                 importlib.import_module(module.name)
+    load_kernels()
     gc.freeze()  # a child that looked through all of it for garbage would copy it
+
+
+def load_kernels() -> None:
+    """Load the kernels that are compiled and on disk, which takes a second of each process that trains."""
+    from fedrel.extractors.pcnn import all_kernels
+    from fedrel.tensors.compiling import has_numba, kernel_folder
+
+    if has_numba():
+        marks = kernel_folder(all_kernels.FOLDER).glob("*/compiled")
+        on_disk = {mark.parent.name.rpartition("-")[0] for mark in marks}
+        # Not `gradients`: torch does not let a fork go backward through a graph if its parent has.
+        for name in {"training", "scoring"} & on_disk:
+            all_kernels.PARTS[name]()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrel.tensors import compiling
@@ -23,7 +23,6 @@ def tables(size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @given(ROWS)
-@settings(deadline=None)
 def test_changed_rows_are_listed_in_order_at_their_true_size(drawn: tuple[int, set[int]]) -> None:
     size, rows = drawn
     table, _ = tables(size)
@@ -34,7 +33,6 @@ def test_changed_rows_are_listed_in_order_at_their_true_size(drawn: tuple[int, s
 
 
 @given(ROWS)
-@settings(deadline=None)
 def test_touched_rows_and_no_others_are_put_back(drawn: tuple[int, set[int]]) -> None:
     size, rows = drawn
     table, base = tables(size)
@@ -46,7 +44,6 @@ def test_touched_rows_and_no_others_are_put_back(drawn: tuple[int, set[int]]) ->
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=5), min_size=1, max_size=6), st.data())
-@settings(deadline=None)
 def test_sentences_are_laid_end_to_end(sentences: list[list[int]], data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.integers(0, len(sentences) - 1)))
     tokens = np.array([token for one in sentences for token in one], np.int32)

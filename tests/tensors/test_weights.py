@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrel.tensors import compiling
@@ -23,7 +23,6 @@ def adding(request):
 
 
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 1000), min_size=1, max_size=6))
-@settings(deadline=None)
 def test_row_sparse_mean_is_the_dense_mean(seed, weights):
     generator = np.random.default_rng(seed)
     base = {"table": generator.normal(size=(7, 3)).astype(np.float32), "bias": np.zeros(2, np.float32)}
@@ -93,7 +92,6 @@ def whole(rows: Rows) -> np.ndarray:
 
 
 @given(ROWS, ROWS)
-@settings(deadline=None)
 def test_sums_of_rows_are_those_of_whole_tables(one, other):
     left, right = sparse(one, 1), sparse(other, 2)
     total = plus({"table": left}, {"table": right}, -0.5)["table"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrel.data.annotations import Document
@@ -89,7 +89,6 @@ SHAPES = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=50)
 @given(SHAPES, st.sampled_from(["clique", "adjacent"]))
 def test_against_a_graph_drawn_edge_by_edge(
     tmp_path_factory: pytest.TempPathFactory, shapes: list[list[list[int]]], sentence_edges: SentenceEdges
@@ -138,7 +137,6 @@ def test_more_sites_than_documents_are_refused() -> None:
         by_entropy(np.arange(2), np.array([0.0, 1.0]), 3)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=30), st.integers(1, 10))
 def test_every_document_is_in_its_interval(values: list[float], sites: int) -> None:
     sites = min(sites, len(values))

@@ -6,7 +6,7 @@ from typing import cast
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -59,7 +59,6 @@ def divided(draw: st.DrawFn) -> tuple[Partition, SentenceCorpus, Ints]:
 
 
 @given(divided(), st.integers(0, 3))
-@settings(deadline=None)
 def test_every_row_is_at_one_site_and_labels_are_in_proportion(
     given_: tuple[Partition, SentenceCorpus, Ints], seed: int
 ) -> None:

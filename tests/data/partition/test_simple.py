@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrel.data.partition import Partition, single
@@ -34,7 +34,6 @@ def held(partition: Partition) -> dict[str, list[int]]:
 
 
 @given(st.integers(1, 200), st.data())
-@settings(deadline=None)
 def test_iid_holds_every_instance_once_in_nearly_equal_parts(count: int, data: st.DataObject) -> None:
     sites = data.draw(st.integers(1, count))
     rows = np.arange(count) * 3 + 1

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -43,7 +43,6 @@ def counts(partition: Partition, labels: Ints) -> Ints:
 
 @EVERY
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=80), st.integers(0, 3), st.data())
-@settings(deadline=None)
 def test_every_row_is_at_exactly_one_site(
     divide: Divide, labels: list[int], seed: int, data: st.DataObject
 ) -> None:
@@ -81,7 +80,6 @@ def test_a_class_that_no_instance_has_changes_nothing(divide: Divide) -> None:
 
 
 @given(st.integers(0, 12), st.integers(1, 6), st.sampled_from([0.2, 1.0, 10.0]), st.integers(0, 50))
-@settings(deadline=None)
 def test_min_size_is_honoured_or_refused(min_size: int, sites: int, alpha: float, seed: int) -> None:
     rows, labels = np.arange(60), np.arange(60) % 3
     for divide in (
@@ -157,7 +155,6 @@ def test_proportions_are_dirichlet(alpha: float) -> None:
     st.floats(0.01, 100),
     st.integers(0, 100),
 )
-@settings(deadline=None)
 def test_counts_are_within_one_of_the_proportions(
     class_sizes: list[int], sites: int, alpha: float, seed: int
 ) -> None:

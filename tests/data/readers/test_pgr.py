@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrel.data.readers.pgr import PGR
@@ -103,7 +103,6 @@ pieces = st.lists(st.sampled_from(["a", " ", "&lt;", "&gt", "&amp;", "&", "x;"])
 
 
 @given(pieces, pieces, pieces)
-@settings(deadline=None, max_examples=60)
 def test_entities_are_found_whatever_stands_around_them(
     tmp_path_factory: pytest.TempPathFactory, before: str, between: str, after: str
 ) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrel.data.annotations import Document
@@ -143,7 +143,6 @@ def test_what_is_wrong_is_told_with_its_line(write: Write, old: str, new: str, m
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\t"), max_size=30)
 
 
-@settings(deadline=None)
 @given(TEXT, TEXT, st.data())
 def test_offsets_hold_in_any_text(
     tmp_path_factory: pytest.TempPathFactory, title: str, abstract: str, data: st.DataObject
