@@ -5,19 +5,15 @@ It is cheap, so it is done before every training, and `fedrel data check` shows 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from fedrel.data.documents import DocumentCorpus
 from fedrel.data.load import Dataset
 from fedrel.data.partition import Partition
 from fedrel.data.problems import Reading
-from fedrel.data.sentences import SentenceCorpus
 from fedrel.data.store import Corpus, Ints
 
 UNKNOWN_LIMIT = 0.1  # a larger share of unknown tokens is worth a warning
@@ -59,7 +55,7 @@ def check_data(data: Dataset, parts: Partition, unknown_tokens: float | None = N
         skipped=dict(reading.skipped),
         notes={
             **{what: {"count": one.count, "examples": one.examples} for what, one in reading.notes.items()},
-            **_handled(corpus),
+            **{what: {"count": count, "examples": []} for what, count in corpus.corrections().items()},
         },
         unknown_tokens=unknown_tokens,
     )
@@ -68,32 +64,9 @@ def check_data(data: Dataset, parts: Partition, unknown_tokens: float | None = N
 
 
 def _repeated(corpus: Corpus, rows: Mapping[str, Ints]) -> dict[str, int]:
-    texts = _texts(corpus)
+    texts = corpus.text_numbers()
     train = np.unique(texts[rows["train"]])
     return {name: int(np.isin(texts[rows[name]], train).sum()) for name in ("dev", "test")}
-
-
-def _texts(corpus: Corpus) -> Ints:
-    """A number for each row, the same for the same text."""
-    if isinstance(corpus, SentenceCorpus):
-        return np.asarray(corpus.sentence)
-    documents = corpus.require(DocumentCorpus)
-    starts = documents.text_starts.tolist()
-    digests = (
-        hashlib.blake2b(documents.text[start:end].tobytes(), digest_size=8).digest()
-        for start, end in pairwise(starts)
-    )
-    return np.frombuffer(b"".join(digests), np.int64)
-
-
-def _handled(corpus: Corpus) -> dict[str, dict[str, Any]]:
-    """What had to be corrected in documents, or left out."""
-    from fedrel.data.annotations import HANDLED
-
-    if not isinstance(corpus, DocumentCorpus):
-        return {}
-    counts = corpus.counts().items()
-    return {HANDLED[name]: {"count": count, "examples": []} for name, count in counts if count}
 
 
 def _warnings(found: DataCheck) -> Iterator[str]:

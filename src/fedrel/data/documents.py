@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import ClassVar
 
@@ -113,6 +114,16 @@ class DocumentCorpus(Corpus):
     def counts(self) -> dict[str, int]:
         """How often the reader had to correct or leave out something, by name; `HANDLED` explains the names."""
         return dict(zip(self.handled, self.handled_counts.tolist(), strict=True))
+
+    def corrections(self) -> dict[str, int]:
+        """What was corrected or left out within documents, in words."""
+        return {HANDLED[name]: count for name, count in self.counts().items() if count}
+
+    def text_numbers(self) -> Ints:
+        """A hash of each document's text."""
+        texts = (self.text[start:end].tobytes() for start, end in pairwise(self.text_starts.tolist()))
+        digests = (hashlib.blake2b(text, digest_size=8).digest() for text in texts)
+        return np.frombuffer(b"".join(digests), np.int64)
 
     def bags(self, rows: Ints) -> Bags:
         """Each document by itself."""

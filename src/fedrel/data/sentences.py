@@ -159,6 +159,10 @@ class SentenceCorpus(Corpus):
         """The relation of each sentence."""
         return np.asarray(self.relation[rows], np.int64)
 
+    def text_numbers(self) -> Ints:
+        """A hash of each row's text."""
+        return np.asarray(self.sentence, np.int64)
+
     def without_duplicates(self, rows: Ints) -> Ints:
         """The first of all rows that have the same triple in the same places of the same sentence, in order."""
         places = (*self.head_span[rows].T, *self.tail_span[rows].T)

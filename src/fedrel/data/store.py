@@ -225,6 +225,14 @@ class Corpus(ABC):
         """The rows without those that say the same as an earlier one."""
 
     @abstractmethod
+    def text_numbers(self) -> Ints:
+        """A number for each row, the same for the same text."""
+
+    def corrections(self) -> Mapping[str, int]:
+        """What readers had to correct or leave out within rows, and how often."""
+        return {}
+
+    @abstractmethod
     def groups(self, rows: Ints) -> Ints:
         """A number for each row; rows of one number must go to the same part of a split."""
 
