@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -43,6 +44,17 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["OMP_NUM_THREADS"] = "1"  # tensors as small as these are slower with two threads
         config.stash[QUICK] = QuickPython()
         os.environ["FEDREL_QUICK_PYTHON"] = str(config.stash[QUICK].bin)
+
+
+def pytest_collection() -> None:
+    """Look for no garbage while tests are collected: almost all that is made stays."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """From here on, do not look for garbage in what was imported and collected."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -229,7 +229,7 @@ def test_methods_for_sentences_refuse_documents(
     ["fedatt", "fedprox", "scaffold", "feddyn", "fedadam", "local", "fedlcc+fedavgm", "fedlcc+fedatt"],
 )
 def test_other_methods_read_documents_too(tmp_path: Path, config: Config, name: str) -> None:
-    config = config.with_settings([f"method={name}", "methods={}"])
+    config = config.with_settings([f"method={name}", "methods={}", "training.rounds=1"])
     assert set(run(config, tmp_path / "run").metrics) >= {"f1", "ign_f1", "intra_f1", "inter_f1"}
 
 
