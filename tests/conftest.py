@@ -101,6 +101,13 @@ def python_is(executable: str, *path: str) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    """In this process as engines have it: which of PyTorch's loops are used depends on the call, too."""
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _on_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests neither read nor fill the user's cache, and find no data by accident."""
     with pytest.MonkeyPatch.context() as patch:
