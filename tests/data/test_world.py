@@ -85,7 +85,7 @@ def test_nyt10_shape_has_its_published_sizes() -> None:
 
 @pytest.mark.parametrize("noise", [0.2, 0.4, 0.7])
 def test_noise_is_about_what_was_asked_for(noise: float) -> None:
-    _, instances = whole(WorldConfig(sentences=10_000, noise=noise, mean_length=14, seed=2))
+    _, instances = whole(WorldConfig(sentences=4_000, noise=noise, mean_length=14, seed=2))
     assert noise_of([i for _, i in instances]) == pytest.approx(noise, abs=0.04)
 
 
@@ -120,7 +120,7 @@ def test_noise_comes_in_clumps() -> None:
 
 
 def test_missing_facts_are_na_pairs_whose_text_states_a_relation() -> None:
-    _, instances = whole(WorldConfig(sentences=10_000, noise=0.0, missing=0.1, mean_length=14, seed=3))
+    _, instances = whole(WorldConfig(sentences=5_000, noise=0.0, missing=0.1, mean_length=14, seed=3))
     wrong = {pair_of(i): not i.expresses for _, i in instances if i.relation == NA}
     assert np.mean(list(wrong.values())) == pytest.approx(0.1, abs=0.02)
 
@@ -261,7 +261,8 @@ def test_settings_out_of_range_are_refused(field: str, value: float) -> None:
 
 def test_text_around_noise_and_na_is_of_one_kind() -> None:
     """What a noisy sentence says is drawn like an NA sentence's: the words between are about as frequent."""
-    _, instances = whole(WorldConfig(sentences=10_000, relations=4, noise=1.0, missing=0.0, seed=11))
+    config = WorldConfig(sentences=5_000, relations=4, noise=1.0, missing=0.0, mean_length=14, seed=11)
+    _, instances = whole(config)
     kinds: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
     for _, i in instances:
         first, second = sorted((i.head, i.tail), key=lambda mention: mention.start)
