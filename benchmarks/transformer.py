@@ -16,6 +16,9 @@ of which both precisions have the same site; so are the rates, which are those o
 classifier and loss, bookkeeping. `gemm_narrow` is the rate of a product of the preset's shape (a batch of 180
 pieces by MiniLM's feed-forward matrix).
 
+`kept_memory_ratio`: sentences trained in a second by processes that keep freed memory, as all do that train packed
+encoders, over those of processes that give it back. Two pairs of processes of either kind take turns.
+
 The last line of the output is JSON.
 """
 
@@ -44,6 +47,7 @@ from fedrel.config.schema import Config
 from fedrel.config.sources import load_config
 from fedrel.extractors.batches import PieceBatch
 from fedrel.extractors.optim import optimiser as optimisers
+from fedrel.extractors.transformer.packed import packed_layers
 from fedrel.extractors.transformer.sentence_transformer import SentenceTransformer
 from fedrel.federation.messages import Model
 from fedrel.federation.runner import Runner
@@ -61,6 +65,7 @@ OUTSIDE = 0.05  # the largest share of time that is spent outside the encoder an
 SCORED = 192  # sentences in a turn
 SENTENCES, MEDIAN_WORDS, SPREAD = 4797, 31, 0.33  # made-up sentences come to about GAD's lengths in pieces
 TEXT = "the a of in and with risk level cell blood patient study association common rare high low age"
+RATE = "train_sentences_per_second"
 BUSY = 0.7  # a load average that says so
 
 
@@ -116,9 +121,13 @@ def flop(model: SentenceTransformer, batch: PieceBatch) -> int:
     return total
 
 
-def measure(config: Config, precisions: tuple[str, ...], seconds: float) -> list[dict[str, dict[str, float]]]:
+def measure(
+    config: Config, precisions: tuple[str, ...], seconds: float, keep: bool
+) -> list[dict[str, dict[str, float]]]:
     """One process, turn after turn: in each precision, train a site and score, between matrix products."""
     torch.set_num_threads(1)
+    if not keep:
+        packed_layers.keep_freed_memory = lambda: False
     ready = prepare(config)
     turns: list[dict[str, dict[str, float]]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -242,11 +251,16 @@ def main() -> int:
         print(f"the machine is busy (load {load:.1f}): rates will be low, ratios less so", file=sys.stderr)
     precisions = (FLOAT32, BFLOAT16) if has_bfloat16() else (FLOAT32,)
     context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(WORKERS, mp_context=context) as pool:
+    by_memory: dict[bool, list[dict[str, dict[str, float]]]] = {True: [], False: []}
+    with tempfile.TemporaryDirectory() as folder:
         config = experiment(Path(folder))
-        prepare(config)  # tokenised once, for both
-        parts = list(pool.map(measure, [config] * WORKERS, [precisions] * WORKERS, [seconds] * WORKERS))
-    turns = [{name: summary(one) for name, one in turn.items()} for part in parts for turn in part]
+        prepare(config)  # tokenised once, for all
+        for keep in (False, True, False, True):
+            with ProcessPoolExecutor(WORKERS, mp_context=context) as pool:
+                each = [[value] * WORKERS for value in (config, precisions, seconds / 4, keep)]
+                for part in pool.map(measure, *each):
+                    by_memory[keep] += [{name: summary(one) for name, one in turn.items()} for turn in part]
+    turns = by_memory[True]
     found = {
         name: {key: median(turn[name][key] for turn in turns) for key in own}
         for name, own in turns[0].items()
@@ -256,6 +270,9 @@ def main() -> int:
         "threads": WORKERS,
         "turns": len(turns),
         **ratios(turns),
+        "kept_memory_ratio": {
+            name: found[name][RATE] / median(turn[name][RATE] for turn in by_memory[False]) for name in found
+        },
         **found,
     }
     missed = [

@@ -32,6 +32,7 @@ from fedrel.extractors.transformer.packed.layer_weights import (
 )
 from fedrel.extractors.transformer.packed.packed_attention import Span
 from fedrel.tensors.cores import PARTS, in_parts
+from fedrel.tensors.kept_memory import keep_freed_memory
 
 SPLIT = 512  # pieces; from here on a batch is computed in two parts
 AT_ONCE = 4096  # pieces in one part, where nothing is kept for a backward pass
@@ -45,6 +46,7 @@ class PackedLayers:
     """
 
     def __init__(self, layers: Sequence[nn.Module], config: Any) -> None:
+        keep_freed_memory()
         self._layers, self._config = list(layers), config
         self.heads = int(config.num_attention_heads)
         self._cast: dict[tuple[torch.dtype, torch.dtype], tuple[list[int], list[Matrices]]] = {}
