@@ -63,3 +63,69 @@ def test_kernels_need_no_folder_to_be_kept_in(monkeypatch: pytest.MonkeyPatch, t
     folder = compiling.kernel_folder.__wrapped__(nowhere / "kernels")
     folder.mkdir()
     tempfile.TemporaryFile(dir=folder).close()
+
+
+KERNELS = """
+import numba
+import numpy as np
+from fedrel.tensors.compiling import inner, kernel
+
+@inner
+def largest(numbers):
+    if len(numbers) > 5:
+        raise ValueError("too many:", len(numbers))
+    return np.zeros(2)[0] + max(numbers[0], numbers[-1])
+
+@inner
+def twice(numbers):
+    return 2 * largest(numbers)
+
+@kernel
+def first(numbers):
+    return twice(numbers) + largest(numbers)
+
+@kernel
+def second(numbers):
+    return twice(numbers)
+
+@numba.njit
+def foreign(numbers):
+    return twice(numbers) + np.zeros(3)[1]
+
+def raised(function):
+    try:
+        function(np.arange(6.0))
+    except ValueError as error:
+        return str(error)
+"""
+USE = """
+import numpy as np
+import some_kernels as k
+from fedrel.tensors.kernel_parts import PartLibrary
+
+print(k.first(np.arange(3.0)), k.second(np.arange(4.0)), k.raised(k.first), k.raised(k.second))
+for function in (k.first, k.second, k.largest, k.twice):
+    for made in function.overloads.values():
+        print(function.__name__, isinstance(made.library, PartLibrary), made.library._compiled_object is not None)
+print(sum(k.first.stats.cache_hits.values()))
+print(k.foreign(np.arange(3.0)), k.raised(k.foreign))
+"""
+
+
+def test_functions_that_kernels_call_have_no_machine_code_of_their_own(tmp_path: Path) -> None:
+    """Else a kernel would call that, which is not optimised, in the process that compiles it, and only there."""
+    (tmp_path / "some_kernels.py").write_text(KERNELS)
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", USE]
+    fresh, loaded = (
+        subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split(
+            "\n"
+        )
+        for _ in range(2)
+    )
+    assert fresh[0] == loaded[0] == "6.0 6.0 ('too many:', 6) ('too many:', 6)"
+    assert fresh[1:6] == [
+        "first False True", "second False True", "largest True False", "twice True False", "0",
+    ]  # fmt: skip
+    assert loaded[1:4] == ["first False False", "second False False", "1"]
+    assert fresh[6] == loaded[4] == "4.0 ('too many:', 6)"  # a function of somebody else that calls them

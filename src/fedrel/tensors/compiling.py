@@ -54,9 +54,11 @@ def kernel(function: Function) -> Function:
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(kernel_folder(Path(function.__code__.co_filename).parent))
     try:
-        return _compiled(function, cache=True)
+        compiled = _compiled(function, cache=True)
     finally:
         numba.config.CACHE_DIR = before
+    _KERNELS.add(compiled)
+    return compiled
 
 
 def read_only(array: npt.NDArray[Number]) -> npt.NDArray[Number]:
@@ -104,6 +106,7 @@ def kernel_folder(package: Path) -> Path:
     return cache_folder() / f"kernels-{digest.hexdigest()[:16]}"
 
 
+_KERNELS: set[Any] = set()
 _SPENT = [0.0]  # seconds, of this process
 
 
@@ -122,27 +125,44 @@ def _follow_compilation() -> None:
     import numba
     from numba.core import event
 
+    from fedrel.tensors.kernel_parts import KernelLibrary, PartLibrary, choose_library
+
     optimised = numba.config.OPT
 
     class Compilation(event.Listener):  # type: ignore[misc]
-        announced, depth, since = False, 0, 0.0
+        announced, since = False, 0.0
+
+        def __init__(self) -> None:
+            self.running: list[Any] = []  # the function that is compiled, and those that wait for it
 
         def on_start(self, event: Any) -> None:
             """Called before numba compiles anything that it does not find on disk, under its lock."""
-            ours = event.data["dispatcher"].py_func.__module__.startswith("fedrel.")
-            if ours and not self.announced:
-                self.announced = True
-                _log.warning(ANNOUNCEMENT)
-            if not self.depth:
+            self.running.append(event.data["dispatcher"])
+            if len(self.running) == 1:
                 self.since = time.monotonic()
-            self.depth += 1
-            numba.config.OPT = optimised if self.depth == 1 else type(optimised)(0)
+                if self._within_kernel() and not self.announced:
+                    self.announced = True
+                    _log.warning(ANNOUNCEMENT)
+            self._choose()
 
         def on_end(self, event: Any) -> None:
             """Called after that."""
-            self.depth -= 1
-            numba.config.OPT = optimised if self.depth <= 1 else type(optimised)(0)
-            if not self.depth:
+            self.running.pop()
+            self._choose()
+            if not self.running:
                 _SPENT[0] += time.monotonic() - self.since
+
+        def _within_kernel(self) -> bool:
+            return bool(self.running) and self.running[0] in _KERNELS
+
+        def _choose(self) -> None:
+            """Set how numba compiles the function whose turn it is: a kernel, a part of one, or anything else."""
+            numba.config.OPT, library = optimised, None
+            if self._within_kernel():
+                library = KernelLibrary
+                function = self.running[-1]
+                if function is not self.running[0] and function.targetoptions.get("no_cpython_wrapper"):
+                    numba.config.OPT, library = type(optimised)(0), PartLibrary
+            choose_library(library)
 
     event.register("numba:compile", Compilation())
