@@ -27,7 +27,7 @@ pytest.importorskip("flwr", reason="needs the extra `flower`")
 
 from flwr.app import RecordDict
 
-from fedrel.deployment import passing, pauses, task_starter
+from fedrel.deployment import passing, pauses, site_runner, task_starter
 from fedrel.deployment.audit import check
 from fedrel.deployment.client_guard import CLIENT, write_programs
 from fedrel.deployment.folders import SiteFolder
@@ -40,6 +40,7 @@ from fedrel.errors import UserError
 from fedrel.federation.flower import codec
 from fedrel.federation.flower.host import Request
 from fedrel.federation.flower.record_bytes import from_bytes, to_bytes
+from fedrel.tensors.cores import in_parts
 from tests.federation_e2e.conftest import Called, Local, experiment
 from tests.federation_e2e.dividing import prepared_for
 from tests.federation_e2e.grid import Behaviour
@@ -229,6 +230,19 @@ def test_bytes_that_are_no_request_are_refused_and_recorded(block: bytes, called
     answer = codec.decode_answer(from_bytes(ResidentSite(site.path).answer(block)))
     assert "does not fit its declaration" in answer.failure
     assert len(site.audit.read_text().splitlines()) == 1
+
+
+def test_a_site_uses_all_cores_of_its_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+
+    def respond(_: object, content: RecordDict) -> RecordDict:
+        threads.extend(in_parts([threading.get_ident] * 2))
+        return content
+
+    monkeypatch.setattr(site_runner, "available", lambda: 2)
+    monkeypatch.setattr(site_runner, "respond", respond)
+    ResidentSite(tmp_path).answer(to_bytes(RecordDict()))
+    assert len(set(threads)) == 2
 
 
 def runner_of(site: Path) -> Supervised:

@@ -25,6 +25,7 @@ from fedrel.deployment.site_socket import StrangerError, accept, listening, rece
 from fedrel.errors import UserError
 from fedrel.federation.flower.client import respond
 from fedrel.federation.flower.record_bytes import from_bytes, to_bytes
+from fedrel.tensors.cores import available, cores
 
 if TYPE_CHECKING:
     import socket
@@ -45,12 +46,13 @@ class ResidentSite:
         self._runner: Runner | None = None
 
     def answer(self, request: bytes) -> bytes:
-        """The answer to a request, or the refusal."""
+        """The answer to a request, or the refusal. A site has its machine to itself, so it may use all cores."""
         try:
             content = from_bytes(request)
         except Exception:  # whatever protobuf raises
             content = RecordDict()  # which is no request either: refused, and recorded
-        return to_bytes(respond(lambda: ResidentHost(self._folder, self), content))
+        with cores(available()):
+            return to_bytes(respond(lambda: ResidentHost(self._folder, self), content))
 
     def runner(self, host: ResidentHost, run: str) -> Runner:
         """The runner of a run, made if what it is made from has changed."""
