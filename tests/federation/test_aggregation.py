@@ -20,7 +20,7 @@ from fedrel.runs.prepare import prepare
 from fedrel.runs.train import Session, run
 from tests.conftest import local_engine, local_session, tiny
 
-RULES = ("median", "trimmed-mean", "krum", "multi-krum", "bulyan", "geometric-median")
+RULES = ("median", "trimmed-mean", "krum", "multi-krum", "bulyan", "geometric-median", "agreeing")
 ALL = {"aggregation__norm_bound": 1.0, "aggregation__share_cap": 2.0}
 
 
@@ -46,12 +46,14 @@ def test_a_rule_gives_the_same_bits_on_threads(rule, tmp_path):
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
-def test_a_norm_bound_that_nobody_reaches_changes_no_bit():
+def test_a_norm_bound_that_nobody_reaches_changes_no_bit(tmp_path):
     ready = prepare(wide())
     for name in ("lazy-mil", "scaffold", "feddyn", "fedatt", "fedavgm"):
         plain, bounded = wide(method=name), wide(method=name, aggregation__norm_bound=100.0)
-        one, other = local_session(plain, ready), local_session(bounded, ready)
-        one.next_round(), other.next_round()
+        one = local_session(plain, ready, tmp_path / f"{name}-plain")
+        other = local_session(bounded, ready, tmp_path / f"{name}-bounded")
+        one.next_round()
+        other.next_round()
         for tensor, values in one.checkpoint().weights.items():
             np.testing.assert_array_equal(values, other.checkpoint().weights[tensor])
 

@@ -14,7 +14,7 @@ from scipy.stats import trim_mean
 
 from fedrel.privacy import coordinate_rules, update_blocks
 from fedrel.privacy.coordinate_rules import Median, TrimmedMean, comparisons, middle
-from fedrel.privacy.distance_rules import Bulyan, GeometricMedian, Krum, MultiKrum, gram
+from fedrel.privacy.distance_rules import Agreeing, Bulyan, GeometricMedian, Krum, MultiKrum, gram
 from fedrel.privacy.update_blocks import UpdateStore
 from fedrel.tensors import compiling
 from fedrel.tensors.weights import NoAnswerError, Rows, dense
@@ -26,6 +26,7 @@ RULES = {
     "multi-krum": lambda base: MultiKrum(base, 0.2),
     "bulyan": lambda base: Bulyan(base, 0.19),
     "geometric-median": GeometricMedian,
+    "agreeing": Agreeing,
 }
 
 
@@ -138,6 +139,23 @@ def test_the_geometric_median_has_the_smallest_sum_of_distances():
         return np.linalg.norm(points.astype(np.float64) - point, axis=1).sum()
 
     assert all(total(found) <= total(found + 0.01 * generator.normal(size=30)) + 1e-6 for _ in range(50))
+
+
+def test_those_that_go_another_way_are_left_out_however_long_they_are():
+    """Cosines with the middle of the others: of the first three near 1, of the others near -1 and 0."""
+    moves = [[1, 0.1], [2, 0], [1, -0.1], [-0.5, 0], [0, 3]]
+    base = {"w": np.array([5, 7], np.float32)}
+    sites = [{"w": base["w"] + np.array(move, np.float32)} for move in moves]
+    found = combined(Agreeing(base), sites, [1.0, 1.0, 2.0, 5.0, 1.0])["w"] - base["w"]
+    np.testing.assert_allclose(found, [(1 + 2 + 2) / 4, (0.1 - 0.2) / 4], atol=1e-6)
+
+
+def test_one_update_two_opposite_ones_and_none_that_moved_agree():
+    base = {"w": np.zeros(2, np.float32)}
+    there, back = {"w": np.array([1, 0], np.float32)}, {"w": np.array([-1, 0], np.float32)}
+    assert combined(Agreeing(base), [there])["w"].tolist() == [1, 0]
+    assert combined(Agreeing(base), [there, back])["w"].tolist() == [0, 0]
+    assert combined(Agreeing(base), [base, base, base])["w"].tolist() == [0, 0]
 
 
 def tables(sites: int, rows: int = 60) -> tuple[dict, list[dict]]:

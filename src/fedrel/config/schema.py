@@ -152,13 +152,13 @@ class EngineSection(Section):
 class AggregationSection(Section):
     """How the coordinator combines the sites' updates, and how far it trusts a single one."""
 
-    rule: Literal["mean", "median", "trimmed-mean", "krum", "multi-krum", "bulyan", "geometric-median"] = (
-        "mean"
-    )
+    rule: Literal[
+        "mean", "median", "trimmed-mean", "krum", "multi-krum", "bulyan", "geometric-median", "agreeing"
+    ] = "mean"
     """`mean`: weighted by examples or uniform, as the method says. `median` and `trimmed-mean`: of every
     coordinate; all sites count the same. `krum`: the one update nearest to its neighbours; `multi-krum`: the mean
     of all but the furthest; `bulyan`: `krum` again and again, then a trimmed mean. `geometric-median`: the point
-    nearest to all."""
+    nearest to all; `agreeing`: the mean of the updates that go the way that most go."""
     liars: float = Field(0.2, ge=0, lt=0.5)
     """The share of a round's updates that may be lies: `trimmed-mean` cuts so many at either end, `krum`,
     `multi-krum` and `bulyan` choose so that so many do no harm."""

@@ -16,6 +16,7 @@ from fedrel.privacy.update_blocks import Block, Stacked
 from fedrel.tensors.weights import Doubles, Floats, NoAnswerError, Tensors, WeightedMean, Weights
 
 _STEPS, _NEAR = 100, 1e-6  # of Weiszfeld's algorithm: at most so many, and what counts as no distance
+_AGREES = 0.5  # of the median cosine: an update with less goes another way
 _SHARES = 2**20  # weights of the geometric median are multiples of 1 / _SHARES, so that products are exact
 
 
@@ -86,20 +87,25 @@ class GeometricMedian(DistanceRule):
 
     def chosen(self, products: Doubles) -> dict[int, float]:
         """Every site, the less the further away. The point is a mean of the updates, so shares say all of it."""
-        given = np.array(self._weights) / sum(self._weights)
-        shares = given
-        own = np.diag(products)
-        near = _NEAR * max(float(np.sqrt(own.max())), np.finfo(float).tiny)
-        for _ in range(_STEPS):
-            towards = products @ shares
-            apart = np.sqrt(np.maximum(own - 2 * towards + shares @ towards, 0.0))
-            next_ = given / np.maximum(apart, near)
-            next_ /= next_.sum()
-            if np.abs(next_ - shares).max() < 1 / _SHARES:
-                break
-            shares = next_
-        counts = np.rint(shares * _SHARES)
+        counts = np.rint(median_shares(products, np.array(self._weights)) * _SHARES)
         return {site: float(count) for site, count in enumerate(counts) if count}
+
+
+class Agreeing(DistanceRule):
+    """The weighted mean of the updates that go the way that most go.
+
+    Honest updates have a direction in common, however long and noisy each is. An update is left out if the cosine
+    between it and the geometric median of the others is less than half of the round's median cosine: a lie that
+    goes another way, and of honest sites hardly any. Adaptive model averaging (Muñoz-González et al. 2019,
+    Byzantine-Robust Federated Machine Learning through Adaptive Model Averaging) compares with the mean instead.
+    """
+
+    def chosen(self, products: Doubles) -> dict[int, float]:
+        """The sites that agree; where not even half do, the half that agrees most."""
+        found = agreement(products, median_shares(products, np.ones(len(products))))
+        middle = float(np.median(found))
+        least = min(middle, max(_AGREES * middle, 0.0))
+        return {site: weight for site, weight in enumerate(self._weights) if found[site] >= least}
 
 
 class Bulyan(DistanceRule):
@@ -150,6 +156,35 @@ def _reach(values: Floats, median: Doubles, first: int, count: int) -> Doubles:
     """How far the furthest of `count` sorted values from `first` on is from the median."""
     reach: Doubles = np.maximum(median - values[first], values[first + count - 1] - median)
     return reach
+
+
+def median_shares(products: Doubles, weights: Doubles) -> Doubles:
+    """How much each update has in the geometric median of all, which is a mean of them; `weights` are theirs."""
+    given = weights / weights.sum()
+    shares, own = given, np.diag(products)
+    near = _NEAR * float(np.sqrt(own.max()))
+    if not near:  # nobody moved
+        return given
+    for _ in range(_STEPS):
+        towards = products @ shares
+        apart = np.sqrt(np.maximum(own - 2 * towards + shares @ towards, 0.0))
+        next_ = given / np.maximum(apart, near)
+        next_ /= next_.sum()
+        if np.abs(next_ - shares).max() < 1 / _SHARES:
+            break
+        shares = next_
+    return shares
+
+
+def agreement(products: Doubles, shares: Doubles) -> Doubles:
+    """The cosine between each update and the mean of the others by these shares; 1 where one of them is zero."""
+    own, towards = np.diag(products), products @ shares
+    others = (
+        shares @ towards - 2 * shares * towards + shares**2 * own
+    )  # squared length of what the others add up to
+    lengths = np.sqrt(np.maximum(own * others, 0.0))
+    found: Doubles = np.divide(towards - shares * own, lengths, out=np.ones_like(own), where=lengths > 0)
+    return found
 
 
 def gram(base: Weights, sites: list[Tensors]) -> npt.NDArray[np.float64]:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.privacy.coordinate_rules import Median, TrimmedMean
-from fedrel.privacy.distance_rules import Bulyan, GeometricMedian, Krum, MultiKrum
+from fedrel.privacy.distance_rules import Agreeing, Bulyan, GeometricMedian, Krum, MultiKrum
 from fedrel.tensors.weights import Floats, Rows, Sum, Tensors, WeightedMean, Weights
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def new_sum(section: AggregationSection, base: Weights) -> Sum:
         "multi-krum": lambda: MultiKrum(base, liars),
         "bulyan": lambda: Bulyan(base, liars),
         "geometric-median": lambda: GeometricMedian(base),
+        "agreeing": lambda: Agreeing(base),
     }
     return rules[section.rule]()
 

@@ -47,13 +47,11 @@ class Defence:
     """Whether each site's size class, the next power of ten, was agreed on."""
 
 
-def _rule(name: str, about: str, **more: object) -> Defence:
-    return Defence(
-        name, about, {"aggregation.rule": name, **{f"aggregation.{k}": v for k, v in more.items()}}
-    )
+def _rule(name: str, about: str) -> Defence:
+    return Defence(name, about, {"aggregation.rule": name})
 
 
-_CAPPED = {"aggregation.share_cap": 2.0}
+_BOUNDED = {"aggregation.norm_bound": 2.0, "aggregation.share_cap": 2.0}
 DEFENCES: Mapping[str, Defence] = {
     one.name: one
     for one in (
@@ -63,17 +61,17 @@ DEFENCES: Mapping[str, Defence] = {
         _rule("trimmed-mean", "the mean of each coordinate without 20 % at either end"),
         _rule("multi-krum", "the mean of the 80 % that are nearest to each other"),
         _rule("geometric-median", "the point nearest to all updates"),
+        _rule("agreeing", "the mean of the updates that go the way that most go"),
         Defence(
             "all",
-            "no update longer than the median, nobody above twice an equal share, claims by rank, sizes agreed",
-            {"aggregation.norm_bound": 1.0, **_CAPPED},
-            {"methods.lazy-mil.claims": "rank"},
+            "agreeing, no update longer than twice the median, nobody above twice an equal share, sizes agreed",
+            {"aggregation.rule": "agreeing", **_BOUNDED},
             agreed_sizes=True,
         ),
         Defence(
-            "all+geometric-median",
-            "the same, and the geometric median in place of the mean",
-            {"aggregation.norm_bound": 1.0, "aggregation.rule": "geometric-median", **_CAPPED},
+            "all+rank",
+            "the same, with Lazy MIL's claims compared by rank",
+            {"aggregation.rule": "agreeing", **_BOUNDED},
             {"methods.lazy-mil.claims": "rank"},
             agreed_sizes=True,
         ),
