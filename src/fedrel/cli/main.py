@@ -26,6 +26,7 @@ from fedrel.cli.options import (
     read_config,
 )
 from fedrel.cli.reproduction import reproduce
+from fedrel.cli.studio_command import studio
 from fedrel.errors import UserError
 
 app = typer.Typer(
@@ -285,6 +286,7 @@ def predict(
 
 app.command()(reproduce)
 app.command()(attack)
+app.command()(studio)
 show.add_to(app)
 data_commands.add_to(app)
 federation.add_to(app)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,9 @@ from fedrel.studio.formatting import size
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+
+NOT_RUNNING = "coordinator not running"
 
 
 @dataclass(frozen=True)
@@ -41,13 +45,10 @@ class Status:
     refused: list[str]  # in the last complete round
 
 
-def federation_status(folder: CoordinatorFolder) -> Status:
-    """What the superlink and the latest run's folder say."""
+def federation_status(folder: CoordinatorFolder, nodes: Mapping[str, str] | None = None) -> Status:
+    """What the superlink and the latest run's folder say; `nodes` is what the superlink said a moment ago."""
     names = folder.federation.sites
-    try:
-        known = status_by_site(folder)
-    except UserError:
-        known = dict.fromkeys(names, "coordinator not running")
+    known = connected(folder) if nodes is None else nodes
     out = _latest(folder)
     members = _members(out)
     rounds = MetricsFile(out / "metrics.jsonl").rounds() if out else []
@@ -59,6 +60,14 @@ def federation_status(folder: CoordinatorFolder) -> Status:
         down=sum(one.bytes.down for one in rounds),
         refused=[f"{names[one.site]} {one.reason}" for one in rounds[-1].refused] if rounds else [],
     )
+
+
+def connected(folder: CoordinatorFolder) -> dict[str, str]:
+    """What Flower says of each site's node, by the site's name."""
+    try:
+        return status_by_site(folder)
+    except UserError:
+        return dict.fromkeys(folder.federation.sites, NOT_RUNNING)
 
 
 def status_table(found: Status) -> Table:
@@ -76,7 +85,7 @@ def status_table(found: Status) -> Table:
     return table
 
 
-def _site(name: str, known: dict[str, str], members: dict[str, dict[str, Any]]) -> SiteStatus:
+def _site(name: str, known: Mapping[str, str], members: dict[str, dict[str, Any]]) -> SiteStatus:
     note = members.get(name, {})
     return SiteStatus(
         name=name,

@@ -105,7 +105,7 @@ class Federation:
             self._sent = {}
         before = self.notes if attempt else RoundNotes()
         self.round, self.memo = round_, {}
-        self.notes = RoundNotes(np.sort(drawn).tolist(), before.traffic, before.refused)
+        self.notes = RoundNotes(np.sort(drawn).tolist(), before.traffic, before.refused, sent=before.sent)
 
     def ask(
         self, phase: Callable[[Site], Reply], *sent: Message | Mapping[int, Message]
@@ -220,11 +220,14 @@ class Federation:
                 if answer.arrays is None:
                     raise RefusedError(answer.failure)
                 self.notes.traffic.record("up", kind.__name__, answer.arrays)
+                self.notes.sent[site] = self.notes.sent.get(site, 0) + payload(answer.arrays)
                 reply = kind.unpack(answer.arrays, self._shapes)
                 self._check(self, site, reply)
             except RefusedError as refusal:
                 self.notes.refused.append({"site": site, "message": kind.__name__, "reason": str(refusal)})
             else:
+                if isinstance(reply, Update):
+                    self.notes.losses[site] = reply.loss
                 yield site, reply
 
     def _requests(
@@ -352,6 +355,10 @@ class RoundNotes:
     examples: int = 0
     loss: float = 0.0
     journals: dict[int, Entry] = field(default_factory=dict)
+    losses: dict[int, float] = field(default_factory=dict)
+    """Of each site's update, its mean training loss."""
+    sent: dict[int, int] = field(default_factory=dict)
+    """The bytes of each site's answers."""
     class_distances: dict[int, npt.NDArray[np.float64]] = field(default_factory=dict)
     """Of each update, d(k,c) of FedCMC's Definition 1; empty where the classifier has a bias."""
     moves: Moves = field(default_factory=Moves)

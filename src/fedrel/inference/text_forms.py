@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from glob import has_magic, iglob
@@ -140,6 +140,20 @@ def of_document(document: Document) -> Iterator[Instance]:
                     )
                 )
                 yield Instance(document.text[start:end], next(ends), next(ends), NA, source=document.id)
+
+
+def with_marks(text: str, marks: Iterable[tuple[int, int, str]], pairs: Mapping[str, Any]) -> Document:
+    """A text as a document with the entities that were marked in it: characters [start, end), and a type or "".
+
+    Marks of one wording are one entity.
+    """
+    draft = Draft()
+    for start, end, kind in marks:
+        name = text[start:end]
+        if not 0 <= start < end <= len(text) or not name.strip():
+            raise UserError(f"the mark from {start} to {end} is not in the text", hint="Mark it again.")
+        draft.mention(" ".join(name.split()), kind, DocumentMention(name, start, end))
+    return _document(draft, "text", text, pairs)
 
 
 def of_sentence(sentence: Instance, identity: str) -> Document:

@@ -32,7 +32,8 @@ class Local(FedAvg):
         for site, update in fed.ask(self.train, {site: Model(own) for site, own in models.items()}):
             fed.keep_model(site, dense(models[site], update.weights))
             fed.learned(update)
-        fed.notes.traffic = Traffic()  # a simulation moves the models, sites that train alone would not
+        # A simulation moves the models, sites that train alone would not.
+        fed.notes.traffic, fed.notes.sent = Traffic(), {}
 
     @classmethod
     def unsuited(cls) -> str | None:

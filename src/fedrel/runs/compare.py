@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fedrel.config.schema import Config
+from fedrel.evaluation.bootstrap import Interval, Units, difference, units_of
 from fedrel.methods.by_name import method
 from fedrel.runs.checkpoint import Checkpoints
 from fedrel.runs.environment import differences
-from fedrel.runs.folder import read_json, read_run, write_json
+from fedrel.runs.folder import UNITS, Run, read_json, read_run, write_json
 from fedrel.runs.records import ComparisonRow, ComparisonRows, Environment, Result
 from fedrel.runs.train import Watcher, is_over, run
 
@@ -75,6 +76,23 @@ def is_finished(config: Config, folder: Path) -> bool:
     return checkpoint is not None and is_over(config, checkpoint.round, checkpoint.best_round)
 
 
+def interval(ours: Sequence[Run], theirs: Sequence[Run], metric: str) -> Interval | None:
+    """The interval of a difference between two methods, given as their runs, by seed in the same order.
+
+    None where one has no run, and where the metric cannot be resampled.
+    """
+    if not ours or not theirs:
+        return None
+    first, second = ([_units(run) for run in own] for own in (ours, theirs))
+    return difference(first, second, metric) if metric in first[0].metrics else None
+
+
+def _units(run: Run) -> Units:
+    from safetensors.numpy import load_file
+
+    return units_of(load_file(run.folder / UNITS))
+
+
 def checked(config: Config, settings: Settings) -> Config:
     """The config with other values of some keys, if there is such a method."""
     chosen = config.with_settings(settings)
@@ -86,5 +104,5 @@ def _say_if_made_unlike(folders: Sequence[Path]) -> None:
     """Say so if runs that are compared were made in different precisions or on different processors."""
     first, *others = (read_json(Environment, folder / "environment.json") for folder in folders)
     for folder, other in zip(folders[1:], others, strict=True):
-        for difference in differences(first, other):
-            _log.warning("%s was not made like %s: %s", folder, folders[0], difference)
+        for one in differences(first, other):
+            _log.warning("%s was not made like %s: %s", folder, folders[0], one)

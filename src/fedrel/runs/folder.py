@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,8 +24,10 @@ from fedrel.runs.records import (
     ReadDocument,
     Result,
     Round,
+    RunState,
     SiteScores,
     SiteTraffic,
+    Traffic,
 )
 
 T = TypeVar("T")
@@ -72,7 +74,7 @@ class MetricsFile:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A finished run, as its folder has it."""
+    """A run as its folder has it: a finished one, or what there is so far of one that is not."""
 
     folder: Path
     result: Result
@@ -86,6 +88,12 @@ class Run:
     target: float | None  # the dev metric that counts as good enough
     environment: dict[str, Any]
     data_check: dict[str, Any] = field(default_factory=dict)
+    planned: int | None = None  # of a run that is not finished, its rounds
+
+    @property
+    def finished(self) -> bool:
+        """Whether training and testing are done."""
+        return self.planned is None
 
     @property
     def per_site_and_round(self) -> SiteTraffic | None:
@@ -123,12 +131,34 @@ def read_run(folder: Path) -> Run:
     result = folder / "result.json"
     if not result.exists():
         raise UserError("no such file", file=result, hint="the run has not finished: add --resume to go on")
+    rounds = MetricsFile(folder / "metrics.jsonl").rounds(finished=True)
+    return _run_of(folder, read_json(Result, result), rounds)
+
+
+def run_so_far(folder: Path, state: RunState, rounds: list[Round]) -> Run:
+    """A run that is not finished: what is in its folder, and its rounds summed up as its result, without a test."""
+    dev = {one.round: value for one in rounds if (value := (one.dev or {}).get(state.metric)) is not None}
+    best = max(dev, key=lambda number: dev[number], default=None)
+    result = Result(
+        method=state.method,
+        seed=state.seed,
+        metrics={},
+        dev_metric={} if best is None else {state.metric: dev[best]},
+        best_round=best,
+        rounds=rounds[-1].round if rounds else 0,
+        bytes=Traffic(up=sum(one.bytes.up for one in rounds), down=sum(one.bytes.down for one in rounds)),
+        seconds=sum(one.seconds for one in rounds),
+    )
+    return replace(_run_of(folder, result, rounds), planned=state.rounds)
+
+
+def _run_of(folder: Path, result: Result, rounds: list[Round]) -> Run:
     path = folder / "config.toml"
     config = path.read_text(encoding="utf-8") if path.exists() else ""
     return Run(
         folder=folder,
-        result=read_json(Result, result),
-        rounds=MetricsFile(folder / "metrics.jsonl").rounds(finished=True),
+        result=result,
+        rounds=rounds,
         curve=_optional(Curve, folder / "pr_curve.json", None),
         classes=_optional(Classes, folder / "classes.json", None),
         label_counts=_optional(LabelCounts, folder / "label_counts.json", None),

@@ -10,6 +10,17 @@ from pydantic import Field
 from fedrel.evaluation.outcome import AtSites, Record
 
 
+class RunState(Record):
+    """`state.json`: what a run does, or what ended it. Whether it still runs is told by the folder's lock."""
+
+    phase: Literal["reading", "training", "finished", "failed"]
+    method: str
+    seed: int
+    rounds: int
+    metric: str
+    message: str = ""
+
+
 class Environment(Record):
     """`environment.json`: what someone needs to know who wants the same numbers."""
 
@@ -43,6 +54,13 @@ class Refusal(Record):
     reason: str
 
 
+class SiteRound(Record):
+    """What the coordinator knows of a site in one round: the loss that it reported, the bytes that it sent."""
+
+    loss: float | None = None
+    up: int
+
+
 class Round(Record):
     """A line of `metrics.jsonl`; rounds count from 1."""
 
@@ -56,6 +74,7 @@ class Round(Record):
     active: list[int] = []
     examples: int = 0
     refused: list[Refusal] = []
+    at_sites: dict[int, SiteRound] = {}
     watched: dict[int, float] = {}
     class_distances: dict[int, list[float]] | None = None
     stood_out: dict[int, float] = Field({}, exclude_if=lambda found: not found)

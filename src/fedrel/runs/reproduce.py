@@ -14,16 +14,15 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
-from safetensors.numpy import load_file
-
 from fedrel.config.papers import Column, Exhibit, experiment, find_exhibit
 from fedrel.config.schema import Config
 from fedrel.errors import UserError, nearest
-from fedrel.evaluation.bootstrap import Interval, Units, difference, units_of
+from fedrel.evaluation.bootstrap import Interval
 from fedrel.evaluation.outcome import Record
-from fedrel.runs.compare import Watch, finished, is_finished
-from fedrel.runs.folder import UNITS, Run, read_run, write_json
+from fedrel.runs.compare import Watch, finished, interval, is_finished
+from fedrel.runs.folder import Run, read_run, write_json
 from fedrel.runs.records import Environment, to_target
+from fedrel.runs.run_notes import StoppedError
 from fedrel.runs.sweep import best_of, combination_folder, halving, is_swept
 from fedrel.runs.train import Watcher
 
@@ -33,7 +32,7 @@ POINTS = 80  # of a curve
 Verdict = Literal["holds", "fails", "cannot be told"]
 
 
-class BudgetSpentError(Exception):
+class BudgetSpentError(StoppedError):
     """The time that was given for this call is over; every finished round is kept."""
 
 
@@ -347,7 +346,7 @@ def _orderings(
             worse, better = sorted(pair, key=lambda cell: sign * (cell.paper or 0))
             if better.paper == worse.paper:
                 continue
-            ours = _difference(
+            ours = interval(
                 runs.get((better.row, column.name), []),
                 runs.get((worse.row, column.name), []),
                 notes[column.name].metric,
@@ -363,18 +362,6 @@ def _orderings(
 
 
 _VERDICTS: dict[int, Verdict] = {1: "holds", -1: "fails", 0: "cannot be told"}
-
-
-def _difference(better: Sequence[Run], worse: Sequence[Run], metric: str) -> Interval | None:
-    """The interval of a difference; None where a row has no run, or the metric cannot be resampled."""
-    if not better or not worse:
-        return None
-    first, second = ([_units(run) for run in own] for own in (better, worse))
-    return difference(first, second, metric) if metric in first[0].metrics else None
-
-
-def _units(run: Run) -> Units:
-    return units_of(load_file(run.folder / UNITS))
 
 
 def _limited(watch: Watch, budget: float | None) -> Watch:

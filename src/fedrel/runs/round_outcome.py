@@ -101,6 +101,10 @@ def round_record(
             "active": notes.active,
             "examples": notes.examples,
             "refused": notes.refused,
+            "at_sites": {
+                site: {"loss": notes.losses.get(site), "up": notes.sent.get(site, 0)}
+                for site in sorted({*notes.sent, *notes.losses})
+            },
             "watched": {row: round(w / epochs, 4) for row, w in watched.items()},
             "class_distances": {site: d.round(4).tolist() for site, d in notes.class_distances.items()}
             or None,

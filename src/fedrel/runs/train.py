@@ -38,6 +38,7 @@ from fedrel.runs.own_models import OwnModels
 from fedrel.runs.prepare import Ints, Preparation, configured_partition
 from fedrel.runs.records import Case, LabelCounts, Result, Round, Traffic, to_target
 from fedrel.runs.round_outcome import LostRoundError, check_weights, round_record
+from fedrel.runs.run_notes import noted
 from fedrel.tensors.compiling import compilation_seconds
 from fedrel.tensors.precision import warn_if_emulated
 from fedrel.tensors.weights import NoAnswerError, Weights
@@ -104,39 +105,42 @@ def _run(
     if from_round is not None and (checkpoint is None or from_round != checkpoint.round):
         earlier = checkpoints.of_round(from_round)
         checkpoint = checkpoint and checkpoint.back_to(earlier)
-    through_graph = method(config.method, config.methods).kernel_head() is None
-    with extractor_kind(config.extractor.kind).compiling(through_graph=through_graph):
-        ready = sites.prepare(config, watcher.reading)
-    here = environment(ready.dataset.corpus.fingerprint, precision_of(config))
-    if checkpoint is not None:
-        check_same_data(out, here)
-    warn_if_emulated(here.precision, config.training.device)
-    watcher.prepared(ready)
-    write_text(out / "config.toml", config.to_toml())
-    write_json(out / "environment.json", here)
-    if ready.check is not None:
-        write_data_check(out, ready.check, ready.dataset.corpus.folder)
-    metrics = MetricsFile(out / "metrics.jsonl")
-    rounds = metrics.keep(checkpoint.round if checkpoint else 0)
-    if checkpoint is None:
-        shutil.rmtree(out / "sites", ignore_errors=True)  # of a run that was killed in its first round
-    with sites.engine(config, ready, out, fresh=checkpoint is None) as engine:
-        session = Session(config, ready, engine, checkpoint)
-        while not session.finished():
-            try:
-                rounds.append(session.next_round())
-            except LostRoundError as lost:
-                lost.blame(rounds, session.checkpoint().best_round)
-                rounds.append(session.go_back(lost, checkpoints))
-            metrics.append(rounds[-1])
-            checkpoints.save(session.checkpoint())
-            watcher.round_done(rounds[-1])
-        best = checkpoints.best(session.checkpoint())
-        outcome = session.evaluate(best, ready.dataset.test)
-        at_sites, models = session.at_sites(best, outcome), session.models(best)
-    result = session.result(rounds, outcome, at_sites)
-    finish(out, config, ready, models, outcome, rounds, result)
-    return result
+    with noted(out, config) as note:
+        through_graph = method(config.method, config.methods).kernel_head() is None
+        with extractor_kind(config.extractor.kind).compiling(through_graph=through_graph):
+            ready = sites.prepare(config, watcher.reading)
+        here = environment(ready.dataset.corpus.fingerprint, precision_of(config))
+        if checkpoint is not None:
+            check_same_data(out, here)
+        warn_if_emulated(here.precision, config.training.device)
+        watcher.prepared(ready)
+        note("training")
+        write_text(out / "config.toml", config.to_toml())
+        write_json(out / "environment.json", here)
+        if ready.check is not None:
+            write_data_check(out, ready.check, ready.dataset.corpus.folder)
+        metrics = MetricsFile(out / "metrics.jsonl")
+        rounds = metrics.keep(checkpoint.round if checkpoint else 0)
+        if checkpoint is None:
+            shutil.rmtree(out / "sites", ignore_errors=True)  # of a run that was killed in its first round
+        with sites.engine(config, ready, out, fresh=checkpoint is None) as engine:
+            session = Session(config, ready, engine, checkpoint)
+            while not session.finished():
+                try:
+                    rounds.append(session.next_round())
+                except LostRoundError as lost:
+                    lost.blame(rounds, session.checkpoint().best_round)
+                    rounds.append(session.go_back(lost, checkpoints))
+                metrics.append(rounds[-1])
+                checkpoints.save(session.checkpoint())
+                watcher.round_done(rounds[-1])
+            best = checkpoints.best(session.checkpoint())
+            outcome = session.evaluate(best, ready.dataset.test)
+            at_sites, models = session.at_sites(best, outcome), session.models(best)
+        result = session.result(rounds, outcome, at_sites)
+        finish(out, config, ready, models, outcome, rounds, result)
+        note("finished")
+        return result
 
 
 class Session:
@@ -210,8 +214,8 @@ class Session:
             seconds=last.seconds + seconds,
         )
         epochs = self._config.training.epochs
-        noted = round_record(number, self._fed.notes, dev, seconds, epochs, last.weights_of)
-        return noted.model_copy(update={"test": test})
+        record = round_record(number, self._fed.notes, dev, seconds, epochs, last.weights_of)
+        return record.model_copy(update={"test": test})
 
     def evaluate(self, weights: Weights, rows: Ints) -> Outcome:
         """How good these weights are on the given rows; or the models that the sites keep, if each has its own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from fedrel.runs.folder import Run
+from fedrel.runs.records import Round
 from fedrel.studio import figures, notes
 from fedrel.studio import formatting as fmt
 from fedrel.studio.breakdown import class_comparison, site_strips
@@ -21,12 +22,13 @@ from fedrel.studio.site_gains import gains
 from fedrel.studio.tables import SELECTION, Column, Summary, summarise
 
 Runs = Mapping[str, Sequence[Run]]
+Link = Callable[[Run], str | None]
 
-_FAR_CHEAPER = 5  # the metric is plotted over bytes if some method uploads so many times less than another
+_FAR_CHEAPER = 5  # bytes are on a logarithmic scale if some method uploads so many times less than another
 
 
-def comparison_page(folder: Path, runs: Runs) -> dict[str, Any]:
-    """The values of `comparison.html`."""
+def comparison_page(runs: Runs, link: Link) -> dict[str, Any]:
+    """The values of `comparison.html`; `link` gives the address of a run's own page."""
     runs = {method: own for method, own in runs.items() if own}
     every = [(method, run) for method, own in runs.items() for run in own]
     rows = [run.row(method) for method, run in every]
@@ -45,12 +47,13 @@ def comparison_page(folder: Path, runs: Runs) -> dict[str, Any]:
         "sites": site_strips(runs),
         "convergence": _convergence(runs, primary, winner),
         "by_bytes": _by_bytes(runs, primary, winner),
+        "by_seconds": _by_seconds(runs, primary, winner),
         "selection": _selection(runs, winner),
         "traffic": _traffic(summary),
         "methods": list(runs),
         "cases": case_tables({method: cases_to_show(own[0]) for method, own in runs.items()}),
         "case_seed": first.result.seed if first else None,
-        "rows": [(one, _link(folder, run)) for one, (_, run) in zip(rows, every, strict=True)],
+        "rows": [(one, link(run)) for one, (_, run) in zip(rows, every, strict=True)],
         "methods_argument": shlex.quote(",".join(runs)),
         "config": first.config if first else "",
         "environment": flatten(first.environment) if first else {},
@@ -139,24 +142,45 @@ def _convergence(runs: Runs, primary: str, winner: str) -> Plot | None:
 
 
 def _by_bytes(runs: Runs, primary: str, winner: str) -> Plot | None:
-    """The development metric over what the sites have sent; None unless some method sends far less than others."""
+    """The development metric over what the sites have sent."""
+    lines = [line for line in _along(runs, primary, winner, lambda one: one.bytes.up) if line.x[0] > 0]
+    if not lines:
+        return None
+    label, first = fmt.label(primary), [line.x[0] for line in lines]
+    figure = figures.lines(lines, "Sent by the sites", label, target=_target(runs))
+    figure["layout"]["xaxis"].update(tickformat="~s", ticksuffix="B", rangemode="tozero")
+    far = max(first) >= _FAR_CHEAPER * min(first)
+    if far:
+        figure["layout"]["xaxis"].update(type="log", dtick=1)
+    figure["layout"]["hovermode"] = "closest"
+    ends = [f"{line.name} {fmt.share(line.y[-1])} after {fmt.size(line.x[-1])}" for line in lines]
+    note = notes.BY_BYTES + (notes.LOGARITHMIC if far else "")
+    return Plot(f"{label} over bytes", figure, f"{label} over bytes: {fmt.several(ends)}.", note)
+
+
+def _by_seconds(runs: Runs, primary: str, winner: str) -> Plot | None:
+    """The development metric over the time that rounds took."""
+    lines = [line for line in _along(runs, primary, winner, lambda one: one.seconds) if line.x[-1] > 0]
+    if not lines:
+        return None
+    label = fmt.label(primary)
+    figure = figures.lines(lines, "Seconds", label, target=_target(runs))
+    figure["layout"]["xaxis"].update(rangemode="tozero")
+    figure["layout"]["hovermode"] = "closest"
+    ends = [f"{line.name} {fmt.share(line.y[-1])} after {fmt.duration(line.x[-1])}" for line in lines]
+    return Plot(f"{label} over time", figure, f"{label} over time: {fmt.several(ends)}.", notes.BY_SECONDS)
+
+
+def _along(runs: Runs, primary: str, winner: str, spent: Callable[[Round], float]) -> list[Series]:
+    """A method's development metric over what was spent by the end of each round, both means over seeds."""
     lines = []
     for place, (method, own) in enumerate(runs.items()):
         metric = [{one.round: (one.dev or {}).get(primary) for one in run.rounds} for run in own]
-        sent = figures.mean_series(method, place, [_sent(run) for run in own])
-        so_far = dict(zip(sent.x, sent.y, strict=True))
+        total = figures.mean_series(method, place, [_so_far(run, spent) for run in own])
+        so_far = dict(zip(total.x, total.y, strict=True))
         mean = figures.mean_series(method, place, metric, strong=method == winner)
         lines.append(replace(mean, x=[so_far[number] or 0.0 for number in mean.x]))
-    lines = [line for line in lines if line.y and line.x[0] > 0]
-    first = [line.x[0] for line in lines]
-    if len(lines) < 2 or max(first) < _FAR_CHEAPER * min(first):
-        return None
-    label = fmt.label(primary)
-    figure = figures.lines(lines, "Sent by the sites", label, target=_target(runs))
-    figure["layout"]["xaxis"].update(type="log", dtick=1, tickformat="~s", ticksuffix="B")
-    figure["layout"]["hovermode"] = "closest"
-    ends = [f"{line.name} {fmt.share(line.y[-1])} after {fmt.size(line.x[-1])}" for line in lines]
-    return Plot(f"{label} over bytes", figure, f"{label} over bytes: {fmt.several(ends)}.", notes.BY_BYTES)
+    return [line for line in lines if line.y]
 
 
 def _target(runs: Runs) -> float | None:
@@ -165,9 +189,9 @@ def _target(runs: Runs) -> float | None:
     return targets.pop() if len(targets) == 1 else None
 
 
-def _sent(run: Run) -> dict[int, float | None]:
-    """All that the sites have sent by the end of each round."""
-    totals = accumulate(float(one.bytes.up) for one in run.rounds)
+def _so_far(run: Run, spent: Callable[[Round], float]) -> dict[int, float | None]:
+    """What was spent by the end of each round."""
+    totals = accumulate(float(spent(one)) for one in run.rounds)
     return {one.round: total for one, total in zip(run.rounds, totals, strict=True)}
 
 
@@ -228,8 +252,8 @@ def _traffic(summary: Summary) -> Plot | None:
     )
 
 
-def _link(folder: Path, run: Run) -> str | None:
-    """The address of a run's own page, if it has one below the comparison's folder."""
+def link_below(folder: Path, run: Run) -> str | None:
+    """The address of a run's own report, if it has one below the comparison's folder."""
     page = run.folder / "report.html"
     if not page.exists() or not page.resolve().is_relative_to(folder.resolve()):
         return None

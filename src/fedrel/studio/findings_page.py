@@ -6,6 +6,7 @@ relation is a curve from its head to its tail that carries the relation's number
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,7 +20,9 @@ from fedrel.studio import formatting as fmt
 PER_PAGE = 200  # documents
 _TITLE = 140  # characters
 _NAME = 26  # characters of an entity's name beside the arcs
+_EVIDENCE = 5  # tokens or sentences that are shown of a relation
 _ROW, _NAMES, _ARCS = 30, 190, 130  # height of a row, width of the names and of the arcs, in pixels
+_APART = 22  # between arcs of the same two entities
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class Arc:
     x: float
     y: float
     said: str
+    hover: str  # with the probability and the evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,22 +122,34 @@ def relation_name(name: str) -> str:
 
 def arcs(findings: Sequence[FoundRelation]) -> Arcs:
     """The relations as curves between their entities, which are ordered by their first mention."""
-    entities: dict[str, FoundEntity] = {one.id: one for found in findings for one in (found.h, found.t)}
-    order = sorted(entities.values(), key=lambda one: (min(one.mentions, default=(0, 0)), one.id))
+    ends = [one for found in findings for one in (found.h, found.t)]
+    entities: dict[str, FoundEntity] = {one.id: one for one in ends}
+    first: dict[str, tuple[int, int]] = {}
+    for one in ends:  # findings of sentences name only the mentions of their own sentences
+        for mention in one.mentions:
+            first[one.id] = min(mention, first.get(one.id, mention))
+    order = sorted(entities.values(), key=lambda one: (first.get(one.id, (0, 0)), one.id))
     height = {one.id: _ROW * (place + 0.5) for place, one in enumerate(order)}
     longest = max((abs(height[one.h.id] - height[one.t.id]) for one in findings), default=1.0) or 1.0
-    drawn = []
+    drawn, before = [], Counter[frozenset[str]]()
     for number, found in enumerate(findings, 1):
         start, end = height[found.h.id], height[found.t.id]
-        reach = _ARCS * (0.25 + 0.65 * abs(end - start) / longest) * 4 / 3  # a cubic goes 3/4 of the way
+        pair = frozenset((found.h.id, found.t.id))
+        away = _ARCS * (0.25 + 0.65 * abs(end - start) / longest) + _APART * before[pair]
+        before[pair] += 1
+        reach = away * 4 / 3  # a cubic goes 3/4 of the way
         bend = _NAMES + reach
         curve = [(_NAMES, start), (bend, start), (bend, end), (_NAMES, end)]
         path = "M{} C{} {} {}".format(*(f"{x:.1f} {y:.1f}" for x, y in curve))
         said = f"{number}. {found.h.name} {relation_name(found.relation)} {found.t.name}"
+        hover = f"{said}: probability {fmt.share(found.probability)}"
+        if found.evidence:
+            hover += "; evidence: " + ", ".join(f"“{one.text}”" for one in found.evidence[:_EVIDENCE])
         arrow = f"{_NAMES},{end:.1f} {_NAMES + 8},{end - 4:.1f} {_NAMES + 8},{end + 4:.1f}"
-        drawn.append(Arc(number, path, arrow, _NAMES + reach * 3 / 4, (start + end) / 2, said))
+        drawn.append(Arc(number, path, arrow, _NAMES + reach * 3 / 4, (start + end) / 2, said, hover))
     names = [(fmt.short(one.name or one.id, _NAME), height[one.id]) for one in order]
-    return Arcs(names, drawn, _NAMES + _ARCS + 20, _ROW * len(order))
+    most = max(before.values(), default=1)
+    return Arcs(names, drawn, _NAMES + _ARCS + 20 + _APART * (most - 1), _ROW * len(order))
 
 
 def _pieces(document: ReadDocument) -> Iterator[Piece]:

@@ -58,8 +58,18 @@ def tested_on(note: str, natural: bool) -> str:
 
 
 BY_BYTES = (
-    "The same development metric over all bytes that the sites had sent by then, on a logarithmic scale."
-    " Further left is cheaper."
+    "The same development metric over all bytes that the sites had sent by then, means over seeds. Further left is"
+    " cheaper."
+)
+LOGARITHMIC = " The scale of bytes is logarithmic."
+BY_SECONDS = (
+    "The same over the seconds that rounds took with their evaluation, on the machine that ran them. Further left"
+    " is faster; runs of different machines cannot be compared."
+)
+SITE_ROUNDS = (
+    "A row for each site, a column for each round or few rounds. Blue is where a site took part: the stronger, the"
+    " higher the training loss that it reported. Orange with a cross is where an answer of it was refused. Empty is"
+    " where it was not drawn."
 )
 LABELS = (
     "How many training examples of each relation each site holds; an empty cell is none. Colours are on a"

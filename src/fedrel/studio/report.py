@@ -7,26 +7,21 @@ other request and script. So a report can be opened without asking what it loads
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from fedrel.files import write_text
 from fedrel.runs.folder import read_run
-from fedrel.studio import formatting as fmt
-from fedrel.studio.comparison_page import comparison_page
-from fedrel.studio.figures import Figure
-from fedrel.studio.findings_page import findings_pages, relation_name
+from fedrel.studio.comparison_page import comparison_page, link_below
+from fedrel.studio.findings_page import findings_pages
+from fedrel.studio.rendering import plotly_script, render
 from fedrel.studio.run_page import run_page
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
-
     from fedrel.data.data_check import DataCheck
 
 PLOTLY = "plotly.min.js"  # the name of the shared script
@@ -53,7 +48,7 @@ def write_comparison_report(
     page = folder / "report.html"
     read = {method: [read_run(run) for run in folders] for method, folders in runs.items()}
     script = None if standalone else _script(folder, page)
-    write_text(page, render("comparison.html", comparison_page(folder, read), script))
+    write_text(page, render("comparison.html", comparison_page(read, partial(link_below, folder)), script))
     return page
 
 
@@ -71,69 +66,9 @@ def write_data_page(page: Path, found: DataCheck, config: str) -> None:
     write_text(page, render("data.html", values))
 
 
-def render(template: str, values: Mapping[str, Any], plotly: str | None = None) -> str:
-    """Fill a template of this package; every string in `values` is text, never HTML.
-
-    `plotly` is where the plots' script lies, from the page's folder; without it, the page holds the script itself.
-    """
-    import jinja2
-    from markupsafe import Markup
-
-    loader = jinja2.PackageLoader("fedrel.studio")
-    environment = jinja2.Environment(
-        loader=loader,
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        share=fmt.share, count=fmt.count, size=fmt.size, duration=fmt.duration, label=fmt.label
-    )
-    environment.filters.update(embed=_embed, relation_name=relation_name)
-    scripts = {"draw": loader.get_source(environment, "draw.js")[0]}
-    if plotly is None:
-        scripts = {"plotly": plotly_script(), **scripts}
-    allowed = [*map(_hash, scripts.values()), *(["'self'", "file:"] if plotly else [])]
-    return environment.get_template(template).render(
-        **values,
-        style=Markup(loader.get_source(environment, "style.css")[0]),
-        scripts={name: Markup(text) for name, text in scripts.items()},
-        plotly=plotly,
-        policy="; ".join(
-            [
-                "default-src 'none'",
-                "style-src 'unsafe-inline'",
-                "img-src data: blob:",  # saving a plot as a picture
-                f"script-src {' '.join(allowed)}",
-            ]
-        ),
-    )
-
-
-def plotly_script() -> str:
-    """The source of the library that draws the plots."""
-    from plotly.offline import get_plotlyjs
-
-    return str(get_plotlyjs())
-
-
 def _script(folder: Path, page: Path) -> str:
     """Put the plots' script into a folder, unless it is there; its address from the page."""
     file, source = folder / PLOTLY, plotly_script()
     if not file.exists() or file.stat().st_size != len(source.encode()):
         write_text(file, source)
     return quote(Path(os.path.relpath(file, page.parent)).as_posix())
-
-
-def _embed(figure: Figure) -> Markup:
-    """A figure as JSON inside a script element, which only `<` could end too early."""
-    from markupsafe import Markup
-
-    text = json.dumps(figure, allow_nan=False, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c"))
-
-
-def _hash(script: str) -> str:
-    digest = hashlib.sha256(script.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -12,8 +12,10 @@ from fedrel.studio.breakdown import class_view, site_plot
 from fedrel.studio.examples import case_tables, cases_to_show, document_views
 from fedrel.studio.figures import Figure, Plot, Series
 from fedrel.studio.formatting import flatten
+from fedrel.studio.site_rounds import site_rounds
 from fedrel.studio.vector_view import vector_view
 
+_RECENT = 10  # rounds that the time left is reckoned by
 _HEADLINES = ("auc", "p_mean", "max_f1", "f1", "precision", "recall")
 
 
@@ -23,6 +25,7 @@ def run_page(run: Run) -> dict[str, Any]:
     primary = result.primary
     return {
         "title": f"{result.method}, seed {result.seed}",
+        "finished": run.finished,
         "setting": fmt.setting(run.config, run.label_counts),
         "run": run,
         "result": result,
@@ -31,9 +34,10 @@ def run_page(run: Run) -> dict[str, Any]:
         "curve": _curve(run, primary),
         "classes": class_view(run.classes),
         "sites": site_plot(result.sites),
+        "site_rounds": site_rounds(run),
         "convergence": _convergence(run, primary),
         "target": _target(run, primary),
-        "traffic": _traffic(run.rounds),
+        "traffic": _traffic(run),
         "kinds": _totals(run.rounds),
         "each": _each(run),
         "vectors": vector_view(run),
@@ -68,6 +72,8 @@ def _data(run: Run) -> dict[str, Any] | None:
 def _tiles(run: Run) -> list[tuple[str, str]]:
     """The headline numbers: name and value."""
     result = run.result
+    if not run.finished:
+        return _tiles_so_far(run)
     shown = [name for name in _HEADLINES if name in result.metrics]
     tiles = [(fmt.label(name), fmt.share(result.metrics[name])) for name in shown or result.metrics]
     if result.sites is not None and result.sites.fairness is not None:
@@ -87,9 +93,25 @@ def _tiles(run: Run) -> list[tuple[str, str]]:
     ]
 
 
+def _tiles_so_far(run: Run) -> list[tuple[str, str]]:
+    """The same while a run is not finished: how far it is, how good on dev, and how long it will take."""
+    result, recent = run.result, [one.seconds for one in run.rounds[-_RECENT:]]
+    left = ((run.planned or 0) - result.rounds) * sum(recent) / len(recent) if recent else None
+    best = [(f"Best {fmt.label(name)} on dev", fmt.share(value)) for name, value in result.dev_metric.items()]
+    return [
+        ("Round", f"{fmt.count(result.rounds)} of {fmt.count(run.planned)}"),
+        *best,
+        *([("In round", fmt.count(result.best_round))] if best else []),
+        ("Sent by sites", fmt.size(result.bytes.up)),
+        ("Sent to sites", fmt.size(result.bytes.down)),
+        ("Time so far", fmt.duration(result.seconds)),
+        ("Still to train, about", fmt.duration(left)),
+    ]
+
+
 def _target(run: Run, primary: str) -> str:
     """When the run reached its target, in a sentence; empty if it has no target."""
-    if run.target is None:
+    if run.target is None or not run.finished:
         return ""
     aim = f"{fmt.label(primary)} {run.target:g} on the development set"
     reached = run.result.to_target
@@ -145,8 +167,9 @@ def _convergence(run: Run, primary: str) -> list[Plot]:
     return plots
 
 
-def _traffic(rounds: list[Round]) -> list[Plot]:
+def _traffic(run: Run) -> list[Plot]:
     """Bytes a round by kind of message, one plot a direction, on one scale."""
+    rounds = run.rounds
     totals = _totals(rounds)
     if not totals:
         return []
@@ -164,7 +187,7 @@ def _traffic(rounds: list[Round]) -> list[Plot]:
             for kind in totals
         }
         most = fmt.size(max(getattr(one.bytes, way) for one in rounds))
-        figure = figures.by_round(figures.stacked_bytes(numbers, bars, top), max(numbers))
+        figure = _rounds(run, figures.stacked_bytes(numbers, bars, top))
         plots.append(Plot(title, figure, f"{title}, bytes by round; at most {most} in a round.", note))
     return plots
 
@@ -206,4 +229,4 @@ def _selection(run: Run) -> Plot | None:
 
 
 def _rounds(run: Run, figure: Figure) -> Figure:
-    return figures.by_round(figure, max(run.result.rounds, run.rounds[-1].round))
+    return figures.by_round(figure, max(run.planned or 0, run.result.rounds, run.rounds[-1].round))

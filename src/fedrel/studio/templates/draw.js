@@ -2,7 +2,8 @@
 // Draws every plot of the page in the colours of its style, again when the style changes: dark, light, print.
 (() => {
   if (typeof Plotly === "undefined") {
-    document.getElementById("no-plots").hidden = false;
+    const missing = document.getElementById("no-plots");
+    if (missing) missing.hidden = false;
     return;
   }
   const style = getComputedStyle(document.documentElement);
@@ -27,19 +28,38 @@
   }));
 
   // Sizes are set here and at once: plotly's own resizing waits, and printing does not wait for it.
-  const draw = () => {
-    for (const { place, figure } of plots) {
-      const { data, layout } = painted(figure);
-      Plotly.react(place, data, { ...layout, ...room(place) }, config);
-    }
+  const draw = (plot) => {
+    const { data, layout } = painted(plot.figure);
+    plot.size = room(plot.place);
+    Plotly.react(plot.place, data, { ...layout, ...plot.size }, config);
   };
+  const drawAll = () => plots.forEach(draw);
 
-  draw();
+  drawAll();
   for (const change of ["(prefers-color-scheme: dark)", "print"]) {
-    matchMedia(change).addEventListener("change", draw);
+    matchMedia(change).addEventListener("change", drawAll);
   }
   const sizes = new ResizeObserver((entries) => {
-    for (const { target } of entries) Plotly.relayout(target, room(target));
+    for (const { target } of entries) {
+      const plot = plots.find(({ place }) => place === target);
+      const { width, height } = room(target);
+      if (width !== plot.size.width || height !== plot.size.height) draw(plot);
+    }
   });
   for (const { place } of plots) sizes.observe(place);
+
+  // A page that is watched live gives new figures to its plots, by their titles; an unknown title is told.
+  window.redraw = (figures) => {
+    let all = true;
+    for (const [title, figure] of Object.entries(figures)) {
+      const plot = plots.find(({ place }) => place.dataset.plot === title);
+      if (!plot) {
+        all = false;
+        continue;
+      }
+      plot.figure = figure;
+      draw(plot);
+    }
+    return all;
+  };
 })();

@@ -1,0 +1,73 @@
+"""Paired differences between methods: the best against each other one, over seeds and with an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fedrel.evaluation.bootstrap import Interval
+from fedrel.runs.compare import interval
+from fedrel.runs.folder import UNITS, Run
+from fedrel.studio.formatting import Spread
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How much better one method is than another, over the seeds that both have."""
+
+    better: str
+    worse: str
+    metric: str
+    seeds: list[int]
+    spread: Spread | None  # of the differences, seed by seed
+    interval: Interval | None
+    why: str = ""  # there is no interval
+
+    @property
+    def verdict(self) -> str:
+        """Whether it can be told from chance."""
+        if self.interval is None:
+            return self.why
+        return "clear" if self.interval.sign else "cannot be told from chance"
+
+
+def differences(runs: Mapping[str, Sequence[Run]]) -> list[Difference]:
+    """The method with the best mean against every other one; none where there is only one."""
+    first = next((run for own in runs.values() for run in own), None)
+    if first is None or len(runs) < 2:
+        return []
+    metric = first.result.primary
+    means = {name: Spread.of([run.result.metrics.get(metric) for run in own]) for name, own in runs.items()}
+    known = {name: spread.mean for name, spread in means.items() if spread is not None}
+    best = max(known, key=lambda name: known[name], default=None)
+    if best is None:
+        return []
+    order = sorted((name for name in known if name != best), key=lambda name: -known[name])
+    return [_difference(best, other, metric, runs[best], runs[other]) for other in order]
+
+
+def _difference(
+    better: str, worse: str, metric: str, ours: Sequence[Run], theirs: Sequence[Run]
+) -> Difference:
+    mine, others = ({run.result.seed: run for run in own} for own in (ours, theirs))
+    seeds = sorted(mine.keys() & others.keys())
+    paired = [mine[seed] for seed in seeds], [others[seed] for seed in seeds]
+    values = [
+        (one.result.metrics.get(metric), other.result.metrics.get(metric))
+        for one, other in zip(*paired, strict=True)
+    ]
+    spread = Spread.of([a - b for a, b in values if a is not None and b is not None])
+    found, why = _interval(paired, metric)
+    return Difference(better, worse, metric, seeds, spread, found, why)
+
+
+def _interval(paired: tuple[list[Run], list[Run]], metric: str) -> tuple[Interval | None, str]:
+    if not paired[0]:
+        return None, "they have no seed in common"
+    if not all((run.folder / UNITS).exists() for own in paired for run in own):
+        return None, f"a run has no {UNITS}"
+    try:
+        found = interval(*paired, metric)
+    except ValueError:
+        return None, "they were not tested on the same data"
+    return found, "" if found else "this metric cannot be resampled"
