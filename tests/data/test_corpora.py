@@ -43,6 +43,7 @@ def test_a_missing_file_names_the_variable_the_source_and_the_page(
     hint = caught.value.hint
     assert caught.value.problem == "no such file"
     assert "set FEDREL_DATA" in hint and "http://www.nactem.ac.uk/CHR/" in hint and "docs/data.md" in hint
+    assert "start from the config's folder" in no_such_file(tmp_path / "own.jsonl").hint
     monkeypatch.setenv("FEDREL_DATA", str(tmp_path))
     assert "FEDREL_DATA, which is set" in no_such_file(tmp_path / "own.jsonl").hint
 

@@ -301,7 +301,7 @@ def test_zipf_cdf_by_hand() -> None:
     assert zipf_cdf(3).tolist() == pytest.approx([6 / 11, 9 / 11, 1.0])
 
 
-@settings(max_examples=12)
+@settings(max_examples=5)
 @given(
     relations=st.integers(2, len(RELATIONS) + 1),
     noise=st.floats(0, 1),
@@ -323,13 +323,13 @@ def test_any_world_is_consistent(
     seed: int,
 ) -> None:
     config = WorldConfig(
-        sentences=300, relations=relations, noise=noise, na_share=na_share, bag_size=bag_size,
+        sentences=1_000, relations=relations, noise=noise, na_share=na_share, bag_size=bag_size,
         mean_length=14, vocabulary=200, styles=styles, dev=dev, test=test, seed=seed,
     )  # fmt: skip
     world = World(config)
     instances = list(world.instances())
-    assert sum(split < 2 for split, _ in instances) == 300
-    assert sum(split == 2 for split, _ in instances) == pytest.approx(300 * test, abs=2)
+    assert sum(split < 2 for split, _ in instances) == 1_000
+    assert sum(split == 2 for split, _ in instances) == pytest.approx(1_000 * test, abs=2)
     home: dict[frozenset[str], tuple[int, str]] = {}
     for split, instance in instances:
         place = home.setdefault(frozenset(pair_of(instance)), (split, instance.relation))

@@ -77,11 +77,13 @@ def no_such_file(path: Path) -> UserError:
     known = next((one for one in corpora().values() if _is_of(one, path)), None)
     if os.environ.get("FEDREL_DATA"):
         hint = "paths of data start from FEDREL_DATA, which is set"
+    elif known is None:
+        hint = "paths of data start from the config's folder, as FEDREL_DATA is not set"
     else:
         hint = "set FEDREL_DATA to the folder of your corpora: paths of data start from there"
     if known is not None:
-        hint += f"; {known.title} is at {known.source}"
-    return UserError("no such file", file=path, hint=f"{hint}; docs/data.md has a row for each corpus")
+        hint += f"; {known.title} is at {known.source}; docs/data.md has a row for each corpus"
+    return UserError("no such file", file=path, hint=hint)
 
 
 def _is_of(corpus: PublishedCorpus, path: Path) -> bool:
