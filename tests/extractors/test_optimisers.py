@@ -126,21 +126,70 @@ def test_the_norm_that_is_clipped_is_that_of_all_gradients(kind: str, passes: in
 
 
 @pytest.mark.parametrize("kind", ["sgd", "adamw"])
-def test_the_learning_rate_rises_over_a_share_of_the_steps(kind: str) -> None:
-    model = pcnn()
-    chosen = optimiser(model, training(optimiser=kind, warmup=0.4, learning_rate=1.0), 1, 10)
+def test_the_learning_rate_follows_the_whole_run(kind: str) -> None:
+    # Four rounds of five steps are twenty; the first four of them are a warm-up.
+    settings = training(optimiser=kind, warmup=0.2, linear_decay=True, learning_rate=1.0, rounds=4)
     rates = []
-    for step in range(10):
-        train(model, chosen, [step])
-        rates.append(chosen.lr)
-    assert rates == pytest.approx([0.25, 0.5, 0.75, 1, 1, 1, 1, 1, 1, 1])
+    for round_ in (1, 2, 3, 4):
+        model = pcnn()
+        chosen = optimiser(model, settings, round_, 5)
+        for step in range(5):
+            train(model, chosen, [step])
+            rates.append(chosen.lr)
+    assert rates == pytest.approx([0.25, 0.5, 0.75, 1, *(left / 16 for left in range(16, 0, -1))])
+
+
+def test_a_warm_up_ends_where_the_share_of_the_run_does() -> None:
+    rising = training(warmup=0.5, rounds=2)
+    assert [rising.rate_factor(1, step, 4) for step in (1, 2, 3, 4)] == [0.25, 0.5, 0.75, 1]
+    assert [rising.rate_factor(2, step, 4) for step in (1, 4)] == [1, 1]
+    # Another site has other steps, and is as far in the run after the same share of them.
+    assert rising.rate_factor(1, 1, 2) == rising.rate_factor(1, 2, 4)
+    whole = training(warmup=1.0, linear_decay=True, rounds=1)
+    assert [whole.rate_factor(1, step, 2) for step in (1, 2)] == [0.5, 1]
+    falling = training(linear_decay=True, rounds=2)
+    assert [falling.rate_factor(*at, 2) for at in ((1, 1), (1, 2), (2, 1), (2, 2))] == [1, 0.75, 0.5, 0.25]
+
+
+def test_the_rate_of_a_round_and_that_of_its_steps_multiply() -> None:
+    settings = training(linear_decay=True, learning_rate=1.0, learning_rate_decay=0.5, rounds=2)
+    model = pcnn()
+    chosen = optimiser(model, settings, 2, 2)
+    train(model, chosen, [0])
+    assert chosen.lr == pytest.approx(0.5 * 0.5)
 
 
 def test_a_guided_sgd_is_still_one_and_follows_its_path() -> None:
     model = pcnn()
-    chosen = optimiser(model, training(warmup=0.5, learning_rate=1.0), 1, 4)
+    chosen = optimiser(model, training(warmup=0.5, learning_rate=1.0, rounds=1), 1, 4)
     train(model, chosen, range(4))
     assert isinstance(chosen, SGD) and chosen.path == pytest.approx(0.5 + 1 + 1 + 1)
+
+
+@pytest.mark.parametrize("guided", [False, True])
+def test_new_layers_learn_at_a_rate_of_their_own(guided: bool) -> None:
+    class Half(PCNN):
+        def is_new(self, name: str) -> bool:
+            return name.startswith("classifier.")
+
+    generator = torch_generator(1, "model")
+    model = Half(VOCABULARY, RELATIONS, word_dimension=6, filters=8, max_length=5, generator=generator)
+    reference = Dense()
+    model.begin(model.state())
+    settings = training(optimiser="adamw", head_learning_rate=0.1, linear_decay=guided, rounds=1)
+    train(model, optimiser(model, settings, 1, 10), range(10))
+    above = [weight for name, weight in reference.parameters.items() if name.startswith("classifier.")]
+    below = [weight for name, weight in reference.parameters.items() if not name.startswith("classifier.")]
+    theirs = torch.optim.AdamW(
+        [{"params": below, "lr": 0.02}, {"params": above, "lr": 0.1}], weight_decay=settings.weight_decay
+    )
+    for step in range(10):
+        for group, rate in zip(theirs.param_groups, (0.02, 0.1), strict=True):
+            group["lr"] = rate * (1 - step / 10 if guided else 1)
+        theirs.zero_grad()
+        reference.loss(random_batch(step)).backward()
+        theirs.step()
+    assert_equal(model, reference)
 
 
 def test_adamw_adds_a_correction_to_the_gradients() -> None:

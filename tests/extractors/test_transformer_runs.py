@@ -12,7 +12,9 @@ from fedrel.config.check import check
 from fedrel.config.schema import Config
 from fedrel.data.readers.gad import GAD
 from fedrel.errors import UserError
-from fedrel.runs.train import run
+from fedrel.runs.folder import MetricsFile
+from fedrel.runs.records import Round
+from fedrel.runs.train import Watcher, run
 from tests.extractors.conftest import write_encoder
 
 SAYS = {1: "the @GENE$ level raises the risk of @DISEASE$", 0: "@DISEASE$ and the level of @GENE$ binding"}
@@ -67,16 +69,71 @@ def weights(folder: Path) -> bytes:
     return (model / "weights.safetensors").read_bytes() + (model / "encoder/model.safetensors").read_bytes()
 
 
+def stop_after_two(one: Round) -> None:
+    if one.round == 2:
+        raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("method", ["feded", pytest.param("fedavg", marks=pytest.mark.slow)])
 def test_workers_and_a_resumed_run_give_the_same_weights(files: Path, out: Path, method: str) -> None:
-    chosen = config(files, f"method={method}")
+    recipe = [
+        "training.head_learning_rate=5e-3",
+        "training.linear_decay=true",
+        "evaluation.tune_threshold=true",
+    ]
+    chosen = config(files, f"method={method}", *recipe)
     result = run(chosen, out / "local")
-    workers = chosen.with_settings(["engine.kind=workers", "engine.workers=2", "training.rounds=2"])
-    run(workers, out / "workers")
-    run(workers.with_settings(["training.rounds=3"]), out / "workers", resume=True)
+    workers = chosen.with_settings(["engine.kind=workers", "engine.workers=2"])
+    with pytest.raises(KeyboardInterrupt):
+        run(workers, out / "workers", watcher=Watcher(round_done=stop_after_two))
+    assert run(workers, out / "workers", resume=True).threshold == result.threshold
     assert weights(out / "local") == weights(out / "workers")
     if method == "fedavg":  # FedED's coordinator takes fifteen steps in all
         assert result.metrics["f1"] > 0.8  # which of two sentences it is, is easily learned
+
+
+def test_a_run_whose_rate_falls_to_its_end_cannot_be_made_longer(files: Path, out: Path) -> None:
+    chosen = config(files, "method=fedavg", "training.rounds=1")
+    run(chosen, out)
+    with pytest.raises(UserError, match=r"another config \(training.rounds was 1, is 2\)"):
+        run(chosen.with_settings({"training.rounds": 2}), out, resume=True)
+
+
+def test_dev_and_test_are_measured_at_the_threshold_that_dev_chose(files: Path, out: Path) -> None:
+    tuned = config(files, "method=fedavg", "evaluation.tune_threshold=true", "evaluation.target_on=test")
+    result = run(tuned, out / "tuned")
+    rounds = MetricsFile(out / "tuned" / "metrics.jsonl").rounds()
+    assert result.threshold == rounds[(result.best_round or 0) - 1].threshold
+    assert all(one.threshold is not None for one in rounds)
+    assert rounds[(result.best_round or 0) - 1].test == result.metrics
+    plain = run(config(files, "method=fedavg"), out / "plain")
+    assert plain.threshold is None and "threshold" not in (out / "plain/metrics.jsonl").read_text()
+    assert result.dev_metric["f1"] >= plain.dev_metric["f1"]
+    # Other test labels: what was chosen on dev, and so the model, stays the same.
+    swapped = out / "swapped"
+    swapped.mkdir()
+    rows = (files / "test.tsv").read_text(encoding="utf-8").splitlines()
+    turned = [row[:-1] + str(1 - int(row[-1])) for row in rows[1:]]
+    (swapped / "test.tsv").write_text("\n".join([rows[0], *turned]) + "\n", encoding="utf-8")
+    other = run(tuned.with_settings({"data.test": [str(swapped / "test.tsv")]}), out / "other")
+    assert (other.threshold, other.best_round, other.dev_metric) == (
+        result.threshold,
+        result.best_round,
+        result.dev_metric,
+    )
+    assert other.metrics != result.metrics
+
+
+def test_a_threshold_is_for_one_relation(files: Path) -> None:
+    with pytest.raises(UserError, match="a ranking has no threshold"):
+        config(files, "evaluation.task=ranking", "evaluation.tune_threshold=true")
+
+
+def test_a_second_rate_is_for_adamw_over_an_encoder(files: Path) -> None:
+    with pytest.raises(UserError, match="needs optimiser"):
+        config(files, "training.optimiser=sgd", "training.head_learning_rate=0.1")
+    with pytest.raises(UserError, match="no pretrained encoder"):
+        check(Config, {"training": {"optimiser": "adamw", "head_learning_rate": 0.1}}, "test")
 
 
 @pytest.fixture(scope="module")

@@ -68,6 +68,8 @@ class Training(Section):
     """Of the first round."""
     learning_rate_decay: float = Field(0.01, ge=0, lt=1)
     """The learning rate of round q, from 0, is learning_rate * (1 - learning_rate_decay)^q."""
+    head_learning_rate: float | None = Field(None, gt=0)
+    """Of the layers above a pretrained encoder, which are new; none: as that of the encoder. Needs `adamw`."""
     weight_decay: float = Field(1e-5, ge=0)
     """Of all weights."""
     optimiser: Literal["sgd", "adamw"] = "sgd"
@@ -75,7 +77,9 @@ class Training(Section):
     clip: float | None = Field(None, gt=0)
     """The largest norm of a step's gradient; a larger one is scaled down to it."""
     warmup: float = Field(0.0, ge=0, le=1)
-    """The share of a round's local steps over which the learning rate rises from 0."""
+    """The share of the whole run, all `rounds`, over which the learning rate rises from 0, step by step."""
+    linear_decay: bool = False
+    """After the warm-up, the learning rate falls step by step to 0 at the end of the last of all `rounds`."""
     device: str = "cpu"
     """A torch device."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -83,8 +87,29 @@ class Training(Section):
     bfloat16 where the processor has instructions for it and is faster by them, else float32."""
 
     def learning_rate_in(self, round_: int) -> float:
-        """The learning rate of a round, counted from 1."""
+        """The learning rate of a round, counted from 1; where it follows the run, the highest one."""
         return self.learning_rate * (1 - self.learning_rate_decay) ** (round_ - 1)
+
+    @property
+    def follows_run(self) -> bool:
+        """Whether the learning rate depends on how far the run is, and so on `rounds`."""
+        return self.warmup > 0 or self.linear_decay
+
+    def rate_factor(self, round_: int, step: int, steps: int) -> float:
+        """What warm-up and linear decay make of the learning rate in one of a round's steps, both counted from 1.
+
+        The warm-up ends with the full rate in its last step; the decay begins with it in the first one after that.
+        """
+        before, after = ((round_ - 1 + done / steps) / self.rounds for done in (step - 1, step))
+        if after < self.warmup:
+            return after / self.warmup
+        return min(1.0, (1 - before) / (1 - self.warmup)) if self.linear_decay and self.warmup < 1 else 1.0
+
+    @model_validator(mode="after")
+    def _head_rate_needs_adamw(self) -> Training:
+        if self.head_learning_rate is not None and self.optimiser != "adamw":
+            raise ValueError('head_learning_rate needs optimiser = "adamw"')
+        return self
 
 
 _METRICS = {
@@ -118,6 +143,9 @@ class Evaluation(Section):
     report only; it chooses nothing."""
     patience: int | None = Field(None, ge=1)
     """Stop when the best round on dev is this many rounds ago."""
+    tune_threshold: bool = False
+    """Of documents, and of sentences with one relation: a relation is found from the probability on that has the
+    best F1 on dev. It is tuned in every evaluation, and dev and test are measured at it. False: from 0.5 on."""
 
     @property
     def measure(self) -> str:
@@ -129,6 +157,8 @@ class Evaluation(Section):
         own = _METRICS[self.task]
         if self.metric is not None and self.metric not in own:
             raise ValueError(f"metric {self.metric!r} is not of this task: choose {', '.join(own)}")
+        if self.tune_threshold and self.task == "ranking":
+            raise ValueError("a ranking has no threshold to tune: leave out tune_threshold")
         return self
 
 
@@ -251,6 +281,14 @@ class Config(Section):
             raise ValueError(f"{problem}: choose {', '.join(fitting[:-1])} or {fitting[-1]}")
         return self
 
+    @model_validator(mode="after")
+    def _head_rate_needs_an_encoder(self) -> Config:
+        kind = registry("fedrel.extractors").find(self.extractor.kind)
+        if self.training.head_learning_rate is not None and not kind.has_encoder:
+            problem = f"extractor.kind {self.extractor.kind!r} has no pretrained encoder"
+            raise ValueError(f"{problem}: leave out training.head_learning_rate")
+        return self
+
     def absolute(self, folder: Path, data: Path) -> Self:
         """With absolute paths: those of data files start from `data`, all others from `folder`."""
         plugins = [folder / file for file in self.plugins]
@@ -271,19 +309,26 @@ class Config(Section):
     def shapes_result(self) -> dict[str, Any]:
         """What a checkpoint must agree on: all but the engine, how long the run goes on, and plug-ins' paths.
 
-        A run may also go on in another precision, on another machine; `run` says so.
+        A run may also go on in another precision, on another machine; `run` says so. Where the learning rate
+        follows the run, `rounds` counts too.
         Keys that earlier versions did not have count only where they are set: their checkpoints are still good.
         """
         tree = self.model_dump(mode="json", exclude={"engine", "sweep", "plugins"})
-        del tree["training"]["rounds"], tree["training"]["precision"], tree["evaluation"]["patience"]
+        training, evaluation = tree["training"], tree["evaluation"]
+        del training["precision"], evaluation["patience"]
+        if not self.training.follows_run:
+            del training["rounds"], training["linear_decay"]
+        if self.training.head_learning_rate is None:
+            del training["head_learning_rate"]
         later = _LATER_DATA | (_LATER_OF_SENTENCES if self.data.corpus == "files" else {})
         for key in later.keys() & tree["data"].keys():
             if tree["data"][key] == later[key]:
                 del tree["data"][key]
         if self.aggregation.is_plain:
             del tree["aggregation"]
-        if self.evaluation.target_on == "dev":  # as in checkpoints from before this key
-            del tree["evaluation"]["target_on"]
+        for key, usual in (("target_on", "dev"), ("tune_threshold", False)):
+            if evaluation[key] == usual:
+                del evaluation[key]
         return tree
 
     def digest(self) -> str:

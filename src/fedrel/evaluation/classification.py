@@ -31,6 +31,7 @@ class Classification:
     gold: NDArray[np.integer]
     relations: Sequence[str]
     rows: Ints | None = None
+    threshold: float | None = None
 
     def __post_init__(self) -> None:
         if self.predicted.ndim != 1 or self.predicted.shape != self.gold.shape:

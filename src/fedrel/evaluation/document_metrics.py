@@ -36,11 +36,18 @@ class Findings:
     guesses: Bools
     gold: Gold
     relations: Sequence[str]
+    threshold: float | None = None
 
     @staticmethod
-    def of(probabilities: NDArray[np.floating], gold: Gold, relations: Sequence[str]) -> Findings:
+    def of(
+        probabilities: NDArray[np.floating],
+        gold: Gold,
+        relations: Sequence[str],
+        threshold: float | None = None,
+    ) -> Findings:
         """Guess the relations whose probability is high enough; `probabilities` is [n, relations - 1], no `NA`."""
-        return Findings(np.pad(probabilities >= THRESHOLD, ((0, 0), (1, 0))), gold, relations)
+        found = probabilities >= (THRESHOLD if threshold is None else threshold)
+        return Findings(np.pad(found, ((0, 0), (1, 0))), gold, relations, threshold)
 
     def metrics(self) -> dict[str, float]:
         """The numbers of the papers' tables."""
@@ -73,7 +80,7 @@ class Findings:
         """The findings in some of the documents."""
         own = np.isin(self.gold.document, documents)
         gold = Gold(self.gold.document[own], self.gold.facts[own], self.gold.intra[own], self.gold.seen[own])
-        return Findings(self.guesses[own], gold, self.relations)
+        return Findings(self.guesses[own], gold, self.relations, self.threshold)
 
     def units(self) -> Arrays:
         """Of each document: how many relations were guessed, how many it has, and how many guesses are right."""

@@ -17,6 +17,10 @@ Arrays = Mapping[str, NDArray[np.generic]]
 class Outcome(Protocol):
     """How good a model is on some rows of a corpus."""
 
+    @property
+    def threshold(self) -> float | None:
+        """From which probability on a relation was found, where that was tuned on dev."""
+
     def metrics(self) -> dict[str, float]:
         """The numbers of the papers' tables, by the names that `result.json` uses."""
 

@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 
 from fedrel.data.bags import Bags, singles
 from fedrel.data.documents import DocumentCorpus
+from fedrel.data.relations import NA
 from fedrel.data.sentences import SentenceCorpus
+from fedrel.errors import UserError
 from fedrel.evaluation.classification import Classification
 from fedrel.evaluation.document_metrics import Findings, Gold
 from fedrel.evaluation.outcome import Outcome
 from fedrel.evaluation.ranking import Ranking, rank
+from fedrel.evaluation.thresholds import best_threshold
 
 if TYPE_CHECKING:
     from fedrel.config.schema import Evaluation
@@ -32,16 +35,23 @@ Score = Callable[[str, Bags], npt.NDArray[np.floating[Any]]]
 class Task(Protocol):
     """What is asked about rows of a corpus, and what the answers come to."""
 
-    def evaluate(self, rows: Ints, head: str, score: Score) -> Outcome:
-        """How good the model is on these rows; `head` is its method's own bag head."""
+    def evaluate(self, rows: Ints, head: str, score: Score, threshold: float | None = None) -> Outcome:
+        """How good the model is on these rows; `head` is its method's own bag head.
+
+        `threshold` is what `choose` found on dev; without one, the task's own counts.
+        """
+
+    def choose(self, rows: Ints, head: str, score: Score) -> Outcome:
+        """The same on the rows of dev, at the threshold that is best there, if the config asks for one."""
 
 
 def task(section: Evaluation, data: Dataset) -> Task:
     """The task that a config names."""
+    tune = section.tune_threshold
     if section.task == "documents":
-        return Documents(data.corpus.require(DocumentCorpus), data.train)
+        return Documents(data.corpus.require(DocumentCorpus), data.train, tune=tune)
     sentences = data.corpus.require(SentenceCorpus)
-    return Sentences(sentences) if section.task == "classification" else Facts(sentences)
+    return Sentences(sentences, tune=tune) if section.task == "classification" else Facts(sentences)
 
 
 class Facts:
@@ -50,39 +60,72 @@ class Facts:
     def __init__(self, corpus: SentenceCorpus) -> None:
         self._corpus = corpus
 
-    def evaluate(self, rows: Ints, head: str, score: Score) -> Ranking:
-        """A bag for each pair, and all facts but `NA`, surest first."""
+    def evaluate(self, rows: Ints, head: str, score: Score, threshold: float | None = None) -> Ranking:
+        """A bag for each pair, and all facts but `NA`, surest first; a ranking has no threshold."""
         bags = self._corpus.bags_by_pair(rows)
         pair = np.searchsorted(bags.keys, self._corpus.pair[rows])
         return rank(score(head, bags), np.stack([pair, self._corpus.relation[rows]], axis=1))
 
+    def choose(self, rows: Ints, head: str, score: Score) -> Ranking:
+        """The same: there is nothing to choose."""
+        return self.evaluate(rows, head, score)
+
 
 class Sentences:
-    """Each sentence's likeliest relation."""
+    """Each sentence's likeliest relation; with `tune`, the one relation from a threshold on."""
 
-    def __init__(self, corpus: SentenceCorpus) -> None:
-        self._corpus = corpus
+    def __init__(self, corpus: SentenceCorpus, *, tune: bool = False) -> None:
+        self._corpus, self._tune = corpus, tune
+        if tune and list(corpus.relations)[:1] + list(corpus.relations)[2:] != [NA]:
+            problem = (
+                f"a threshold is tuned for one relation beside {NA}, these data have {len(corpus.relations)}"
+            )
+            raise UserError(problem, hint="leave out evaluation.tune_threshold")
 
-    def evaluate(self, rows: Ints, head: str, score: Score) -> Classification:
+    def evaluate(self, rows: Ints, head: str, score: Score, threshold: float | None = None) -> Classification:
         """Each sentence by itself, whatever the bag head."""
+        gold, scores = self._asked(rows, score)
+        return self._outcome(rows, gold, scores, threshold)
+
+    def choose(self, rows: Ints, head: str, score: Score) -> Classification:
+        """The same, at the threshold that is best for these."""
+        gold, scores = self._asked(rows, score)
+        return self._outcome(rows, gold, scores, _best(scores[:, 1:], gold[:, None] > 0, self._tune))
+
+    def _asked(self, rows: Ints, score: Score) -> tuple[Ints, npt.NDArray[np.floating[Any]]]:
         gold = np.asarray(self._corpus.relation[rows], dtype=np.int64)
-        scores = score("none", singles(rows, gold, rows))
-        return Classification(scores.argmax(1), gold, list(self._corpus.relations), rows)
+        return gold, score("none", singles(rows, gold, rows))
+
+    def _outcome(
+        self, rows: Ints, gold: Ints, scores: npt.NDArray[np.floating[Any]], threshold: float | None
+    ) -> Classification:
+        likeliest = scores.argmax(1) if threshold is None else (scores[:, 1] >= threshold).astype(np.int64)
+        return Classification(likeliest, gold, list(self._corpus.relations), rows, threshold)
 
 
 class Documents:
     """The relations of each document's pairs."""
 
-    def __init__(self, corpus: DocumentCorpus, training: Ints) -> None:
-        self._corpus, self._training = corpus, training
+    def __init__(self, corpus: DocumentCorpus, training: Ints, *, tune: bool = False) -> None:
+        self._corpus, self._training, self._tune = corpus, training, tune
         self._known: dict[bytes, Gold] = {}  # by rows: every round asks about the same
 
-    def evaluate(self, rows: Ints, head: str, score: Score) -> Findings:
+    def evaluate(self, rows: Ints, head: str, score: Score, threshold: float | None = None) -> Findings:
         """Each document by itself, with all pairs that are not left out."""
+        gold, scores = self._asked(rows, score)
+        return Findings.of(scores, gold, list(self._corpus.relations), threshold)
+
+    def choose(self, rows: Ints, head: str, score: Score) -> Findings:
+        """The same, at the threshold that is best for these."""
+        gold, scores = self._asked(rows, score)
+        best = _best(scores, gold.facts[:, 1:], self._tune)
+        return Findings.of(scores, gold, list(self._corpus.relations), best)
+
+    def _asked(self, rows: Ints, score: Score) -> tuple[Gold, npt.NDArray[np.floating[Any]]]:
         scores = score("none", singles(rows, np.zeros_like(rows), rows))
         if rows.tobytes() not in self._known:
             self._known[rows.tobytes()] = self._gold(rows)
-        return Findings.of(scores, self._known[rows.tobytes()], list(self._corpus.relations))
+        return self._known[rows.tobytes()], scores
 
     def _gold(self, rows: Ints) -> Gold:
         corpus, pairs = self._corpus, self._corpus.pairs_of(rows)
@@ -92,6 +135,10 @@ class Documents:
             intra=corpus.intra[pairs].astype(np.bool_),
             seen=seen_in_training(corpus, self._training, pairs),
         )
+
+
+def _best(probabilities: npt.NDArray[np.floating[Any]], facts: NDArray[np.bool_], tune: bool) -> float | None:
+    return best_threshold(probabilities, facts) if tune else None
 
 
 def seen_in_training(corpus: DocumentCorpus, training: Ints, pairs: Ints) -> NDArray[np.bool_]:

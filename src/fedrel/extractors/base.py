@@ -66,6 +66,10 @@ class Extractor(nn.Module, ABC):
     def compute_in(self, precision: str) -> None:
         """Compute matrix products in this precision, `float32` or `bfloat16`, if this extractor can choose."""
 
+    def is_new(self, name: str) -> bool:
+        """Whether the weight of this name was drawn, and not pretrained."""
+        return True
+
     @property
     def has_kernels(self) -> bool:
         """Whether kernels, which do not hold the interpreter's lock, do most of the work."""

@@ -61,6 +61,8 @@ class ExtractorKind(ABC, Generic[SectionT, InputsT]):
     """Whether `Extractor.fit` can train by compiled kernels, for which threads do as well as processes."""
     has_precision: ClassVar[bool] = False
     """Whether `training.precision` matters: its matrix products can be in bfloat16."""
+    has_encoder: ClassVar[bool] = False
+    """Whether it stands on a pretrained encoder, so that the layers above may learn at a rate of their own."""
     unsaved: ClassVar[frozenset[str]] = frozenset()
     """Keys of its section that matter in training only, so that a saved model does not have them."""
 

@@ -58,7 +58,7 @@ class ResidentModel:
     def can_fit(self, head: str) -> bool:
         """Whether the extractor's own kernels can train this bag head with the config's optimiser settings."""
         training = self.training
-        plain = training.optimiser == "sgd" and training.clip is None and not training.warmup
+        plain = training.optimiser == "sgd" and training.clip is None and not training.follows_run
         return plain and self.extractor.can_fit(head)
 
     @property

@@ -54,7 +54,7 @@ class OwnModels:
         for site in range(self._dev.sites):
             rows, model = self._dev.rows(site), self._fed.model_of(site)
             if len(rows) and self._corpus.label_counts(rows)[1:].any():
-                outcome = task.evaluate(rows, head, partial(self._engine.score, model))
+                outcome = task.choose(rows, head, partial(self._engine.score, model))
                 metric = np.float32(outcome.metrics()[self._measure])
                 if metric <= best[site]:
                     continue

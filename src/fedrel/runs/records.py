@@ -68,6 +68,8 @@ class Round(Record):
     loss: float | None = None
     dev: dict[str, float | None] | None = None
     test: dict[str, float | None] | None = Field(None, exclude_if=lambda test: test is None)
+    threshold: float | None = Field(None, exclude_if=lambda threshold: threshold is None)
+    """From which probability on relations were found, where that was tuned on dev."""
     bytes: RoundTraffic = RoundTraffic()
     seconds: float = 0.0
     selection_precision: float | None = None
@@ -142,6 +144,8 @@ class Result(Record):
     seed: int
     metrics: dict[str, float]
     dev_metric: dict[str, float] = {}
+    threshold: float | None = Field(None, exclude_if=lambda threshold: threshold is None)
+    """That of the best round, where it was tuned on dev; `metrics` are measured at it."""
     best_round: int | None = None
     rounds: int
     to_target: Reached | None = None

@@ -176,7 +176,12 @@ def _rungs(count: int, rounds: int, finalists: int) -> list[int]:
 
 
 def _dev_after(config: Config, folder: Path, rounds: int, watcher: Watcher) -> float:
-    """The best dev metric within so many rounds; trained on if the run has not come so far."""
+    """The best dev metric within so many rounds; trained on if the run has not come so far.
+
+    A learning rate that follows the run goes its whole way in every rung, which so is a run of its own.
+    """
+    if config.training.follows_run and rounds < config.training.rounds:
+        folder = folder / f"{rounds}-rounds"
     metrics = MetricsFile(folder / "metrics.jsonl").rounds()
     if not metrics or metrics[-1].round < rounds:
         asked = config.with_settings({"training.rounds": rounds})

@@ -22,7 +22,7 @@ from fedrel.data.sentences import SentenceCorpus
 from fedrel.errors import UserError
 from fedrel.evaluation.document_metrics import THRESHOLD
 from fedrel.evaluation.outcome import AtSites, Outcome
-from fedrel.evaluation.tasks import task
+from fedrel.evaluation.tasks import Score, task
 from fedrel.evaluation.thresholds import tuned_threshold
 from fedrel.extractors.registry import extractor_kind
 from fedrel.extractors.saved import save_model
@@ -135,7 +135,7 @@ def _run(
                 checkpoints.save(session.checkpoint())
                 watcher.round_done(rounds[-1])
             best = checkpoints.best(session.checkpoint())
-            outcome = session.evaluate(best, ready.dataset.test)
+            outcome = session.evaluate(best, ready.dataset.test, session.threshold(rounds))
             at_sites, models = session.at_sites(best, outcome), session.models(best)
         result = session.result(rounds, outcome, at_sites)
         finish(out, config, ready, models, outcome, rounds, result)
@@ -194,16 +194,18 @@ class Session:
         last, evaluation = self._at, self._config.evaluation
         number = last.round + 1
         self._train(number)
-        dev = test = None
+        dev = test = threshold = None
         best_round, best_metric = last.best_round, last.best_metric
         if number % evaluation.every == 0 or number == self._config.training.rounds:
             if self._own is not None:
                 self._own.choose(self._task, self._method.test_head)
-            dev = self.evaluate(self._fed.weights, self._ready.dataset.dev).metrics()
+            score, rows = self._score(self._fed.weights), self._ready.dataset.dev
+            chosen = self._task.choose(rows, self._method.test_head, score)
+            dev, threshold = chosen.metrics(), chosen.threshold
             if dev[evaluation.measure] > best_metric:
                 best_round, best_metric = number, dev[evaluation.measure]
             if evaluation.target_on == "test":
-                test = self.evaluate(self._fed.weights, self._ready.dataset.test).metrics()
+                test = self.evaluate(self._fed.weights, self._ready.dataset.test, threshold).metrics()
         seconds = time.monotonic() - started - (compilation_seconds() - compiled)
         self._at = Checkpoint(
             round=number,
@@ -215,12 +217,18 @@ class Session:
         )
         epochs = self._config.training.epochs
         record = round_record(number, self._fed.notes, dev, seconds, epochs, last.weights_of)
-        return record.model_copy(update={"test": test})
+        return record.model_copy(update={"test": test, "threshold": threshold})
 
-    def evaluate(self, weights: Weights, rows: Ints) -> Outcome:
-        """How good these weights are on the given rows; or the models that the sites keep, if each has its own."""
-        score = partial(self._engine.score, weights) if self._own is None else self._own.score
-        return self._task.evaluate(rows, self._method.test_head, score)
+    def evaluate(self, weights: Weights, rows: Ints, threshold: float | None = None) -> Outcome:
+        """How good these weights are, or the models that the sites keep, at a threshold that was tuned on dev."""
+        return self._task.evaluate(rows, self._method.test_head, self._score(weights), threshold)
+
+    def threshold(self, rounds: Sequence[Round]) -> float | None:
+        """The threshold of the best round, where it was tuned on dev."""
+        return next((one.threshold for one in rounds if one.round == self._at.best_round), None)
+
+    def _score(self, weights: Weights) -> Score:
+        return partial(self._engine.score, weights) if self._own is None else self._own.score
 
     def models(self, weights: Weights) -> dict[str, tuple[Weights, float]]:
         """What the run has trained: these weights, under no name, or the model that each site keeps, by site; with
@@ -248,7 +256,7 @@ class Session:
         at = outcome.at_sites(shares, measure)
         if at is None and (natural or self._own):
             values = {
-                name: self.evaluate(weights, rows).metrics()[measure]
+                name: self.evaluate(weights, rows, outcome.threshold).metrics()[measure]
                 if data.corpus.label_counts(rows)[1:].any()
                 else None
                 for name, rows in shares.items()
@@ -267,6 +275,7 @@ class Session:
             seed=self._config.seed,
             metrics=outcome.metrics(),
             dev_metric={evaluation.measure: self._at.best_metric},
+            threshold=outcome.threshold,
             best_round=self._at.best_round,
             rounds=self._at.round,
             to_target=None
@@ -351,7 +360,8 @@ def finish(
             documents = text.require(DocumentCorpus)
             rows, relations = ready.dataset.test[:SEARCHED], list(text.relations)
             find = extractor_kind(config.extractor.kind).find
-            found = find(model, ready.site_data.inputs, rows, relations, THRESHOLD)
+            at = THRESHOLD if outcome.threshold is None else outcome.threshold
+            found = find(model, ready.site_data.inputs, rows, relations, at)
             write_json(out / "evidence.json", evidence(documents, found, config.case_study))
         save_model(
             out / "model" / quote(site, safe=" "),

@@ -28,11 +28,17 @@ class AdamW:
     """AdamW with the usual moments for every weight, word tables by rows.
 
     A correction is added to the gradients. Its pull acts on the rows of a table that have had a gradient or a
-    force; all others only decay.
+    force; all others only decay. New layers learn at `head` times the learning rate.
     """
 
     def __init__(
-        self, extractor: Extractor, lr: float, weight_decay: float = 0.0, correction: Correction | None = None
+        self,
+        extractor: Extractor,
+        lr: float,
+        weight_decay: float = 0.0,
+        correction: Correction | None = None,
+        *,
+        head: float = 1.0,
     ) -> None:
         correction = correction or Correction()
         assert not correction.common, "a force on all rows would move all rows"
@@ -41,9 +47,17 @@ class AdamW:
         self._dense: list[Tensor] = list(dense.values())
         self._forces = constants(Correction(own=correction.own), dense)
         self._starts = [weight.detach().clone() for weight in self._dense] if correction.pull else []
+        above = [weight for name, weight in dense.items() if head != 1 and extractor.is_new(name)]
+        below = [weight for name, weight in dense.items() if head == 1 or not extractor.is_new(name)]
+        self._groups = [(own, factor) for own, factor in ((below, 1.0), (above, head)) if own]
         self._inner = torch.optim.AdamW(
-            dense.values(), lr=lr, betas=BETAS, eps=EPSILON, weight_decay=weight_decay, fused=True
+            [{"params": own, "lr": lr * factor} for own, factor in self._groups],
+            betas=BETAS,
+            eps=EPSILON,
+            weight_decay=weight_decay,
+            fused=True,
         )
+        self._lr = lr
         self._tables = [
             _Table(module, correction.pull, correction.own.get(f"{name}.weight"))
             for name, module in extractor.named_modules()
@@ -52,12 +66,14 @@ class AdamW:
 
     @property
     def lr(self) -> float:
-        """The learning rate of the next step."""
-        return float(self._inner.param_groups[0]["lr"])
+        """The learning rate of the next step; that of new layers is `head` times as high."""
+        return self._lr
 
     @lr.setter
     def lr(self, rate: float) -> None:
-        self._inner.param_groups[0]["lr"] = rate
+        self._lr = rate
+        for group, (_, factor) in zip(self._inner.param_groups, self._groups, strict=True):
+            group["lr"] = rate * factor
 
     @torch.no_grad()
     def step(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -34,33 +36,37 @@ def optimiser(
 ) -> Optimiser:
     """An optimiser for one round of `steps` local steps, whose gradients get `correction` added."""
     rate, decay = training.learning_rate_in(round_), training.weight_decay
-    sgd = training.optimiser == "sgd"
-    if training.clip is None and not training.warmup:
-        plain: type[SGD] | type[AdamW] = SGD if sgd else AdamW
-        return plain(extractor, rate, decay, correction)
-    guided: type[_GuidedSGD] | type[_GuidedAdamW] = _GuidedSGD if sgd else _GuidedAdamW
-    made = guided(extractor, rate, decay, correction)
-    made.guide = Guide(extractor, rate, round(training.warmup * steps), training.clip)
+    head = (training.head_learning_rate or training.learning_rate) / training.learning_rate
+    if training.clip is None and not training.follows_run:
+        if training.optimiser == "sgd":
+            return SGD(extractor, rate, decay, correction)
+        return AdamW(extractor, rate, decay, correction, head=head)
+    made = (
+        _GuidedSGD(extractor, rate, decay, correction)
+        if training.optimiser == "sgd"
+        else _GuidedAdamW(extractor, rate, decay, correction, head=head)
+    )
+    factor = partial(training.rate_factor, round_, steps=steps)
+    made.guide = Guide(extractor, lambda step: rate * factor(step), training.clip)
     return made
 
 
 class Guide:
-    """Warm-up and clipping: sets the learning rate of each step, and clips its gradient.
+    """Sets the learning rate of each step, `rate_of` its number from 1, and clips its gradient.
 
     The norm that is limited is that of the batch's gradient over all weights, word tables' rows included, before
-    decay and corrections. Over the first `warmup` steps the learning rate grows linearly, up to `rate` in the last
-    of them.
+    decay and corrections.
     """
 
-    def __init__(self, extractor: Extractor, rate: float, warmup: int, clip: float | None) -> None:
-        self._rate, self._warmup, self._clip, self._steps = rate, warmup, clip, 0
+    def __init__(self, extractor: Extractor, rate_of: Callable[[int], float], clip: float | None) -> None:
+        self._rate_of, self._clip, self._steps = rate_of, clip, 0
         self._dense = [weight for weight in extractor.parameters() if weight.requires_grad]
         self._tables = [module for module in extractor.modules() if isinstance(module, RowEmbedding)]
 
     def rate(self) -> float:
         """The learning rate of the next step."""
         self._steps += 1
-        return self._rate * min(1.0, self._steps / self._warmup) if self._warmup else self._rate
+        return self._rate_of(self._steps)
 
     @torch.no_grad()
     def clip(self) -> None:
@@ -78,7 +84,7 @@ class _GuidedSGD(SGD):
     guide: Guide
 
     def step(self) -> None:
-        """A step with warm-up and clipping."""
+        """A step at its own learning rate, by the clipped gradient."""
         self.lr = self.guide.rate()
         self.guide.clip()
         super().step()
@@ -88,7 +94,7 @@ class _GuidedAdamW(AdamW):
     guide: Guide
 
     def step(self) -> None:
-        """A step with warm-up and clipping."""
+        """A step at its own learning rate, by the clipped gradient."""
         self.lr = self.guide.rate()
         self.guide.clip()
         super().step()

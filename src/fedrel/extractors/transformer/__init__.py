@@ -40,6 +40,7 @@ class EncoderKind(ExtractorKind[EncoderSectionT, InputsT]):
 
     unsaved = frozenset({"encoder", "frozen_layers", "lora_rank"})
     has_precision = True
+    has_encoder = True
 
     @abstractmethod
     def network(self, section: EncoderSectionT, relations: int, generator: torch.Generator) -> Pretrained:

@@ -79,6 +79,10 @@ class Pretrained(Extractor):
         self._tokeniser, self._adapted = tokeniser, adapted
         self._states = shared_states(self._frozen()) if keeps else None
 
+    def is_new(self, name: str) -> bool:
+        """Whether a weight stands above the encoder."""
+        return not name.startswith(("encoder.", "words."))
+
     def compute_in(self, precision: str) -> None:
         """Compute the encoder's matrix products in this precision."""
         self.encoder.precision = getattr(torch, precision)
