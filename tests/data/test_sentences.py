@@ -157,8 +157,9 @@ def test_an_unknown_relation_is_refused(tmp_path: Path, make_instance: Callable[
         )
 
 
-def test_na_must_come_first(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="first relation must be 'NA'"):
+def test_na_must_come_first_if_at_all(tmp_path: Path) -> None:
+    assert not SentenceCorpus.build([], tmp_path / "without", ["born_in"]).has_na
+    with pytest.raises(UserError, match="'NA' the first of them"):
         SentenceCorpus.build([], tmp_path / "corpus", ["born_in", "NA"])
 
 

@@ -26,6 +26,18 @@ def site() -> Site:
     return Site(new_runner(config, prepare(config).site_data, NO_STATES).model, 1, 1, {})
 
 
+def test_batches_are_of_bags_or_of_sentences(site):
+    config = tiny(training__batches_of="sentences", training__batch_size=4)
+    other = Site(new_runner(config, prepare(config).site_data, NO_STATES).model, 1, 1, {})
+    assert len(site.examples) == len(site.bags) < len(site.rows)
+    assert other.examples.rows.tolist() == other.rows.tolist() == site.rows.tolist()
+    read = [batch.rows.tolist() for batch in other.batches(other.examples, epochs=1)]
+    assert {len(rows) for rows in read[:-1]} == {4}  # sentences; a bag of several would make it more
+    assert sorted(row for rows in read for row in rows) == sorted(site.rows.tolist())
+    labels = site._data.corpus.relation[other.examples.rows]
+    assert other.examples.labels.tolist() == labels.tolist()
+
+
 def test_other_sites_rows_are_found_by_site_and_index(site):
     partition = site._data.partition
     sites, index = np.array([3, 0, 3], np.int32), np.array([0, 5, 2], np.int32)

@@ -187,7 +187,7 @@ class FileData(_FilesData):
     format: str = "jsonl"
     """The name of a reader: `jsonl`, `nyt10`, `gad` or another."""
     keep_na: bool = True
-    """False: leave out the sentences whose relation is `NA`."""
+    """False: leave out the sentences whose relation is `NA`, and `NA` as a class of the model."""
     sample: int | None = Field(None, ge=1)
     """Train on so many sentences only, drawn at random from the training part."""
     balanced: bool = False

@@ -64,6 +64,8 @@ class Training(Section):
     """E, local epochs."""
     batch_size: int = Field(32, ge=1)
     """B, bags (Lazy MIL: sentences) a local batch."""
+    batches_of: Literal["bags", "sentences"] = "bags"
+    """What a batch counts: bags, whose sentences stay together, or sentences, each by itself."""
     learning_rate: float = Field(0.1, gt=0)
     """Of the first round."""
     learning_rate_decay: float = Field(0.01, ge=0, lt=1)
@@ -270,6 +272,8 @@ class Config(Section):
         if any(chosen.values()) and not all(chosen.values()):
             missing = ", ".join(choice for choice, made in chosen.items() if not made)
             raise ValueError(f"documents need their own data, extractor and task: set {missing}")
+        if self.data.unit == "documents" and self.training.batches_of == "sentences":
+            raise ValueError("documents are not read sentence by sentence: leave out training.batches_of")
         return self
 
     @model_validator(mode="after")
@@ -318,16 +322,17 @@ class Config(Section):
         del training["precision"], evaluation["patience"]
         if not self.training.follows_run:
             del training["rounds"], training["linear_decay"]
-        if self.training.head_learning_rate is None:
-            del training["head_learning_rate"]
+        for key, unset in (("head_learning_rate", None), ("batches_of", "bags")):
+            if training[key] == unset:
+                del training[key]
         later = _LATER_DATA | (_LATER_OF_SENTENCES if self.data.corpus == "files" else {})
         for key in later.keys() & tree["data"].keys():
             if tree["data"][key] == later[key]:
                 del tree["data"][key]
         if self.aggregation.is_plain:
             del tree["aggregation"]
-        for key, usual in (("target_on", "dev"), ("tune_threshold", False)):
-            if evaluation[key] == usual:
+        for key, unset in (("target_on", "dev"), ("tune_threshold", False)):
+            if evaluation[key] == unset:
                 del evaluation[key]
         return tree
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedrel.data.annotations import HANDLED, LOST, Document, Fact, Mention, places
 from fedrel.data.bags import Bags, ragged, singles
+from fedrel.data.relations import NA
 from fedrel.data.store import (
     Bytes,
     Corpus,
@@ -84,6 +85,8 @@ class DocumentCorpus(Corpus):
     @classmethod
     def writer(cls, folder: Path, relations: Sequence[str]) -> Writer:
         """What writes documents to a folder."""
+        if relations[0] != NA:
+            raise UserError(f"the first relation must be {NA!r}, found {relations[0]!r}")
         return DocumentWriter(folder, cls, relations)
 
     @classmethod

@@ -8,8 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedrel.config.data_sections import SITE, DocumentData, FileData, WorldData
 from fedrel.data.cache import KINDS, cached, digest
 from fedrel.data.corpora import no_such_file
@@ -17,7 +15,7 @@ from fedrel.data.hypernyms import as_listed, by_tree, filtered, read_tree
 from fedrel.data.natural_sites import TextFile, text_files
 from fedrel.data.problems import ADVICE, Problems, Reading
 from fedrel.data.readers import reader
-from fedrel.data.relations import RelationMap, read_relations
+from fedrel.data.relations import NA, RelationMap, read_relations
 from fedrel.data.sentences import SentenceCorpus
 from fedrel.data.splits import sample, split_by_source, split_rows
 from fedrel.data.store import DEV, TEST, TRAIN, Corpus, Ints, Progress
@@ -61,6 +59,7 @@ def load_files(
     not_include: Sequence[Path] = (),
     mesh: Path | None = None,
     none_label: str | None = None,
+    keep_na: bool = True,
     max_skipped: float | None = None,
     progress: Progress | None = None,
 ) -> Corpus:
@@ -70,7 +69,8 @@ def load_files(
     `options` are the reader's own. Without `relations` the format's are taken, or those that occur in the
     training files (in all files, where none is for training), in alphabetical order. Of documents, pairs are
     left out that EoG files list (`not_include`) or that a MeSH tree shows to be hypernyms (`mesh`). With
-    `max_skipped`, records that cannot be read are left out, up to that share of them.
+    `max_skipped`, records that cannot be read are left out, up to that share of them. Without `keep_na`, sentences
+    of unrelated pairs are left out, and `NA` is none of the corpus's relations.
     """
     skip = max_skipped is not None
     problems = Problems(skip=skip, advice=ADVICE)
@@ -98,6 +98,8 @@ def load_files(
             for rule in rules:
                 of_file = filtered(of_file, rule)
             for row in of_file:
+                if not keep_na and row.relation == NA:
+                    continue
                 yield split, replace(row, source=site) if site else row
 
     digests = [(one.split, digest(one.path)) for one in parts]
@@ -106,6 +108,7 @@ def load_files(
     reading: dict[str, Any] = {"version": chosen.version} if chosen.version > 1 else {}
     reading |= {"on_error": "skip"} if skip else {}
     reading |= {"none_label": none_label} if none_label is not None else {}
+    reading |= {} if keep_na else {"keep_na": False}
     key: list[Any]
     if chosen.unit == "sentences":
         how = {"format": format, "splits": [split for split, _ in digests], **options, **reading}
@@ -117,7 +120,7 @@ def load_files(
         key = [format, {**named, **reading}, digests, contents, *filters, given]
     if any(one.site for one in parts):
         key.append([one.site for one in parts])
-    corpus = cached(kind, key, known or found, rows, progress, finish)
+    corpus = cached(kind, key, lambda: (known or found())[0 if keep_na else 1 :], rows, progress, finish)
     if max_skipped is not None:  # one from the cache may have been built with a higher limit
         Reading.of(corpus.folder).check(max_skipped)
     return corpus
@@ -132,11 +135,8 @@ def _world(section: WorldData, progress: Progress | None) -> Dataset:
 
 
 def _sentences(section: FileData, progress: Progress | None) -> Dataset:
-    corpus = load_files(**_files(section), progress=progress).require(SentenceCorpus)
-    parts = _split(section, corpus)
-    if not section.keep_na:
-        parts = tuple(rows[np.asarray(corpus.relation[rows]) > 0] for rows in parts)
-    train, dev, test = parts
+    corpus = load_files(**_files(section), keep_na=section.keep_na, progress=progress).require(SentenceCorpus)
+    train, dev, test = _split(section, corpus)
     if section.sample is not None:
         train = sample(corpus, train, section.sample, balanced=section.balanced, seed=section.split_seed)
     return Dataset(corpus, train, dev, test)

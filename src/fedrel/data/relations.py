@@ -1,4 +1,4 @@
-"""The relations a model chooses from, in the order of its classes: `NA` is always class 0."""
+"""The relations a model chooses from, in the order of its classes: `NA`, where it is one of them, is class 0."""
 
 from __future__ import annotations
 

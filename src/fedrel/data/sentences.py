@@ -112,7 +112,7 @@ class SentenceCorpus(Corpus):
     words: Strings  # lower-cased
     entities: Strings  # ids
     names: Strings  # of the entities, the first that was seen of each
-    relations: Strings  # NA first
+    relations: Strings  # NA first, if it is one of them
     sources: Strings
     types: Strings  # of the mentions; the first is "", for a type that is not known
 

@@ -106,7 +106,7 @@ class Corpus(ABC):
     split: Int8s  # TRAIN, DEV or TEST of each row
     source: Int32s  # of each row, into `sources`
     sources: Strings  # where text is from; "" where that is not known
-    relations: Strings  # NA first
+    relations: Strings  # NA first, if it is one of them
 
     @classmethod
     def build(
@@ -121,8 +121,10 @@ class Corpus(ABC):
 
         The folder appears whole or not at all. `finish` is called with it when the columns are written.
         """
-        if not relations or relations[0] != NA:
-            raise UserError(f"the first relation must be {NA!r}, found {list(relations[:1])}")
+        if not relations or NA in relations[1:]:
+            raise UserError(
+                f"expected relations, {NA!r} the first of them if at all, found {list(relations)}"
+            )
         with atomic_folder(folder) as part, _collector_paused():
             writer = cls.writer(part, relations)
             for count, (split, row) in enumerate(rows, 1):
@@ -191,6 +193,15 @@ class Corpus(ABC):
     def rows(self, split: int) -> Ints:
         """The rows of one split, in order."""
         return np.flatnonzero(self.split == split)
+
+    @property
+    def has_na(self) -> bool:
+        """Whether class 0 is `NA`, no relation; if not, all classes are relations."""
+        return self.relations[0] == NA
+
+    def fact_count(self, rows: Ints) -> int:
+        """How many sentences, or pairs in documents, have a relation; `NA` is none."""
+        return int(self.label_counts(rows)[int(self.has_na) :].sum())
 
     def require(self, kind: type[Kind]) -> Kind:
         """This corpus, if it is of the kind that the caller can work with; otherwise a `UserError`."""

@@ -1,8 +1,8 @@
 """Metrics of the labels of single sentences: precision, recall and F1 of the relations, without NA.
 
 FedED and FedCMC report these: the F1 of the positive class where there is one (GAD, EU-ADR, PGR), micro-F1 over the
-relations where there are several (i2b2, CPR). `NA`, class 0, means that there is nothing to find. It has no score
-of its own: a relation taken for NA lowers recall, NA taken for a relation lowers precision.
+relations where there are several (i2b2, CPR). `NA`, class 0 if it is one, means that there is nothing to find. It
+has no score of its own: a relation taken for NA lowers recall, NA taken for a relation lowers precision.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrel.data.relations import NA
 from fedrel.evaluation.outcome import Arrays, AtSites, Classes, ClassScores, Confusion, Ints, Record
 
 Floats = NDArray[np.float64]
@@ -50,7 +51,7 @@ class Classification:
 
     def metrics(self) -> dict[str, float]:
         """The numbers of the papers' tables; `macro_f1` is over the relations that are in gold or predictions."""
-        right, predicted, gold = (counts[1:] for counts in self._counts)
+        right, predicted, gold = (counts[self._first :] for counts in self._counts)
         present = predicted + gold > 0
         micro = _scores(*(counts.sum(keepdims=True) for counts in (right, predicted, gold)))
         macro = _scores(right, predicted, gold)["f1"][present]
@@ -66,7 +67,7 @@ class Classification:
 
     def units(self) -> Arrays:
         """Of each sentence: whether a relation was guessed, whether it has one, and whether they agree."""
-        guesses, facts = self.predicted > 0, self.gold > 0
+        guesses, facts = self.predicted >= self._first, self.gold >= self._first
         correct = facts & (self.predicted == self.gold)
         return {
             "correct": correct.astype(np.int32),
@@ -86,7 +87,8 @@ class Classification:
         for site, share in shares.items():
             places = order[np.searchsorted(rows, share, sorter=order)]
             own = replace(self, predicted=self.predicted[places], gold=self.gold[places], rows=share)
-            meaningful = len(own.gold) > 0 if metric == "accuracy" else bool(own.gold.any())
+            there = own.gold if metric == "accuracy" else own.gold[own.gold >= self._first]
+            meaningful = len(there) > 0
             values[site] = own.metrics()[metric] if meaningful else None
         return AtSites.of(metric, values)
 
@@ -105,6 +107,11 @@ class Classification:
     def confusion(self) -> Confusion:
         """The matrix with its names; `counts[i][j]` sentences of gold class i were given class j."""
         return Confusion(relations=list(self.relations), counts=self.matrix.tolist())
+
+    @property
+    def _first(self) -> int:
+        """The first class that is a relation."""
+        return int(self.relations[0] == NA)
 
     @property
     def _counts(self) -> tuple[Ints, Ints, Ints]:

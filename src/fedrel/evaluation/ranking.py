@@ -22,22 +22,26 @@ Floats = NDArray[np.float64]
 _MOST = 1 << 31  # guesses that a sort key has room for
 
 
-def rank(scores: NDArray[np.float32], facts: NDArray[np.integer], na: int = 0) -> Ranking:
+def rank(scores: NDArray[np.float32], facts: NDArray[np.integer], na: int | None = 0) -> Ranking:
     """Rank the guesses of `scores` [pairs, relations] against `facts` [n, 2] of (pair, relation).
 
-    The column `na` is no guess and a fact of that relation is no fact; a fact listed twice counts once.
+    The column `na`, if there is one, is no guess and a fact of that relation is no fact; a fact listed twice counts
+    once.
     Equal scores keep the order (pair, relation), so a ranking never depends on how it was sorted.
     """
     scores = np.asarray(scores, dtype=np.float32)
-    if scores.ndim != 2 or not 0 <= na < scores.shape[1]:
+    if scores.ndim != 2 or not 0 <= (na or 0) < scores.shape[1]:
         raise ValueError(f"scores must be [pairs, relations] with a column {na}; got shape {scores.shape}")
-    guesses = np.delete(scores, na, axis=1).ravel()
+    left = [] if na is None else [na]
+    guesses = np.delete(scores, left, axis=1).ravel()
     if np.isnan(guesses).any():
         raise ValueError("a score is NaN: the ranking would be meaningless")
     if guesses.size > _MOST:
         raise ValueError(f"{guesses.size:,} scores; at most {_MOST:,} can be ranked at once")
-    right = np.delete(_fact_mask(np.asarray(facts), scores.shape), na, axis=1).ravel()
-    return Ranking(_places(guesses, right), guesses.size, Guesses(guesses, right, scores.shape[1] - 1))
+    right = np.delete(_fact_mask(np.asarray(facts), scores.shape), left, axis=1).ravel()
+    return Ranking(
+        _places(guesses, right), guesses.size, Guesses(guesses, right, scores.shape[1] - len(left))
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -64,7 +64,8 @@ class Facts:
         """A bag for each pair, and all facts but `NA`, surest first; a ranking has no threshold."""
         bags = self._corpus.bags_by_pair(rows)
         pair = np.searchsorted(bags.keys, self._corpus.pair[rows])
-        return rank(score(head, bags), np.stack([pair, self._corpus.relation[rows]], axis=1))
+        facts = np.stack([pair, self._corpus.relation[rows]], axis=1)
+        return rank(score(head, bags), facts, na=0 if self._corpus.has_na else None)
 
     def choose(self, rows: Ints, head: str, score: Score) -> Ranking:
         """The same: there is nothing to choose."""
@@ -76,7 +77,7 @@ class Sentences:
 
     def __init__(self, corpus: SentenceCorpus, *, tune: bool = False) -> None:
         self._corpus, self._tune = corpus, tune
-        if tune and list(corpus.relations)[:1] + list(corpus.relations)[2:] != [NA]:
+        if tune and not (corpus.has_na and len(corpus.relations) == 2):
             problem = (
                 f"a threshold is tuned for one relation beside {NA}, these data have {len(corpus.relations)}"
             )

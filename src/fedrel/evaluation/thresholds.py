@@ -30,7 +30,8 @@ def tuned_threshold(corpus: Corpus, rows: Ints, head: str, score: Score) -> floa
     bags = sentences.bags_by_pair(rows)
     facts = np.zeros((len(bags), len(corpus.relations)), np.bool_)
     facts[np.searchsorted(bags.keys, sentences.pair[rows]), sentences.relation[rows]] = True
-    return best_threshold(score(head, bags)[:, 1:], facts[:, 1:])
+    first = int(corpus.has_na)
+    return best_threshold(score(head, bags)[:, first:], facts[:, first:])
 
 
 def best_threshold(probabilities: NDArray[np.floating[Any]], facts: NDArray[np.bool_]) -> float:

@@ -84,6 +84,11 @@ class Site:
         return self._data.bags(self.rows)
 
     @property
+    def examples(self) -> Bags:
+        """What local batches are drawn from: the bags, or each sentence by itself, as the config says."""
+        return self.bags if self._model.training.batches_of == "bags" else self.singles(self.rows)
+
+    @property
     def validation(self) -> Bags:
         """The coordinator's labelled sentences that every site has too (FedED's D_v), in an agreed order."""
         return self.singles(self._data.validation)

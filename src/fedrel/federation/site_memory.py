@@ -100,8 +100,8 @@ class Journal:
             return
         corpus = cast(SentenceCorpus, self._corpus)  # documents have neither a known truth nor watched rows
         weight = weights.detach().cpu().numpy().astype(np.float64)
-        facts = np.asarray(corpus.relation[rows]) != 0
         if self._truth_known:
+            facts = np.asarray(corpus.relation[rows]) >= int(corpus.has_na)
             truth = np.asarray(corpus.expresses[rows])
             self.entry.weight += float(weight[facts & (truth >= 0)].sum())
             self.entry.expressing += float(weight[facts & (truth == 1)].sum())

@@ -110,5 +110,5 @@ class FedAvg(LocalObjective):
         return len(examples.rows)
 
     def examples(self, site: Site) -> Bags:
-        """What the site trains on: all its bags."""
-        return site.bags
+        """What the site trains on: all that it has."""
+        return site.examples

@@ -34,7 +34,7 @@ def watched_rows(corpus: SentenceCorpus, train: Ints, truth_known: bool, triples
     """
     if not triples:
         return np.zeros(0, dtype=np.int64)
-    facts = train[np.asarray(corpus.relation[train]) != 0]
+    facts = train[np.asarray(corpus.relation[train]) >= int(corpus.has_na)]
     triple, inverse, counts = np.unique(corpus.triple[facts], return_inverse=True, return_counts=True)
     suitable = (counts >= SENTENCES[0]) & (counts <= SENTENCES[1])
     if truth_known:

@@ -53,7 +53,7 @@ class OwnModels:
         best = self._fed.state.get(_BEST, np.full(self._dev.sites, -1, np.float32)).copy()
         for site in range(self._dev.sites):
             rows, model = self._dev.rows(site), self._fed.model_of(site)
-            if len(rows) and self._corpus.label_counts(rows)[1:].any():
+            if len(rows) and self._corpus.fact_count(rows):
                 outcome = task.choose(rows, head, partial(self._engine.score, model))
                 metric = np.float32(outcome.metrics()[self._measure])
                 if metric <= best[site]:

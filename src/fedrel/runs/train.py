@@ -257,7 +257,7 @@ class Session:
         if at is None and (natural or self._own):
             values = {
                 name: self.evaluate(weights, rows, outcome.threshold).metrics()[measure]
-                if data.corpus.label_counts(rows)[1:].any()
+                if data.corpus.fact_count(rows)
                 else None
                 for name, rows in shares.items()
             }
