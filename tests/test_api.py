@@ -92,7 +92,7 @@ def test_a_report_is_written_anew(compared: tuple[Comparison, list[str]]) -> Non
         (folder / "report.html").unlink()
         assert write_report(folder) == folder / "report.html"
         assert (folder / "report.html").read_bytes() == before
-    with pytest.raises(fedrel.UserError, match="holds neither a finished run"):
+    with pytest.raises(fedrel.UserError, match="holds no finished run"):
         write_report(found.folder / "one")
 
 

@@ -214,7 +214,7 @@ def test_a_report_is_written_anew(tmp_path, capsys):
         assert fedrel("report", folder, capsys=capsys) == (0, f"report: {folder / 'report.html'}\n", "")
         assert (folder / "report.html").exists()
     code, _, err = fedrel("report", tmp_path, capsys=capsys)
-    assert (code, "holds neither a finished run" in err) == (2, True)
+    assert (code, "holds no finished run" in err) == (2, True)
 
 
 def test_compare_refuses_an_unknown_method_before_training(tmp_path, capsys):

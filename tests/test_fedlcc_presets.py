@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fedrel.config.data_sections import DocumentData
 from fedrel.config.schema import Config
 from fedrel.config.sources import config_path, load_config, presets
+from fedrel.errors import UserError
 from fedrel.extractors.document import DocumentSection
+from fedrel.extractors.transformer.encoder_loading import encoder_folder
 
 IID, ENTROPY = "iid", "entropy"
 CORPORA = {"cdr": "Table 3", "chr": "Table 4", "gda": "Table 5"}
@@ -60,8 +64,69 @@ def test_table_6_counts_rounds_to_an_f1_of_80() -> None:
     assert {opened(name).evaluation.target for name, *_ in CELLS if name.startswith("chr")} == {0.8}
 
 
-def test_chr_is_asked_about_as_its_table_1_counts() -> None:
+def test_chr_is_asked_about_both_ways_and_the_pairs_of_table_1_are_a_choice() -> None:
     for name in ("chr", "chr-part", "chr-entropy"):
         data = opened(name).data
         assert isinstance(data, DocumentData)
-        assert (data.directions, data.id_separator) == ("annotated", "")
+        assert (data.directions, data.id_separator) == ("both", "")
+    counts = opened("chr-counts").data
+    assert isinstance(counts, DocumentData) and counts.directions == "annotated"
+    assert "give labels away" in presets()["fedlcc/chr-counts"]
+
+
+def test_the_recipe_is_atlops() -> None:
+    config = opened("cdr")
+    training = config.training
+    assert (training.head_learning_rate, training.warmup, training.linear_decay) == (1e-4, 0.06, True)
+    assert training.clip == 1 and config.evaluation.tune_threshold
+
+
+@pytest.mark.parametrize(
+    ("name", "encoder"),
+    [
+        ("feded/gad", "emilyalsentzer/Bio_ClinicalBERT"),
+        ("feded/i2b2", "emilyalsentzer/Bio_ClinicalBERT"),
+        ("fedcmc/cpr", "distilbert/distilbert-base-uncased"),
+        ("fedlcc/chr", "allenai/scibert_scivocab_cased"),
+        ("lazy_mil/nyt10-part-bert", "google-bert/bert-base-cased"),
+        ("lazy_mil/mirgene-bert", "dmis-lab/biobert-v1.1"),
+    ],
+)
+def test_the_papers_own_encoder_has_a_name(name: str, encoder: str) -> None:
+    config = load_config(name, {"extractor.encoder": "paper"})
+    assert config.extractor.model_dump()["encoder"] == encoder
+    assert config.shapes_result() == load_config(name, {"extractor.encoder": encoder}).shapes_result()
+    assert load_config(name).extractor.model_dump()["encoder"] == "minilm"
+
+
+def test_without_a_paper_there_is_no_such_encoder() -> None:
+    with pytest.raises(UserError, match='encoder = "paper" needs paper_encoder'):
+        load_config("biored", {"extractor.encoder": "paper"})
+
+
+def test_where_no_hub_is_reached_the_error_names_the_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: object, **__: object) -> str:
+        raise OSError("We have no connection")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", unreachable)
+    section = load_config("fedlcc/cdr", {"extractor.encoder": "paper"}).extractor
+    assert isinstance(section, DocumentSection)
+    encoder_folder.cache_clear()
+    with pytest.raises(UserError, match=r"allenai/scibert_scivocab_cased.*no connection") as raised:
+        encoder_folder(section.encoder)
+    assert "minilm" in raised.value.hint
+
+
+def test_every_preset_over_another_encoder_says_so() -> None:
+    for name in presets():
+        config = load_config(name)
+        paper = config.extractor.model_dump().get("paper_encoder")
+        if paper is not None:
+            path: Path | None = config_path(name)
+            said = ""
+            while path is not None:  # a preset says it, or the one that it extends
+                text = path.read_text(encoding="utf-8")
+                said += text
+                base = next((line for line in text.splitlines() if line.startswith("extends")), "")
+                path = path.parent / base.split('"')[1] if base else None
+            assert "Not as published" in said and "MiniLM" in said, name

@@ -163,11 +163,12 @@ def read_result(folder: str | Path) -> RunResult:
 
 
 def write_report(folder: Path, *, standalone: bool = False) -> Path:
-    """Write the report of a finished run or comparison anew; returns the page's path.
+    """Write the report of a finished run, comparison or sweep anew; returns the page's path.
 
     A `standalone` page needs no file beside it.
     """
     from fedrel.studio.report import write_comparison_report, write_run_report
+    from fedrel.studio.sweep_page import write_sweep_page
     from fedrel.studio.tables import comparison_markdown
 
     if (folder / "comparison.json").exists():
@@ -177,9 +178,11 @@ def write_report(folder: Path, *, standalone: bool = False) -> Path:
             runs.setdefault(row.method, []).append(run_folder(folder, row.method, row.seed))
         write_text(folder / "comparison.md", comparison_markdown(rows))
         return write_comparison_report(folder, runs, standalone=standalone)
+    if (folder / "sweep.json").exists():
+        return write_sweep_page(folder)
     if not (folder / "result.json").exists():
-        problem = "holds neither a finished run (result.json) nor a comparison (comparison.json)"
-        raise UserError(problem, file=folder, hint="name the folder that `run` or `compare` wrote")
+        problem = "holds no finished run (result.json), comparison (comparison.json) or sweep (sweep.json)"
+        raise UserError(problem, file=folder, hint="name the folder that `run`, `compare` or `sweep` wrote")
     return write_run_report(folder, standalone=standalone)
 
 

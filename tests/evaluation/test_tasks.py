@@ -49,7 +49,7 @@ def sentences(tmp_path: Path, labels: str, relations: str = "r") -> SentenceCorp
         Instance("a b", Mention(f"h{n}", "a", 0, 1), Mention(f"t{n}", "b", 2, 3), NA if one == "-" else one)
         for n, one in enumerate(labels)
     ]
-    return SentenceCorpus.build(((TRAIN, one) for one in said), tmp_path, RelationMap(relations))
+    return SentenceCorpus.build(((TRAIN, one) for one in said), tmp_path / "corpus", RelationMap(relations))
 
 
 def test_one_relation_is_found_from_the_threshold_of_dev_on(tmp_path: Path) -> None:

@@ -122,6 +122,26 @@ def test_markdown_of_classifications() -> None:
     )
 
 
+def test_three_seeds_have_a_median() -> None:
+    rounds = [{"round": 9, "up": 1, "down": 1}, None, {"round": 5, "up": 1, "down": 1}]
+    rows = [classified("a", n, f1, rounds[n - 1]) for n, f1 in ((1, 0.9), (2, 0.2), (3, 0.7))]
+    rows += [classified("b", n, 0.5, None) for n in (1, 2, 3)]
+    summary = summarise(rows)
+    f1, to_target = summary.column("median_f1"), summary.column("median_target_round")
+    assert (
+        f1 is not None
+        and f1.label == "Median F1"
+        and [column.name for column in summary.columns][:2] == ["f1", "median_f1"]
+    )
+    assert (f1.text("a"), f1.text("b"), f1.best) == ("0.700", "0.500", {"a"})
+    assert to_target is not None and to_target.label == "Median rounds to F1 0.72"
+    assert (to_target.text("a"), to_target.text("b")) == (
+        "9",
+        "—",
+    )  # a run that never was there counts as the last
+    assert summarise(rows[:2]).column("median_f1") is None
+
+
 def test_a_target_that_nobody_reached_is_still_shown() -> None:
     summary = summarise([classified("a", 1, 0.5, None)])
     column = summary.column("target_round")

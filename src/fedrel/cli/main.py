@@ -178,6 +178,7 @@ def sweep(
     from fedrel.runs.sweep import halving as halve
     from fedrel.runs.sweep import sweep as search
     from fedrel.studio.report import write_run_report
+    from fedrel.studio.sweep_page import sweep_table, write_sweep_page
 
     chosen = read_config(config, settings, plugins)
     values = dict(chosen.sweep)
@@ -193,24 +194,27 @@ def sweep(
         if halving:
             found = halve(chosen, folder, values, tried, seeds=seeds, watch=watch)
         else:
-            page = partial(write_run_report, shared=folder)
-            found = search(chosen, folder, values, tried, seeds=seeds, watch=watch, report=page)
+            report = partial(write_run_report, shared=folder)
+            found = search(chosen, folder, values, tried, seeds=seeds, watch=watch, report=report)
+    page = write_sweep_page(folder)
     if as_json:
         print_json(found)
         return
-    for method, best in found.best.items():
-        console.print(f"{method}: {', '.join(f'{key}={value}' for key, value in best.items())}")
+    console.print(sweep_table(found))
+    console.print(f"page: {page}", soft_wrap=True)
     console.print(f"use them: fedrel compare {config} --methods … --best {folder}", soft_wrap=True)
 
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run or a comparison.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="RUN", help="The folder of a run, a comparison or a sweep.")
+    ],
     standalone: Annotated[
         bool, typer.Option("--standalone", help="One file that needs no other, for mailing: 5 MB larger.")
     ] = False,
 ) -> None:
-    """Write the report of a finished run, or of a comparison, anew."""
+    """Write the report of a finished run, of a comparison or of a sweep anew."""
     from fedrel.api import write_report
 
     typer.echo(f"report: {write_report(folder, standalone=standalone)}")

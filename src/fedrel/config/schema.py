@@ -318,6 +318,7 @@ class Config(Section):
         Keys that earlier versions did not have count only where they are set: their checkpoints are still good.
         """
         tree = self.model_dump(mode="json", exclude={"engine", "sweep", "plugins"})
+        tree["extractor"].pop("paper_encoder", None)  # says only what `encoder` may stand for
         training, evaluation = tree["training"], tree["evaluation"]
         del training["precision"], evaluation["patience"]
         if not self.training.follows_run:

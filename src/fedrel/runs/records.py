@@ -280,7 +280,8 @@ class Trial(Record):
     """The mean over the seeds."""
     seeds: list[float] = []
     """The value of each."""
-    to_target: Reached | None = None
+    reached: list[Reached | None] = []
+    """When each reached `evaluation.target`; None: never."""
     rounds: int | None = None
     """Of successive halving: how many rounds it had been trained for."""
 

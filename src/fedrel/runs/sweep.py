@@ -36,7 +36,8 @@ def sweep(
     for one in _combinations(config, out, grid, methods, seeds):
         results = [finished(c, f, watch(_called(one, c), c), report) for c, f in one.runs]
         values = [next(iter(result.dev_metric.values())) for result in results]
-        trials.append(_trial(one, values, results[0].to_target))
+        reached = [result.to_target for result in results] if config.evaluation.target else []
+        trials.append(_trial(one, values, reached))
     return _written(out, methods, trials)
 
 
@@ -64,7 +65,7 @@ def halving(
                 _trial(
                     one,
                     [_dev_after(c, f, rounds, watch(_called(one, c), c)) for c, f in one.runs],
-                    None,
+                    [],
                     rounds,
                 )
                 for one in left
@@ -138,7 +139,7 @@ def _called(one: _Combination, config: Config) -> str:
 
 
 def _trial(
-    one: _Combination, values: Sequence[float], reached: Reached | None, rounds: int | None = None
+    one: _Combination, values: Sequence[float], reached: Sequence[Reached | None], rounds: int | None = None
 ) -> Trial:
     metric = one.runs[0][0].evaluation.measure
     return Trial(
@@ -147,7 +148,7 @@ def _trial(
         metric=metric,
         dev=fmean(values),
         seeds=list(values),
-        to_target=reached,
+        reached=list(reached),
         rounds=rounds,
     )
 

@@ -171,6 +171,21 @@ class Spread:
         return cls(mean, math.sqrt(squares / max(len(known) - 1, 1)), len(known))
 
 
+def median(values: Sequence[float | None]) -> float | None:
+    """The middle one of the values, or the mean of the two middle ones; a missing one counts as the highest.
+
+    So the median of rounds to a target is known once most runs have reached it, and None before.
+
+    >>> median([3.0, 1.0, None]), median([None, 2.0, None])
+    (3.0, None)
+    """
+    ordered = sorted(math.inf if value is None else value for value in values)
+    if not ordered:
+        return None
+    middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+    return middle if math.isfinite(middle) else None
+
+
 def about_round(one: Round, metric: str) -> str:
     """A round in a few words: loss, dev metric, how clean the chosen sentences were, bytes sent."""
     dev = None if one.dev is None else one.dev.get(metric)

