@@ -1,7 +1,7 @@
 """`python -m tests.golden` runs all cases and records their hashes for this machine in `golden.json`.
 
 With `--changed`, results have changed on purpose: the expected numbers are renewed, too, and the hashes of other
-machines, which are no longer true, are dropped.
+machines, which are no longer true, are dropped. `--changed CASE …` does so for some cases and leaves others alone.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.golden.cases import CASES
@@ -27,8 +28,8 @@ from tests.golden.records import (
 )
 
 
-def main(changed: bool) -> int:
-    """Record every case; returns the exit code."""
+def main(changed: bool, only: Sequence[str] = ()) -> int:
+    """Record every case, or some; returns the exit code."""
     before: Golden = read_golden() if FILE.exists() else {"expected": {}, "hashes": {}}
     found: dict[str, Hashes] = {}
     expected: dict[str, Numbers] = {}
@@ -39,7 +40,7 @@ def main(changed: bool) -> int:
         os.environ.pop("FEDREL_DATA", None)
         (folder / "inputs").mkdir()
         old = before["hashes"].get(signature(), {})
-        for case in CASES:
+        for case in only or CASES:
             out = carry_out(case, "local", folder / "inputs", folder / case)
             found[case] = hashes(out)
             expected[case] = numbers(out)
@@ -56,11 +57,17 @@ def main(changed: bool) -> int:
             f"{wrong} cases are not as expected; nothing is written. Is that on purpose? Then add --changed"
         )
         return 1
-    others = {} if changed else before["hashes"]
-    write_golden({"expected": expected, "hashes": {**others, signature(): found}})
+    stale = set(found) if changed else set()
+    recorded = {
+        machine: {case: one for case, one in own.items() if case not in stale}
+        for machine, own in before["hashes"].items()
+    }
+    recorded[signature()] = {**(old if only else {}), **found}
+    kept = {machine: own for machine, own in recorded.items() if own}
+    write_golden({"expected": {**(before["expected"] if only else {}), **expected}, "hashes": kept})
     print(f"{len(found)} cases are recorded for: {signature()}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main("--changed" in sys.argv[1:]))
+    sys.exit(main("--changed" in sys.argv[1:], [one for one in sys.argv[1:] if not one.startswith("--")]))

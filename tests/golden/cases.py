@@ -72,6 +72,10 @@ DOCUMENTS: Tree = {
 HALVES: Tree = {"training": {"precision": "bfloat16"}}
 COORDINATOR: Tree = {"partition": {"coordinator": 0.2}}
 VECTORS: Tree = {"extractor": {"vectors": "{inputs}/vectors.txt", "train_words": False}}
+RECIPE: Tree = {
+    "training": {"learning_rate": 1e-3, "head_learning_rate": 3e-3, "warmup": 0.1, "linear_decay": True},
+    "evaluation": {"tune_threshold": True},
+}
 ADAMW: Tree = {"training": {"optimiser": "adamw", "learning_rate": 0.01, "clip": 0.5, "warmup": 0.2}}
 
 
@@ -176,6 +180,7 @@ def _transformers() -> dict[str, Case]:
     return {
         "transformer-fedavg": _case(GAD, "fedavg", slow=(WORKERS, FLOWER)),
         "transformer-bfloat16": _case(GAD, "fedavg", HALVES),
+        "transformer-recipe": _case(GAD, "fedavg", RECIPE),
         "transformer-frozen": _case(GAD, "fedavg", {"extractor": {"frozen_layers": 1}}),
         "transformer-lora": _case(GAD, "fedavg", {"extractor": {"lora_rank": 2}}, needs=("peft",)),
         "transformer-sgd": _case(GAD, "scaffold", {"training": {"optimiser": "sgd", "learning_rate": 0.1}}),
@@ -196,6 +201,7 @@ def _documents() -> dict[str, Case]:
         "documents-fedatt": _case(DOCUMENTS, "fedatt"),
         "documents-fedlcc": _case(DOCUMENTS, "fedlcc", slow=(WORKERS, FLOWER)),
         "documents-centralised": _case(DOCUMENTS, "centralised"),
+        "documents-recipe": _case(DOCUMENTS, "fedlcc", {"training": {"optimiser": "adamw"}}, RECIPE),
     }
 
 

@@ -54,11 +54,11 @@ def test_losses_and_dev_metrics_are_the_recorded_ones(name: str, run: Run, golde
 
 @pytest.mark.parametrize("name", CASES)
 def test_weights_and_metrics_have_the_recorded_hashes(name: str, run: Run, golden: Golden) -> None:
-    recorded = golden["hashes"].get(signature())
+    recorded = golden["hashes"].get(signature(), {}).get(name)
     if recorded is None:
         pytest.skip(f"no hashes are recorded for this machine ({signature()}): {RENEW}")
     folder = run(name, "local")
-    assert hashes(folder) == recorded[name], f"{folder} is not as recorded: {RENEW}"
+    assert hashes(folder) == recorded, f"{folder} is not as recorded: {RENEW}"
 
 
 @pytest.mark.parametrize(("name", "engine"), _engines())
