@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedrel.api import write_report
-from fedrel.runs.folder import write_json
+from fedrel.config.sources import load_config
+from fedrel.runs.folder import MetricsFile, write_json
 from fedrel.runs.records import Reached, Sweep, Trial
-from fedrel.runs.sweep import sweep
+from fedrel.runs.sweep import halving, sweep
 from fedrel.studio.sweep_page import sweep_markdown, sweep_table
 from tests.conftest import tiny
 
@@ -63,3 +64,20 @@ def test_a_sweep_over_seeds_has_a_page(tmp_path: Path) -> None:
     assert (tmp_path / "sweep.svg").read_bytes() == drawn
     write_json(tmp_path / "sweep.json", Sweep(rows=found.rows, best={}))
     assert "**" not in write_report(tmp_path).read_text(encoding="utf-8")
+
+
+def test_a_rate_that_follows_the_run_goes_its_whole_way_in_every_rung(tmp_path: Path) -> None:
+    config = tiny(training__rounds=4, training__linear_decay=True, training__optimiser="sgd")
+    grid = {"training.learning_rate": [0.05, 0.1, 0.2, 0.4]}
+    found = halving(config, tmp_path, grid, ["fedavg"])
+    assert [one.rounds for one in found.rows] == [2] * 4 + [4] * 2
+    short = tmp_path / "fedavg" / "training.learning_rate=0.05" / "2-rounds"
+    assert load_config(short / "config.toml").training.rounds == 2
+    best = found.best["fedavg"]["training.learning_rate"]
+    long = tmp_path / "fedavg" / f"training.learning_rate={best}"
+    assert load_config(long / "config.toml").training.rounds == 4
+    # Its first rounds are not those of the short run, whose rate fell faster.
+    rounds = [MetricsFile(folder / "metrics.jsonl").rounds() for folder in (long, long / "2-rounds")]
+    assert rounds[0][0].loss != rounds[1][0].loss
+    again = halving(config, tmp_path, grid, ["fedavg"])  # nothing is trained twice
+    assert again == found
