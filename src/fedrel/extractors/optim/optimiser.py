@@ -41,7 +41,7 @@ def optimiser(
         if training.optimiser == "sgd":
             return SGD(extractor, rate, decay, correction)
         return AdamW(extractor, rate, decay, correction, head=head)
-    made = (
+    made: _GuidedSGD | _GuidedAdamW = (
         _GuidedSGD(extractor, rate, decay, correction)
         if training.optimiser == "sgd"
         else _GuidedAdamW(extractor, rate, decay, correction, head=head)
