@@ -96,8 +96,11 @@ def wait_until_unlocked(folder: Path, seconds: float, say: Callable[[str], None]
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`, flushed and renamed to it on success, removed on failure."""
+def atomic_file(path: Path, *, flush: bool = True) -> Iterator[Path]:
+    """A temporary path beside `path`, flushed and renamed to it on success, removed on failure.
+
+    Without `flush`, the file may be lost or empty if the machine itself fails in the next seconds.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -107,8 +110,9 @@ def atomic_file(path: Path) -> Iterator[Path]:
     part = Path(name)
     try:
         yield part
-        with part.open("rb+") as file:
-            os.fsync(file.fileno())
+        if flush:
+            with part.open("rb+") as file:
+                os.fsync(file.fileno())
         part.chmod(0o644)
         part.replace(path)
     except OSError as error:
@@ -151,12 +155,14 @@ def append_line(path: Path, line: str) -> None:
         raise _unwritable(path, error) from error
 
 
-def write_tensors(path: Path, tensors: Mapping[str, npt.NDArray[Any]], about: Mapping[str, str]) -> None:
+def write_tensors(
+    path: Path, tensors: Mapping[str, npt.NDArray[Any]], about: Mapping[str, str], *, flush: bool = True
+) -> None:
     """Write named arrays, with a few strings about them, as a safetensors file."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    with atomic_file(path) as part:
+    with atomic_file(path, flush=flush) as part:
         try:
             save_file(dict(tensors), part, metadata=dict(about))
         except SafetensorError as error:  # how the library reports a full disk

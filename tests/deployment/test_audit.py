@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedrel.deployment.audit import BEGINNING, append, check, check_unbroken, describe
+from fedrel.deployment.answered import Answered
+from fedrel.deployment.audit import BEGINNING, append, check, describe, fail_if_broken
+from fedrel.deployment.folders import SiteFolder
+from fedrel.deployment.keys import is_signed, signature, write_site_key
+from fedrel.deployment.record_check import check_record, check_whole
 from fedrel.errors import UserError
 
 
@@ -120,14 +125,14 @@ def test_a_changed_first_line_is_noticed_without_the_head_too(lines, tmp_path):
     broken = check(path).broken
     assert broken is not None and broken.line == 1
     with pytest.raises(UserError, match=r"line 1 was changed.*nothing leaves"):
-        check_unbroken(path)
+        fail_if_broken(check(path), path)
 
 
 def test_an_incomplete_first_line_does_not_break_the_record(tmp_path):
     path = record(tmp_path / "audit.jsonl", 1)
     path.with_suffix(".head").unlink()
     path.write_bytes(path.read_bytes()[:-20])
-    assert (check_unbroken(path).lines, check_unbroken(path).torn) == ((), (1,))
+    assert (check(path).lines, check(path).torn, check(path).broken) == ((), (1,), None)
 
 
 def test_a_broken_record_takes_no_more_lines(tmp_path):
@@ -192,3 +197,78 @@ def test_processes_may_write_at_the_same_time(tmp_path):
     assert [writer.wait() for writer in writers] == [0, 0, 0]
     audit = check(path)
     assert (len(audit.lines), audit.broken, audit.torn) == (60, None, ())
+
+
+@pytest.fixture
+def signed_site(tmp_path: Path) -> SiteFolder:
+    """A site with a key and a record of three signed lines."""
+    folder = SiteFolder(tmp_path / "north")
+    write_site_key(folder.path / "site.key", folder.path / "site.pub", "north")
+    for round_ in (1, 2, 3):
+        sign(folder, round_)
+    return folder
+
+
+def sign(folder: SiteFolder, round_: int) -> None:
+    entry = describe("run", round_, "train", "Update", update(round_), policy={"allow": {}})
+    key = folder.path / "site.key"
+    Answered(folder.answered).recorded(*append(folder.audit, entry, partial(signature, key)))
+
+
+def test_a_signed_record_is_whole(signed_site: SiteFolder):
+    audit = check_record(signed_site)
+    assert audit.broken is None and all(line.signed for line in audit.lines)
+    assert is_signed(signed_site.path / "site.pub", audit.chain.encode(), audit.lines[-1].signed)
+
+
+def rewrite(folder: SiteFolder, rounds: int, sign: bool = False) -> None:
+    """Another record in place of the first, as someone without the key can make it: chain and head fit."""
+    folder.audit.unlink()
+    folder.audit.with_suffix(".head").unlink()
+    for round_ in range(1, rounds + 1):
+        entry = describe("run", 7 * round_, "train", "Update", update(round_), policy={"allow": {}})
+        forged = (lambda chain: "30" * 40) if sign else None
+        lines, chain = append(folder.audit, entry, forged)
+    Answered(folder.answered).recorded(lines, chain)
+
+
+@pytest.mark.parametrize(("forged", "reason"), [(False, "is not signed"), (True, "signature that is not")])
+def test_a_rewritten_record_is_noticed_without_a_noted_value(signed_site: SiteFolder, forged, reason):
+    rewrite(signed_site, 3, sign=forged)
+    assert check(signed_site.audit).broken is None  # which the chain alone did not tell
+    broken = check_record(signed_site).broken
+    assert broken is not None and reason in broken.reason
+
+
+def test_a_record_that_was_cut_off_with_its_head_is_noticed(signed_site: SiteFolder):
+    lines = signed_site.audit.read_bytes().splitlines(keepends=True)[:2]
+    signed_site.audit.write_bytes(b"".join(lines))
+    head = {"lines": 2, "bytes": sum(map(len, lines)), "chain": json.loads(lines[1])["chain"]}
+    signed_site.audit.with_suffix(".head").write_text(json.dumps(head))
+    assert check(signed_site.audit).broken is None
+    broken = check_record(signed_site).broken
+    assert broken is not None and (broken.line, broken.reason) == (3, "is missing: the record had 3 lines")
+
+
+def test_a_deleted_record_is_noticed(signed_site: SiteFolder):
+    signed_site.audit.unlink()
+    signed_site.audit.with_suffix(".head").unlink()
+    assert check(signed_site.audit).broken is None
+    with pytest.raises(UserError, match="line 1 is missing: the record had 3 lines"):
+        check_whole(signed_site)
+
+
+def test_deleted_counts_are_noticed(signed_site: SiteFolder):
+    signed_site.answered.unlink()
+    broken = check_record(signed_site).broken
+    assert broken is not None and "whose counts are missing" in broken.reason
+
+
+def test_a_record_of_an_earlier_version_goes_on(tmp_path):
+    """Its lines have neither signatures nor rules; later ones have both."""
+    folder = SiteFolder(tmp_path / "north")
+    write_site_key(folder.path / "site.key", folder.path / "site.pub", "north")
+    record(folder.audit, 2)
+    assert check_record(folder).broken is None
+    sign(folder, 3)
+    assert check_record(folder).broken is None

@@ -125,7 +125,7 @@ def test_folders_know_their_sites_and_addresses(made):
         policy = read_policy(folder.path)
         check_names(policy, folder.path)
         assert policy.coordinator == "hub.example.org:4433"
-        assert policy.allow.methods == () and policy.allow.rounds == 0  # until the site says otherwise
+        assert policy.allow.methods == () and policy.allow.epochs == 0  # until the site says otherwise
         ports.add(policy.local_port)
     assert len(ports) == 3
 

@@ -13,19 +13,20 @@ from fedrel.deployment.audit import check
 from fedrel.deployment.experiment import load_experiment
 from fedrel.deployment.policy import (
     Allowed,
-    SiteGate,
+    SitePolicy,
     check_names,
     gives_privacy,
     objections,
     read_policy,
 )
+from fedrel.deployment.site_gate import SiteGate
 from fedrel.deployment.submit import config_for_sites
 from fedrel.errors import UserError
 from fedrel.federation.flower.host import Refusal, RefusalCode, Request
 from fedrel.federation.messages import HOLDINGS
 from fedrel.methods.by_name import methods
 from tests.conftest import tiny
-from tests.deployment.conftest import SITES
+from tests.deployment.conftest import ALLOW, SITES
 
 UPDATE = {
     "weights/filters": np.zeros((2, 3), np.float32),
@@ -162,15 +163,55 @@ def test_only_named_tensors_leave_where_tensors_are_named(federation):
     assert gate.record(request(federation), other) == Refusal(RefusalCode.FIELD)
 
 
-def test_the_same_request_is_answered_only_so_often(federation):
+NO_MODEL: Any = None  # a request without weights needs no runner
+
+
+def asked(gate: SiteGate, found: Request, value: int) -> Refusal | None:
+    """Ask with this much of something, and answer if the gate lets it."""
+    came = {"Winners.index": np.full(3, value, np.int32)}
+    return gate.allow(found) or gate.receive(found, came, NO_MODEL) or gate.record(found, UPDATE)
+
+
+def test_another_question_of_the_same_kind_is_answered_only_so_often(federation):
     federation.policy("north", repeats=2)
     gate = SiteGate(federation.site("north"))
-    for _ in range(2):
-        assert gate.allow(request(federation)) is None
-        assert gate.record(request(federation), UPDATE) is None
+    assert [asked(gate, request(federation), value) for value in (1, 2)] == [None, None]
     renamed = request(federation, run="another run")
-    assert gate.allow(renamed) == Refusal(RefusalCode.REPEATS, 2)
+    assert asked(gate, renamed, 3) == Refusal(RefusalCode.REPEATS, 2)
+    assert asked(gate, request(federation, round=2), 3) is None
+
+
+def test_the_same_question_costs_nothing(federation):
+    gate = SiteGate(federation.site("north"))
+    assert [asked(gate, request(federation), 1) for _ in range(3)] == [None] * 3
+    assert asked(gate, request(federation), 2) == Refusal(RefusalCode.REPEATS, 1)
+
+
+def test_who_removes_the_record_does_not_reset_the_counts(federation):
+    site = federation.site("north")
+    assert asked(SiteGate(site), request(federation), 1) is None
+    site.audit.unlink()
+    site.audit.with_suffix(".head").unlink()
+    with pytest.raises(UserError, match="line 1 is missing: the record had 1 lines"):
+        asked(SiteGate(site), request(federation), 2)
+
+
+def test_without_a_limit_of_rounds_as_many_as_were_published(federation):
+    tree = {"coordinator": "localhost:9092", "allow": {**ALLOW}}
+    del tree["allow"]["rounds"]
+    (federation.site("north").path / "site.toml").write_text(tomli_w.dumps(tree))
+    gate = SiteGate(federation.site("north"))
     assert gate.allow(request(federation, round=2)) is None
+    assert gate.allow(request(federation, round=3)) == Refusal(RefusalCode.ROUNDS, 2)
+
+
+def test_the_record_keeps_what_was_asked_and_by_which_rules(federation):
+    gate = SiteGate(federation.site("north"))
+    assert asked(gate, request(federation), 1) is None
+    (line,) = check(federation.site("north").audit).lines
+    assert len(line.entry.asked.sha256) == 64
+    assert line.entry.policy["allow"]["methods"] == ALLOW["methods"]
+    assert line.entry.policy["privacy"]["levels"] == 16
 
 
 def test_a_change_of_policy_takes_effect_at_once(federation):
@@ -184,8 +225,10 @@ def test_where_differential_privacy_is_demanded_every_method_is_refused(name):
     named = {"methods": tuple(methods()), "may_leave": ("Holdings",), "rounds": 1, "epochs": 3}
     allow = Allowed(**named, differential_privacy=True)
     config = tiny(method=f'"{name}"')
-    assert objections(allow, config) == [f"allow.differential_privacy is demanded, and {name!r} gives none"]
-    assert not objections(allow.model_copy(update={"differential_privacy": False}), config)
+    policy = SitePolicy(coordinator="localhost:9092", allow=allow, privacy={"levels": 0})
+    assert objections(policy, config) == [f"allow.differential_privacy is demanded, and {name!r} gives none"]
+    without = allow.model_copy(update={"differential_privacy": False})
+    assert not objections(policy.model_copy(update={"allow": without}), config)
 
 
 def test_what_must_stay_stays_in_every_kind_of_the_message():
@@ -198,7 +241,7 @@ def test_simultaneous_requests_are_counted_too(federation):
     federation.policy("north", repeats=2)
     gates = [SiteGate(federation.site("north")) for _ in range(4)]
     assert [gate.allow(request(federation)) for gate in gates] == [None] * 4
-    left = [gate.record(request(federation), UPDATE) for gate in gates]
+    left = [gate.record(request(federation), UPDATE) for gate in gates]  # questions that nobody knows more of
     assert left == [None, None, *[Refusal(RefusalCode.REPEATS, 2)] * 2]
 
 

@@ -24,6 +24,7 @@ from fedrel.federation.flower import codec
 from fedrel.federation.flower.client import respond
 from fedrel.federation.wire import decode
 from fedrel.privacy.keyed import digests
+from fedrel.privacy.site_rules import SiteRules
 from fedrel.runs.prepare import prepare
 from fedrel.seeding import numpy_generator
 from tests.federation_e2e.conftest import Called, Local, experiment
@@ -57,7 +58,10 @@ def test_keyed_triples_lead_to_the_same_weights_under_a_key_that_the_coordinator
     ]
     sent = digests_sent(called)
     assert len(sent) > 50
-    assert sent <= {one.tobytes() for one in digests(key, facts)}
+    run = json.loads((out / "federation.json").read_text())["run"]
+    keys = [SiteRules(b"", key, run).round_key(round_) for round_ in (1, 2)]  # another one in every round
+    of_rounds = [{one.tobytes() for one in digests(each, facts)} for each in keys]
+    assert sent <= of_rounds[0] | of_rounds[1] and not of_rounds[0] & of_rounds[1]
     known = numpy_generator(KEYED.seed, "triple-key").bytes(32)  # what the coordinator could try
     assert not sent & {one.tobytes() for one in digests(known, facts)}
 
@@ -130,11 +134,11 @@ def test_limits_hold_in_every_round(called: Called, out: Path):
         return codec.decode_answer(respond(lambda: SiteHost(folder), train))
 
     train["own"] = codec.encode_arrays({"Winners.index": np.full(20, 3, np.int32)})
-    assert ask().failure.startswith("refused the request: it does not fit")
+    assert ask().failure.startswith("refused the request: the winners are not")
     train["question"]["round"] = 0
     assert ask().failure.startswith("refused the request: it does not fit")
     notes = [line.entry.note for line in check(called.bed.site("south").audit).lines[-2:]]
-    assert "names a sentence twice" in notes[0] and "asks for train in round 0" in notes[1]
+    assert "a claim won twice" in notes[0] and "asks for train in round 0" in notes[1]
 
 
 @pytest.mark.parametrize("phase", ["claim", "train"])
@@ -333,7 +337,8 @@ def test_nothing_but_arrays_and_numbers_leaves_a_site(called: Called, out: Path)
     answers = [content for content in called.grid.carried if "question" not in content]
     assert len(answers) > 6
     for content in answers:
-        assert list(content) in (["answer"], ["refusal"])
+        assert list(content) in (["answer", "chain"], ["refusal", "chain"])
+        assert len(content["chain"]["value"].data) == 32  # of the site's record
         assert not content.config_records
         if "refusal" in content:
             assert sorted(content["refusal"]) == ["number", "why"]

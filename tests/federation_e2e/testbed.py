@@ -62,6 +62,8 @@ class Testbed:
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     link: int | None = None
     """Where sites find the superlink, if not where it listens: a proxy."""
+    privacy: dict[str, Any] = field(default_factory=lambda: {"levels": 0})
+    """As exact as a simulation, unless a test says otherwise."""
     data: dict[str, Any] = field(default_factory=dict)
     """What sites say of their own files, where these are read as `site prepare` does."""
 
@@ -103,6 +105,7 @@ class Testbed:
             "local_port": free_port(),
             "data": self.data,
             "allow": everything | allow,
+            "privacy": self.privacy,
         }
         (self.site(name).path / "site.toml").write_text(tomli_w.dumps(policy))
 

@@ -1,12 +1,23 @@
-"""Lazy MIL's claims: which are refused, with the reason."""
+"""Lazy MIL's claims: which are refused, with the reason, and what their values tell."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedrel.federation.messages import RefusedError
-from fedrel.methods.claims import Claims, KeyedClaims, PooledWinners, Winners, check_claims, winners
+from fedrel.methods.claims import (
+    Claims,
+    KeyedClaims,
+    PooledWinners,
+    Winners,
+    check_claims,
+    levelled,
+    winners,
+    with_decoys,
+)
 
 
 def claims(triple, index):
@@ -116,3 +127,38 @@ def test_by_rank_high_values_alone_do_not_win():
 
 def test_no_claims_no_winners():
     assert winners({}, share_cap=2.0) == winners(claimed({3: {}}), by_rank=True, share_cap=2.0) == {}
+
+
+def test_ranks_by_hand():
+    """Two relations: three values of the first, one of the second."""
+    values = np.array([0.9, 0.5, 0.1, 0.7], np.float32)
+    told = levelled(values, np.array([1, 0, 1, 1]), 4)
+    # of relation 1: 0.1 < 0.7 < 0.9 are ranks 1/6, 3/6, 5/6, levels 0, 2, 3; of relation 0: 1/2, level 2
+    np.testing.assert_allclose(told, [3.5 / 4, 2.5 / 4, 0.5 / 4, 2.5 / 4])
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1, width=32), st.integers(0, 3)), min_size=1, max_size=60),
+    st.integers(1, 20),
+)
+def test_ranks_keep_the_order_of_a_relation_and_hide_its_values(claimed, levels):
+    values = np.array([value for value, _ in claimed], np.float32)
+    relations = np.array([relation for _, relation in claimed])
+    told = levelled(values, relations, levels)
+    assert ((told > 0) & (told < 1)).all() and len(np.unique(told)) <= levels
+    for relation in np.unique(relations):
+        mine = relations == relation
+        order = np.argsort(values[mine], kind="stable")
+        assert (np.diff(told[mine][order]) >= 0).all()
+        place = (np.arange(mine.sum()) + 0.5) / mine.sum()
+        np.testing.assert_allclose(np.sort(told[mine]), (np.floor(place * levels) + 0.5) / levels, atol=1e-6)
+
+
+def test_decoys_have_digests_of_their_own_and_values_as_others():
+    digest, value = np.arange(96, dtype=np.uint8).reshape(3, 32), np.array([0.1, 0.4, 0.7], np.float32)
+    order = np.array([2, -1, 0, -1, 1])
+    found, told = with_decoys(digest, value, order, np.random.default_rng(0))
+    np.testing.assert_array_equal(found[[0, 2, 4]], digest[[2, 0, 1]])
+    np.testing.assert_array_equal(told[[0, 2, 4]], value[[2, 0, 1]])
+    assert set(told.tolist()) <= set(value.tolist())
+    assert len({one.tobytes() for one in found}) == 5

@@ -20,11 +20,13 @@ NUMBERS = {
     "fedcmc.mu": (1.0, [0, 2], [-1e-9]),
     "feddyn.alpha": (0.01, [1e-9, 2], [0]),
     "feded.temperature": (1.0, [1e-9, 2], [0]),
+    "feded.levels": (0, [0, 16], [-1]),
     "fedlc.tau": (1.0, [0, 2], [-1e-9]),
     "fedlcc.mu": (0.1, [0, 2], [-1e-9]),
     "fedlcc.tau": (0.5, [1e-9, 2], [0]),
     "fedprox.mu": (0.01, [0, 2], [-1e-9]),
     "fedrs.alpha": (0.5, [0, 1], [-1e-9, 1.001]),
+    "lazy-mil.levels": (0, [0, 16], [-1]),
     "moon.mu": (1.0, [0, 2], [-1e-9]),
     "moon.tau": (0.5, [1e-9, 2], [0]),
     "scaffold.global_rate": (1.0, [1e-9, 2], [0]),
@@ -33,6 +35,7 @@ WORDS = {
     "fedcmc.vectors": ["major", "minor", "random"],
     "feded.teacher": ["logits", "probs"],
     "feded.upload": ["float16", "uint8"],
+    "lazy-mil.claims": ["probability", "rank"],
 }
 SWITCHES = ["lazy-mil.keyed_triples", "lazy-mil.pooled_winners"]  # off without being given
 UNIFORM = {"scaffold", "feddyn", "fedlcc"}  # papers that count all sites the same

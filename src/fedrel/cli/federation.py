@@ -203,13 +203,14 @@ def audit(
     from fedrel.deployment.audit import audit_table, check
     from fedrel.deployment.folders import SiteFolder
     from fedrel.deployment.policy import SITE_TOML
+    from fedrel.deployment.record_check import check_record
 
     if not folder.exists():
         raise UserError("no such folder", file=folder, hint="name a site's folder")
     path = SiteFolder(folder).audit if folder.is_dir() else folder
     if not path.exists() and not (folder / SITE_TOML).exists():
         raise UserError(f"has neither a record nor {SITE_TOML}", file=folder, hint="name a site's folder")
-    found = check(path)
+    found = check_record(SiteFolder(folder)) if folder.is_dir() else check(path)
     Console().print(audit_table(found))
     for line in found.torn:
         _say(f"line {line} is incomplete: a process ended while it wrote it, and nothing left then")

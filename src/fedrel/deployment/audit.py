@@ -1,9 +1,11 @@
 """The record of what left a site: an append-only file in which a change to any earlier line can be seen.
 
 A line is on the disk before the answer that it describes may leave. It holds none of the answer's numbers, only
-their kind, names, shapes and SHA-256. A line's `chain` is the SHA-256 of the `chain` before it and of its own
-bytes, so a changed byte anywhere breaks the chain. Beside the file lies its head, `audit.head`: the number of
-lines, the length and the last chain. It shows if lines were cut off at the end.
+their kind, names, shapes and SHA-256, what was asked and which rules were in force. A line's `chain` is the
+SHA-256 of the `chain` before it and of its own bytes, so a changed byte anywhere breaks the chain. The site's key
+signs every chain value: nobody without it can write another chain. Beside the file lies its head, `audit.head`: the
+number of lines, the length and the last chain. It shows if lines were cut off at the end; `record_check` knows
+more.
 
 A process that dies while it writes leaves an incomplete ("torn") line. Nothing left the site then. The torn
 bytes stay where they are, and the next line includes their SHA-256.
@@ -15,8 +17,9 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -33,7 +36,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 BEGINNING = hashlib.sha256(b"fedrel audit 1").hexdigest()  # the chain before the first line
-_OPEN, _BETWEEN, _CLOSE = b'{"chain":"', b'","entry":', b"}"
+_OPEN, _BETWEEN, _CLOSE, _SIGNED = b'{"chain":"', b'","entry":', b"}", b',"signed":"'
+_HEXADECIMAL = re.compile(rb',"signed":"[0-9a-f]+"')
 _BODY = len(_OPEN) + len(BEGINNING) + len(_BETWEEN)  # where a line's own bytes begin
 
 
@@ -48,6 +52,15 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What came with a request, without its numbers."""
+
+    sha256: str = ""  # of the question with all that came with it
+    weights: str = ""  # SHA-256 of the global weights
+    norms: Mapping[str, float] = field(default_factory=dict)  # the length of each of their tensors
+
+
+@dataclass(frozen=True, slots=True)
 class AuditEntry:
     """One answer of a site, or one refusal."""
 
@@ -59,6 +72,10 @@ class AuditEntry:
     fields: tuple[Field, ...]
     digest: str  # SHA-256 of names, types, shapes and numbers
     note: str = ""  # of a refusal, why; for the site only
+    asked: Asked | None = None  # what it answers
+    policy: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # the rules in force: what `site.toml` allowed then
 
     @property
     def bytes(self) -> int:
@@ -73,6 +90,7 @@ class Line:
     number: int
     chain: str
     entry: AuditEntry
+    signed: str = ""  # the site's signature of the chain value; empty in records of earlier versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +116,16 @@ class Audit:
         return self.lines[-1].chain if self.lines else BEGINNING
 
 
-def describe(run: str, round_: int, phase: str, message: str, arrays: Arrays, note: str = "") -> AuditEntry:
+def describe(
+    run: str,
+    round_: int,
+    phase: str,
+    message: str,
+    arrays: Arrays,
+    note: str = "",
+    asked: Asked | None = None,
+    policy: Mapping[str, Any] | None = None,
+) -> AuditEntry:
     """The entry for an answer that is about to leave."""
     whole = hashlib.sha256()
     fields = []
@@ -107,22 +134,29 @@ def describe(run: str, round_: int, phase: str, message: str, arrays: Arrays, no
         whole.update(json.dumps([name, str(array.dtype), array.shape]).encode())
         whole.update(array.tobytes())
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return AuditEntry(now, run, round_, phase, message, tuple(fields), whole.hexdigest(), note)
+    return AuditEntry(
+        now, run, round_, phase, message, tuple(fields), whole.hexdigest(), note, asked, policy or {}
+    )
 
 
-def append(path: Path, entry: AuditEntry) -> None:
-    """Add a line; on return it is on the disk. `UserError` if the record is broken."""
+def append(path: Path, entry: AuditEntry, sign: Callable[[bytes], str] | None = None) -> tuple[int, str]:
+    """Add a line; on return it is on the disk. Returns how many lines there are now, and the last chain value.
+
+    `sign` signs the chain value. `UserError` if the record is broken.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab", buffering=0) as file, _locked(file, fcntl.LOCK_EX):
             end = _end(path)
             body = json.dumps(asdict(entry) | end.torn, separators=(",", ":")).encode()
             chain = _chained(end.chain, body)
-            line = _OPEN + chain.encode() + _BETWEEN + body + _CLOSE + b"\n"
+            signed = _SIGNED + sign(chain.encode()).encode() + b'"' if sign else b""
+            line = _OPEN + chain.encode() + _BETWEEN + body + signed + _CLOSE + b"\n"
             file.write(line if end.newline else b"\n" + line)
             os.fsync(file.fileno())
             head = {"lines": end.lines + 1, "bytes": path.stat().st_size, "chain": chain}
             write_text(_head_path(path), json.dumps(head))
+            return end.lines + 1, chain
     except OSError as error:
         raise UserError(f"cannot write: {error.strerror}", file=path) from error
 
@@ -138,11 +172,12 @@ def check(path: Path) -> Audit:
         raise UserError(f"cannot read: {error.strerror}", file=path) from error
 
 
-def check_unbroken(path: Path) -> Audit:
-    """What `check` finds; `UserError` if the record is broken."""
-    audit = check(path)
-    _fail_if_broken(audit, path)
-    return audit
+def fail_if_broken(audit: Audit, path: Path) -> None:
+    """`UserError` if a check found the record broken."""
+    if audit.broken:
+        problem = f"line {audit.broken.line} {audit.broken.reason}: nothing more is recorded, nothing leaves"
+        hint = "move it, audit.head and answered.json away, and keep them for whoever must look into it"
+        raise UserError(problem, file=path, hint=hint)
 
 
 def audit_table(audit: Audit) -> Table:
@@ -241,16 +276,22 @@ def _check(data: bytes, head: _Head | None) -> Audit:
 
 def _parse(raw: bytes, number: int, chain: str, torn: dict[str, Any]) -> Line | None:
     """The line, if it continues this chain and includes just these torn bytes."""
-    body = raw[_BODY : -len(_CLOSE)]
+    rest = raw[_BODY : -len(_CLOSE)]
+    at = rest.rfind(_SIGNED)  # which no string in JSON can contain
+    body, signed = (rest, b"") if at < 0 else (rest[:at], rest[at:])
     new = _chained(chain, body)
-    if raw != _OPEN + new.encode() + _BETWEEN + body + _CLOSE:
+    if raw != _OPEN + new.encode() + _BETWEEN + body + signed + _CLOSE:
+        return None
+    if signed and not _HEXADECIMAL.fullmatch(signed):
         return None
     try:
         content = json.loads(body)
         if content.pop("torn", None) != torn.get("torn"):
             return None
         fields = tuple(Field(**field | {"shape": tuple(field["shape"])}) for field in content.pop("fields"))
-        return Line(number, new, AuditEntry(**content, fields=fields))
+        if content.get("asked"):
+            content["asked"] = Asked(**content["asked"])
+        return Line(number, new, AuditEntry(**content, fields=fields), signed[len(_SIGNED) : -1].decode())
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
@@ -270,18 +311,11 @@ def _end(path: Path) -> _End:
         return _End(head.lines, head.chain)
     data = path.read_bytes()
     audit = _check(data, head)
-    _fail_if_broken(audit, path)
+    fail_if_broken(audit, path)
     fragment = data[audit.size :]
     if fragment:
         return _End(len(audit.lines), audit.chain, newline=False, torn=_torn(fragment))
     return _End(len(audit.lines), audit.chain, newline=not data or data.endswith(b"\n"))
-
-
-def _fail_if_broken(audit: Audit, path: Path) -> None:
-    if audit.broken:
-        problem = f"line {audit.broken.line} {audit.broken.reason}: nothing more is recorded, nothing leaves"
-        hint = "move the file away, and keep it for whoever must look into it"
-        raise UserError(problem, file=path, hint=hint)
 
 
 def _head_path(path: Path) -> Path:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.passing import app
-from fedrel.deployment.policy import SiteGate
+from fedrel.deployment.policy import read_policy
+from fedrel.deployment.site_gate import SiteGate
 from fedrel.federation.flower.host import Gate, Refusal, RefusalCode, StoredMessages
 from fedrel.methods.by_name import method
+from fedrel.privacy.site_rules import SiteRules
 
 if TYPE_CHECKING:
     from fedrel.federation.method import Method
@@ -79,4 +81,17 @@ class SiteHost:
         config = self._folder.published
         site_data = SiteData.load(self._folder.site_data, config.extractor.kind)
         states = self._folder.state / run / "memory"
-        return new_runner(config, site_data, states, self._folder.triple_key)
+        return new_runner(config, site_data, states, self.rules(run))
+
+    def rules(self, run: str) -> SiteRules:
+        """What the site keeps to itself in a run, and what its `site.toml` says about claims and winners."""
+        policy, folder = read_policy(self._folder.path), self._folder
+        return SiteRules(
+            secret=folder.secret,
+            triple_key=folder.triple_key,
+            run=run,
+            decoys=policy.privacy.decoys,
+            examples=policy.allow.examples,
+            alone=policy.allow.alone,
+            wins=folder.state / f"wins-{folder.fingerprint}.json",
+        )

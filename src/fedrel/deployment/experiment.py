@@ -26,6 +26,10 @@ AWAY = {"corpus": "documents", "train": ["at the sites"], "test": ["at the coord
 """What `[data]` says in an experiment about documents: that the data are documents, but not where they are."""
 
 
+TELLS_LESS = {"keyed_triples": True, "levels": 16}
+"""Options of methods that reveal less: what they are between real sites, unless an experiment says otherwise."""
+
+
 class Reading(Section):
     """How every site reads its own files: the same text must become the same numbers everywhere."""
 
@@ -139,8 +143,9 @@ def _with_defaults(config: Config) -> Config:
     known = methods()
     options = dict(config.methods)
     for part in config.method.split("+"):
-        if part in known and "keyed_triples" in known[part].model_fields:
-            options[part] = {"keyed_triples": True} | options.get(part, {})
+        fields = known[part].model_fields if part in known else {}
+        if less := {name: value for name, value in TELLS_LESS.items() if name in fields}:
+            options[part] = less | options.get(part, {})
     changes: dict[str, Any] = {"methods": options}
     section = config.extractor
     changes["extractor"] = extractor_kind(section.kind).between_sites(section)

@@ -154,6 +154,11 @@ class SiteFolder:
         return self.path / "audit.jsonl"
 
     @property
+    def answered(self) -> Path:
+        """How often each question was answered, and how long the record is."""
+        return self.path / "answered.json"
+
+    @property
     def flower(self) -> Path:
         """What Flower's programs keep (FLWR_HOME)."""
         return self.path / "flower"
@@ -197,6 +202,14 @@ class SiteFolder:
         file = self.path / "triple.key"
         key = file.read_bytes() if file.is_file() else b""
         return key if len(key) == KEY_BYTES else None
+
+    @cached_property
+    def secret(self) -> bytes:
+        """A secret of this site alone, made when it is first needed."""
+        file = self.path / "shuffle.key"
+        if not file.is_file():
+            write_private(file, secrets.token_bytes(KEY_BYTES))
+        return file.read_bytes()
 
     @cached_property
     def _identity(self) -> dict[str, Any]:

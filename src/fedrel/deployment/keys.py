@@ -89,6 +89,38 @@ def write_site_key(private: Path, public: Path, comment: str) -> None:
     write_public(public, known + b" " + comment.encode() + b"\n")
 
 
+def signature(private: Path, message: bytes) -> str:
+    """A site's signature of a message, in hexadecimal: ECDSA with SHA-384."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.hashes import SHA384
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+
+    try:
+        key = load_ssh_private_key(private.read_bytes(), None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+    except (ValueError, AssertionError) as error:
+        hint = "make one with ssh-keygen -t ecdsa -b 384, without a passphrase"
+        raise UserError("is not a site's key", file=private, hint=hint) from error
+    return key.sign(message, ec.ECDSA(SHA384())).hex()
+
+
+def is_signed(public: Path, message: bytes, signed: str) -> bool:
+    """Whether this is a signature of the message by the site whose public key this is."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.hashes import SHA384
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+
+    try:
+        key = load_ssh_public_key(public.read_bytes())
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            return False
+        key.verify(bytes.fromhex(signed), message, ec.ECDSA(SHA384()))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
 def write_private(path: Path, content: bytes) -> None:
     """Write a file that only its owner can read, from its first byte on."""
     _write(path, content, 0o600)

@@ -55,7 +55,7 @@ def pass_on(folder: Path, content: RecordDict) -> RecordDict:
 def _no_answer(folder: Path) -> RecordDict:
     """The refusal of a site whose runner does not answer; it is recorded like every other."""
     from fedrel.deployment.folders import SiteFolder
-    from fedrel.deployment.policy import SiteGate
+    from fedrel.deployment.site_gate import SiteGate
     from fedrel.federation.flower.codec import encode_refusal
     from fedrel.federation.flower.host import Refusal, RefusalCode
 

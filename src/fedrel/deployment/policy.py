@@ -1,37 +1,21 @@
-"""What a site allows: the rules in its `site.toml`, and the gate that applies them. What no rule names is refused.
-
-Every request passes the gate before anything is computed, every answer before it leaves. What is refused, and
-why, is written to the site's record. The coordinator gets a number that stands for the reason, and nothing of
-the site beyond what `site.toml` itself says.
-"""
+"""What a site allows: the rules in its `site.toml`. What no rule names is refused (`site_gate` applies them)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import numpy as np
 from pydantic import Field
 
 from fedrel.config.check import Section, check, read_toml
 from fedrel.config.schema import Config
-from fedrel.deployment.artefacts import agreed_part, differences
-from fedrel.deployment.audit import append, check_unbroken, describe
-from fedrel.deployment.folders import SiteFolder
 from fedrel.errors import UserError, nearest
-from fedrel.federation.flower.host import Refusal, RefusalCode
 from fedrel.federation.messages import Message
-from fedrel.files import locked_in_turn
-from fedrel.methods.by_name import methods
-
-if TYPE_CHECKING:
-    from fedrel.federation.flower.host import Request
-    from fedrel.federation.messages import Arrays
+from fedrel.methods.by_name import method, methods
 
 SITE_TOML = "site.toml"
-TEXT = "text"  # the format of raw text, which is labelled with the published knowledge base
 REFUSAL = "Refusal"  # what the record calls a reason that left instead of an answer
+TEXT = "text"  # the format of raw text, which is labelled with the published knowledge base
 
 
 class OwnFiles(Section):
@@ -55,14 +39,20 @@ class Allowed(Section):
     """Messages (`Update`), their fields (`Update.examples`) or tensors (`Update.weights/filters`)."""
     must_stay: tuple[str, ...] = ()
     """Exceptions to `may_leave`."""
-    rounds: int = Field(0, ge=0)
-    """The last round in which it answers."""
+    rounds: int | None = Field(None, ge=0)
+    """The last round in which it answers; without it, as many as were published."""
     epochs: int = Field(0, ge=0)
     """The most passes over its sentences in a round."""
-    repeats: int = Field(3, ge=1)
-    """How often it answers the same request of the same round: a coordinator that crashed asks again."""
+    repeats: int = Field(1, ge=1)
+    """How many different requests of one kind it answers in a round; the same one again is the same answer."""
     examples: int = Field(1, ge=1)
     """The fewest examples that an answer may be made from."""
+    alone: int = Field(3, ge=1)
+    """In how many rounds a sentence may win with few others, fewer than twice `examples` and half of the claims."""
+    step: float = Field(5, gt=0)
+    """How many times as far as its own training the sites' mean may move a tensor, or a row of one, in a round."""
+    against: float = Field(3, ge=0)
+    """How many times its own update the global weights may go against it in a round in which it took part."""
     differential_privacy: bool = False
     """Refuse methods that are not differentially private."""
 
@@ -83,6 +73,15 @@ class Allowed(Section):
         return any(_covers(self.must_stay, f"{one}.{name}") for one in names)
 
 
+class Privacy(Section):
+    """How much its answers tell."""
+
+    levels: int = Field(16, ge=0)
+    """The most levels that a claim's value may be told in; 0: any number, the exact probability too."""
+    decoys: float = Field(0.0, ge=0, le=10)
+    """How many claims about nothing it adds to Lazy MIL's, for each of its own; claims must be keyed."""
+
+
 class SitePolicy(Section):
     """The whole file."""
 
@@ -92,6 +91,7 @@ class SitePolicy(Section):
     """On this machine, for Flower's own processes to talk to each other; no other machine reaches it."""
     data: OwnFiles = OwnFiles()
     allow: Allowed = Allowed()
+    privacy: Privacy = Privacy()
 
 
 def read_policy(folder: Path) -> SitePolicy:
@@ -120,20 +120,33 @@ def check_names(policy: SitePolicy, folder: Path) -> None:
                 raise UserError(problem, file=folder / SITE_TOML, hint=nearest(field, fields))
 
 
-def objections(allow: Allowed, config: Config) -> list[str]:
+def objections(policy: SitePolicy, config: Config) -> list[str]:
     """The rules for which the site would refuse every request of an experiment."""
-    found = []
+    allow, found = policy.allow, []
     if refused := refused_parts(allow, config.method):
         found.append(f"allow.methods does not name {', '.join(map(repr, refused))}")
     if allow.differential_privacy and not gives_privacy(config.method):
         found.append(f"allow.differential_privacy is demanded, and {config.method!r} gives none")
     if not any(rule.split(".")[0] == "Holdings" for rule in allow.may_leave):
         found.append("allow.may_leave does not name 'Holdings', with which every run begins")
-    if not allow.rounds:
+    if allow.rounds == 0:
         found.append("allow.rounds is 0")
     if config.training.epochs > allow.epochs:
         found.append(f"allow.epochs is {allow.epochs}, the experiment asks for {config.training.epochs}")
+    if fine := too_fine(policy.privacy, config):
+        found.append(fine)
     return found
+
+
+def too_fine(privacy: Privacy, config: Config) -> str | None:
+    """Why claims or predictions of an experiment would tell more than the site lets them, or None."""
+    chosen = method(config.method, config.methods)
+    levels = getattr(chosen, "levels", None)
+    if privacy.levels and levels is not None and not 0 < levels <= privacy.levels:
+        return f"privacy.levels is {privacy.levels}, the experiment's is {levels or 'exact'}"
+    if privacy.decoys and getattr(chosen, "keyed_triples", None) is False:
+        return "privacy.decoys needs keyed_triples: a fact's number is always a fact"
+    return None
 
 
 def refused_parts(allow: Allowed, name: str) -> list[str]:
@@ -161,119 +174,6 @@ def kinds_of_message() -> dict[str, type[Message]]:
         found[kind.__name__] = kind
     del found["Message"]
     return found
-
-
-class SiteGate:
-    """Decides for a site by its `site.toml` and by what it was prepared with, and writes its record."""
-
-    def __init__(self, folder: SiteFolder) -> None:
-        self._folder = folder
-        self._allow = read_policy(folder.path).allow
-
-    def allow(self, request: Request) -> Refusal | None:
-        """Why a request is refused before anything is computed for it, or None."""
-        for rule in (self._agreement, self._method, self._message, self._limits):
-            if found := rule(request):
-                refusal, note = found
-                return self.refuse(request, refusal, note)
-        return None
-
-    def record(self, request: Request, arrays: Arrays) -> Refusal | None:
-        """Record what is about to leave, or say why it must not leave."""
-        kept = [name for name in sorted(arrays) if not self._allow.lets(request.gives, name)]
-        if kept:
-            note = f"allow.may_leave does not cover {request.gives}.{kept[0]}"
-            return self.refuse(request, Refusal(RefusalCode.FIELD), note)
-        if "examples" in arrays and (made_from := int(arrays["examples"])) < self._allow.examples:
-            note = f"made from {made_from} examples, fewer than allow.examples"
-            return self.refuse(request, Refusal(RefusalCode.EXAMPLES, self._allow.examples), note)
-        with locked_in_turn(self._folder.path):  # the same request may have come more than once at a time
-            if self._is_repeated(request):
-                refusal = Refusal(RefusalCode.REPEATS, self._allow.repeats)
-                return self.refuse(request, refusal, "asked several times at once")
-            self._write(request, request.gives, arrays)
-        return None
-
-    def refuse(self, request: Request | None, refusal: Refusal, note: str = "") -> Refusal:
-        """Record that a refusal leaves instead of an answer; the note is for the site only."""
-        numbers = {"why": np.asarray(refusal.code, np.int64), "number": np.asarray(refusal.number, np.int64)}
-        self._write(request, REFUSAL, numbers, f"{refusal}{f' ({note})' if note else ''}")
-        return refusal
-
-    # The rules. Each gives a refusal, and what the site's own record says about it.
-
-    def _agreement(self, request: Request) -> tuple[Refusal, str] | None:
-        """The request must be for the experiment that was published, with the artefacts that this site has."""
-        mine, asked = self._folder.prepared_with, request.artefacts
-        if different := differences(mine, asked):
-            name = different[0]
-            note = f"{name}: prepared with {mine.get(name)}, asked with {asked.get(name)}"
-            return Refusal(_DIFFERS.get(name, RefusalCode.ARTEFACTS)), note
-        if request.config.get("plugins"):
-            return Refusal(
-                RefusalCode.CONFIG
-            ), "asked to load plug-in files; a site uses only what is installed"
-        wanted, published = agreed_part(request.config), agreed_part(self._folder.published)
-        if keys := [key for key in published if wanted[key] != published[key]]:
-            return Refusal(RefusalCode.CONFIG), f"asked for another {', '.join(keys)} than was published"
-        return None
-
-    def _method(self, request: Request) -> tuple[Refusal, str] | None:
-        name = self._folder.published.method  # that of the request is the same
-        if refused := refused_parts(self._allow, name):
-            return Refusal(RefusalCode.METHOD), f"allow.methods does not name {refused[0]!r}"
-        if self._allow.differential_privacy and not gives_privacy(name):
-            return Refusal(RefusalCode.PRIVACY), f"{name!r} gives no differential privacy"
-        return None
-
-    def _message(self, request: Request) -> tuple[Refusal, str] | None:
-        """Refuse before computing what could not leave afterwards."""
-        kind = kinds_of_message().get(request.gives)
-        if kind is None or not any(rule.split(".")[0] == request.gives for rule in self._allow.may_leave):
-            return Refusal(RefusalCode.MESSAGE), f"allow.may_leave does not name {request.gives!r}"
-        for field in kind.declared():
-            if not self._allow.lets_field(request.gives, field):
-                return Refusal(RefusalCode.FIELD), f"allow.may_leave does not cover {request.gives}.{field}"
-        return None
-
-    def _limits(self, request: Request) -> tuple[Refusal, str] | None:
-        allow, epochs = self._allow, self._folder.published.training.epochs
-        if request.round > allow.rounds:
-            return Refusal(RefusalCode.ROUNDS, allow.rounds), f"asked for round {request.round}"
-        if epochs > allow.epochs:
-            return Refusal(RefusalCode.EPOCHS, allow.epochs), f"asked for {epochs} epochs"
-        if self._folder.sentences < allow.examples:
-            note = f"holds {self._folder.sentences} sentences, fewer than allow.examples"
-            return Refusal(RefusalCode.EXAMPLES, allow.examples), note
-        if self._is_repeated(request):
-            return Refusal(RefusalCode.REPEATS, allow.repeats), "the coordinator asks again and again"
-        return None
-
-    def _is_repeated(self, request: Request) -> bool:
-        """Whether this request of this round was answered as often as allowed; what a site holds is always told.
-
-        The whole record is read for that: a site with a broken record answers nothing.
-        """
-        run = self._folder.fingerprint
-        before = (line.entry for line in check_unbroken(self._folder.audit).lines)
-        asked = (run, request.round, request.phase, request.gives)
-        answered = sum((entry.run, entry.round, entry.phase, entry.message) == asked for entry in before)
-        return request.round > 0 and answered >= self._allow.repeats
-
-    def _write(self, request: Request | None, message: str, arrays: Arrays, note: str = "") -> None:
-        round_, phase = (request.round, request.phase) if request else (0, "unreadable")
-        run = self._folder.fingerprint if self._folder.seal.exists() else "not prepared"
-        append(self._folder.audit, describe(run, round_, phase, message, arrays, note))
-
-
-_DIFFERS = {
-    "config": RefusalCode.CONFIG,
-    "relations": RefusalCode.RELATIONS,
-    "vocabulary": RefusalCode.VOCABULARY,
-    "encoder": RefusalCode.ENCODER,
-    "knowledge_base": RefusalCode.KNOWLEDGE_BASE,
-    "validation": RefusalCode.VALIDATION,
-}
 
 
 def _covers(rules: Iterable[str], whole: str) -> bool:

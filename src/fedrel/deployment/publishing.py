@@ -132,6 +132,9 @@ def _write(experiment: Experiment, folder: Path) -> None:
         found = (one for path in shared.validation for one in read(path, relations=relations))
         write_jsonl(found, folder / "validation.jsonl")
     config = agreed_part(experiment.config)
+    config["training"]["rounds"] = (
+        experiment.config.training.rounds
+    )  # what sites allow unless they say otherwise
     config["extractor"] |= extractor_kind(section.kind).publish(section, folder)
     about = {"config": config, "reading": shared.reading.model_dump(mode="json")}
     _write_json(folder / "config.json", about)

@@ -70,7 +70,7 @@ def prepare_site(folder: SiteFolder, progress: Progress | None = None) -> Prepar
     prepare_site_data(text, held, artefacts, config, folder.site_data, progress).save(folder.site_data)
     write_text(folder.path / "config.json", config.model_dump_json())
     write_text(folder.seal, json.dumps(artefacts.fingerprints, indent=1))
-    return Prepared(len(rows), left_out, objections(policy.allow, config))
+    return Prepared(len(rows), left_out, objections(policy, config))
 
 
 def trainable(text: Corpus, artefacts: Artefacts) -> tuple[Ints, int]:

@@ -79,11 +79,11 @@ class ResidentHost(SiteHost):
         return super().runner(run)
 
     def made_from(self, run: str) -> tuple[Any, ...]:
-        """All that a runner is made from: the run, the experiment, the secret, and the files of the site's data."""
+        """All that a runner is made from: the run, the experiment, the site's rules, and the files of its data."""
         folder = self._folder
         files = (folder.seal, *sorted(path for path in folder.site_data.rglob("*") if path.is_file()))
         facts = [(path, (about := path.stat()).st_mtime_ns, about.st_ino, about.st_size) for path in files]
-        return run, folder.published.model_dump_json(), folder.triple_key, facts
+        return run, folder.published.model_dump_json(), self.rules(run), facts
 
 
 def serve(folder: Path) -> None:

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from fedrel.deployment.audit import check, describe_fields
+from fedrel.deployment.audit import describe_fields
 from fedrel.deployment.folders import CoordinatorFolder, SiteFolder
 from fedrel.deployment.policy import REFUSAL, SITE_TOML, Allowed, kinds_of_message, read_policy
+from fedrel.deployment.record_check import check_record
 from fedrel.deployment.status import NOT_RUNNING, connected, federation_status
 from fedrel.runs.folder import MetricsFile
 from fedrel.runs.run_notes import read_state
@@ -85,7 +86,7 @@ class CoordinatorLook:
 
 def site_facts(folder: SiteFolder) -> SiteFacts:
     """A site's policy in plain words, and what its record says."""
-    policy, audit = read_policy(folder.path), check(folder.audit)
+    policy, audit = read_policy(folder.path), check_record(folder, last_only=True)
     times: Counter[str] = Counter(line.entry.message for line in audit.lines)
     sizes: Counter[str] = Counter()
     for line in audit.lines:
@@ -129,9 +130,18 @@ def policy_in_words(allow: Allowed) -> list[str]:
         "must_stay": f"Whatever else is allowed, this stays here: {several(allow.must_stay)}."
         if allow.must_stay
         else "",
-        "rounds": f"It answers up to round {allow.rounds}." if allow.rounds else "It answers in no round.",
+        "rounds": "It answers as many rounds as were published."
+        if allow.rounds is None
+        else f"It answers up to round {allow.rounds}."
+        if allow.rounds
+        else "It answers in no round.",
         "epochs": f"It trains at most {allow.epochs} passes over its text in a round.",
-        "repeats": f"It answers the same request of a round at most {allow.repeats} times.",
+        "repeats": f"Of one kind, it answers at most {allow.repeats} different requests in a round.",
+        "alone": f"No sentence wins with few others in more than {allow.alone} rounds.",
+        "step": "Global weights that went farther than its own training explains are refused: "
+        f"more than {allow.step:g} times its own step in a round, "
+        f"or more than {allow.against:g} times against its own update.",
+        "against": "",
         "examples": f"No answer leaves that was made from fewer than {allow.examples:,} examples."
         if allow.examples > 1
         else "An answer may be made from a single example.",

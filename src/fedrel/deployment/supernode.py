@@ -12,7 +12,6 @@ from importlib import import_module
 from pathlib import Path
 
 from fedrel.deployment.artefacts import Artefacts, differences
-from fedrel.deployment.audit import check_unbroken
 from fedrel.deployment.child_processes import (
     Program,
     flower_environment,
@@ -24,6 +23,7 @@ from fedrel.deployment.client_guard import write_programs
 from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.pauses import PausesOfANode, pull_soon_again
 from fedrel.deployment.policy import SITE_TOML, check_names, objections, read_policy
+from fedrel.deployment.record_check import check_whole
 from fedrel.deployment.task_starter import SITE
 from fedrel.errors import UserError
 
@@ -43,12 +43,12 @@ def check_ready(folder: SiteFolder) -> None:
     if different := differences(folder.prepared_with, published.fingerprints):
         problem = f"the site was prepared with another {', '.join(different)} than is in its artefacts folder"
         raise UserError(problem, file=folder.path, hint="run `fedrel site prepare` again")
-    if found := objections(policy.allow, folder.published):
+    if found := objections(policy, folder.published):
         problem = f"would refuse the experiment: {'; '.join(found)}"
         raise UserError(problem, file=folder.path / SITE_TOML, hint="allow it there, or do not take part")
     for name in SECRET:
         check_secret(folder.path / name)
-    check_unbroken(folder.audit)
+    check_whole(folder)
 
 
 def check_coordinator(folder: SiteFolder) -> None:

@@ -306,6 +306,8 @@ class Answer:
     journal: Entry | None = None
     lost: bool = False
     """Of a failure: the request or the answer was lost on the way; the site itself did not refuse."""
+    chain: str = ""
+    """Of a real site: the last chain value of its record, which the coordinator keeps."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,10 @@ class RefusedError(Exception):
     """A message, or a request, that is refused, with the reason."""
 
 
+class UnclaimedError(RefusedError):
+    """Winners that a site did not claim in this round, or that would single out a sentence."""
+
+
 @dataclass(frozen=True, slots=True)
 class Array:
     """A field's declaration: dtype, shape and range. A dimension is a number, or a name for a size."""

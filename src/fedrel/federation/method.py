@@ -11,6 +11,7 @@ sees its own options: `self.mu` in MOON's file is MOON's, also in `fedprox+moon`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import wraps
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
@@ -48,6 +49,16 @@ def adds_up(function: Function) -> Function:
     return function
 
 
+@dataclass(frozen=True, slots=True)
+class OwnStep:
+    """What a site knows when it judges how far the global weights went in a round, for one tensor."""
+
+    length: float  # how far the sites' mean may have gone, by the site's own training
+    size: int  # how many numbers the tensor has
+    rounds: int  # of the run so far
+    effort: float = 0.0  # the coordinator's own training steps, where it trains, for each step of the site's
+
+
 class Method(BaseModel):
     """The base of all methods; its pydantic fields are the method's options under `[methods.NAME]`."""
 
@@ -81,6 +92,14 @@ class Method(BaseModel):
     @adds_up
     def check(self, fed: Federation, site: int, answer: Message) -> None:
         """Raise `RefusedError` for an answer that fits its declaration but cannot be true; nothing by default."""
+
+    @adds_up
+    def reach(self, own: OwnStep) -> float:
+        """How far the global weights may go in a round at most, if the mean of the sites' goes `own.length`.
+
+        A site refuses weights that went farther. A method whose coordinator goes beyond the mean adds how far.
+        """
+        return own.length
 
     @adds_up
     def simulation_only(self) -> str | None:

@@ -57,12 +57,8 @@ class BytePredictions(Message):
 
     @classmethod
     def of(cls, probabilities: Floats) -> BytePredictions:
-        """Round by largest remainders: each number is off by less than one part, and a row adds up to 255."""
-        parts = probabilities / probabilities.sum(1, keepdims=True) * LEVELS
-        whole = np.floor(parts)
-        missing = LEVELS - whole.sum(1, keepdims=True)
-        rank = np.argsort(np.argsort(whole - parts, axis=1, kind="stable"), axis=1)
-        return cls((whole + (rank < missing)).astype(np.uint8))
+        """Round to whole parts of 255."""
+        return cls(in_parts(probabilities, LEVELS).astype(np.uint8))
 
     def read(self) -> Floats:
         """The probabilities in float64; a number that was rounded to zero is read as half a part."""
@@ -75,3 +71,13 @@ class BytePredictions(Message):
         rows = self.probabilities.sum(1, dtype=np.int64)
         if (rows != LEVELS).any():
             raise RefusedError(f"predictions of a sentence add up to {rows[rows != LEVELS][0]}, not {LEVELS}")
+
+
+def in_parts(probabilities: Floats, levels: int) -> Floats:
+    """Whole parts that add up to `levels` in every row, by largest remainders: none is off by a whole part."""
+    parts = probabilities / probabilities.sum(1, keepdims=True) * levels
+    whole: Floats = np.floor(parts)
+    missing = levels - whole.sum(1, keepdims=True)
+    rank = np.argsort(np.argsort(whole - parts, axis=1, kind="stable"), axis=1)
+    whole += rank < missing
+    return whole

@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from fedrel.extractors.objective import Objective
     from fedrel.federation.site_data import SiteData
     from fedrel.federation.site_memory import SiteStates
+    from fedrel.privacy.site_rules import SiteRules
     from fedrel.tensors.weights import Tensors, Weights
 
 
 class ResidentModel:
     """A model that stays in memory; each site starts it from the global weights again.
 
-    `new_extractor` builds the model, and another one where a method needs two. `triple_key` is the secret that real
-    sites share; a simulation has none.
+    `new_extractor` builds the model, and another one where a method needs two. `rules` are what a real
+    site keeps to itself and allows; a simulation has none.
     """
 
     def __init__(
@@ -37,13 +38,17 @@ class ResidentModel:
         training: Training,
         seed: int,
         states: SiteStates,
-        triple_key: bytes | None = None,
+        rules: SiteRules | None = None,
     ) -> None:
         self.site_data, self.training, self.seed = site_data, training, seed
-        self.states, self.triple_key = states, triple_key
+        self.states, self.rules = states, rules
         self.extractor = new_extractor()
         self._new_extractor = new_extractor
         self._others: dict[str, Extractor] = {}
+
+    def initial_weights(self) -> Weights:
+        """The weights that a run begins with, computed anew from the seed and what was published."""
+        return self._new_extractor().state()
 
     def other(self, role: str) -> Extractor:
         """A second model for methods that compare two; one for each role, kept in memory too."""

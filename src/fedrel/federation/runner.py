@@ -34,7 +34,7 @@ class Runner:
 
     def __init__(self, method: Method, model: ResidentModel) -> None:
         self.method, self.model = method, model
-        self._shapes = model.extractor.shapes()
+        self.shapes = model.extractor.shapes()
         self._sizes = model.site_data.partition.sizes
         self._round = 0
         self._messages: dict[type[Message], Message] = {}
@@ -112,7 +112,7 @@ class Runner:
         for kind in parts:
             if kind not in kinds:
                 raise RefusedError(f"{phase} takes no {kind}")
-        return {kinds[kind]: kinds[kind].unpack(part, self._shapes) for kind, part in parts.items()}
+        return {kinds[kind]: kinds[kind].unpack(part, self.shapes) for kind, part in parts.items()}
 
 
 @cache

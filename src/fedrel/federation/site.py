@@ -13,6 +13,7 @@ from fedrel.data.bags import Bags, singles, slices
 from fedrel.extractors.batches import shuffled
 from fedrel.extractors.objective import Correction
 from fedrel.federation.messages import Message, ModelTensors, RefusedError, Update
+from fedrel.federation.outside_names import OutsideNames
 from fedrel.federation.site_memory import Journal
 from fedrel.privacy.keyed import digests
 from fedrel.seeding import numpy_generator, torch_generator
@@ -144,8 +145,15 @@ class Site:
             (corpus.entities[i] for i in tail),
             strict=True,
         )
-        key = self._model.triple_key or numpy_generator(self._model.seed, "triple-key").bytes(32)
-        return digests(key, names)
+        rules = self._model.rules
+        key = rules.round_key(self.round) if rules else None
+        return digests(key or numpy_generator(self._model.seed, "triple-key").bytes(32), names)
+
+    @cached_property
+    def outside(self) -> OutsideNames:
+        """What the site's sentences are called outside."""
+        model = self._model
+        return OutsideNames(model.rules, model.states, model.seed, self.number, self.round)
 
     def received(self, kind: type[Kind]) -> Kind:
         """The message of this kind that came with the request."""

@@ -64,6 +64,20 @@ class SiteStates:
         for file in [file for file in self._files(site) if _round(file) < round_][:-1]:
             file.unlink()
 
+    def keep(self, site: int, round_: int, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Keep arrays for later requests of the same round, in place of those of other rounds."""
+        about = {"model": self._model, "round": str(round_)}
+        write_tensors(self._folder / f"{site:06}" / "within.safetensors", tensors, about)
+
+    def kept(self, site: int, round_: int) -> Mapping[str, npt.NDArray[Any]]:
+        """What the site kept in this round; empty if nothing."""
+        file = self._folder / f"{site:06}" / "within.safetensors"
+        if not file.exists():
+            return {}
+        with safe_open(file, framework="numpy") as opened:
+            same = opened.metadata() == {"model": self._model, "round": str(round_)}
+        return load_file(file) if same else {}
+
     def _files(self, site: int) -> list[Path]:
         return sorted((self._folder / f"{site:06}").glob("round-*.safetensors"))
 

@@ -22,9 +22,9 @@ class Claims(Message):
     triple: Annotated[npt.NDArray[np.int32], Array("int32", ("claims",), low=0)]
     """The triple's number in the knowledge base."""
     value: Annotated[npt.NDArray[np.float32], Array("float32", ("claims",), low=0, high=1)]
-    """p(r|s) of the triple's best sentence."""
+    """p(r|s) of the triple's best sentence, or its rank at the site."""
     index: Annotated[npt.NDArray[np.int32], Array("int32", ("claims",), low=0)]
-    """That sentence's index at the site."""
+    """That sentence's index at the site; of a real site, the claim's own place in this list."""
 
     def keys(self) -> npt.NDArray[Any]:
         """What tells one triple from another."""
@@ -36,11 +36,11 @@ class KeyedClaims(Message):
     """Up: the same with HMAC-SHA256 digests for triples, under a key that the coordinator does not have."""
 
     digest: Annotated[npt.NDArray[np.uint8], Array("uint8", ("claims", 32))]
-    """The triple's digest."""
+    """The triple's digest; between real sites, another one in every round."""
     value: Annotated[npt.NDArray[np.float32], Array("float32", ("claims",), low=0, high=1)]
-    """p(r|s) of the triple's best sentence."""
+    """p(r|s) of the triple's best sentence, or its rank at the site."""
     index: Annotated[npt.NDArray[np.int32], Array("int32", ("claims",), low=0)]
-    """That sentence's index at the site."""
+    """That sentence's index at the site; of a real site, the claim's own place in this list."""
 
     def keys(self) -> npt.NDArray[Any]:
         """The digests as 32-byte strings."""
@@ -142,3 +142,34 @@ def first_of_highest(values: npt.NDArray[np.float32], bounds: npt.NDArray[np.int
     highest = np.repeat(np.maximum.reduceat(values, bounds[:-1]), np.diff(bounds))
     candidates = np.flatnonzero(values == highest)
     return candidates[np.searchsorted(candidates, bounds[:-1])]
+
+
+def levelled(
+    values: npt.NDArray[np.float32], relations: npt.NDArray[np.integer], levels: int
+) -> npt.NDArray[np.float32]:
+    """Each value's rank among those of the same relation, in so many levels between 0 and 1.
+
+    However the weights were made, values of all relations, `NA` too, are then distributed alike.
+    """
+    order = np.lexsort((values, relations))
+    sizes = np.bincount(relations)
+    size = sizes[relations[order]]
+    first = np.cumsum(sizes) - sizes
+    rank = np.arange(len(order)) - first[relations[order]]
+    told = np.empty(len(values), np.float32)
+    told[order] = ((2 * rank + 1) * levels // (2 * size) + 0.5) / levels
+    return told
+
+
+def with_decoys(
+    digest: npt.NDArray[np.uint8],
+    value: npt.NDArray[np.float32],
+    order: npt.NDArray[np.int64],
+    generator: np.random.Generator,
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
+    """Claims in this order; where it is -1, one about nothing, with a random digest and a value as others have."""
+    decoys = np.flatnonzero(order < 0)
+    found, told = digest[order], value[order]
+    found[decoys] = generator.integers(0, 256, (len(decoys), digest.shape[1]), np.uint8)
+    told[decoys] = generator.choice(value, len(decoys)) if len(decoys) else value[:0]
+    return found, told

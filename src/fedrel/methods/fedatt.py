@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from fedrel.federation.messages import Update
+from fedrel.federation.method import OwnStep
 from fedrel.methods.fedavg import FedAvg
 from fedrel.tensors.weights import NoAnswerError, Rows, Sum, Tensors, Weights
 
@@ -37,6 +38,10 @@ class FedAtt(FedAvg):
     def update_weight(self, update: Update) -> float:
         """Attention alone decides how much an update counts."""
         return 1.0
+
+    def reach(self, own: OwnStep) -> float:
+        """The attentive mean goes no farther than the farthest site, and the step multiplies it."""
+        return super().reach(own) + self.step * own.length
 
     @classmethod
     def unsuited(cls) -> str | None:

@@ -18,6 +18,7 @@ from pydantic import Field
 
 from fedrel.extractors.objective import Correction
 from fedrel.federation.messages import Model, Update
+from fedrel.federation.method import OwnStep
 from fedrel.methods.fedavg import FedAvg
 from fedrel.tensors.weights import WeightedMean, Weights, advanced, moved, plus
 
@@ -70,6 +71,10 @@ class FedDyn(FedAvg):
     def only_mean(cls) -> str | None:
         """The rule would protect the mean and not h."""
         return "it corrects the mean of the updates by h, which is a mean of what they tell as well"
+
+    def reach(self, own: OwnStep) -> float:
+        """h / alpha is the sum of what the sites moved in all rounds so far."""
+        return super().reach(own) + own.rounds * own.length
 
     # The site's half.
 

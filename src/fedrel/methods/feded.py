@@ -17,8 +17,8 @@ from pydantic import Field
 
 from fedrel.data.bags import Bags
 from fedrel.federation.messages import Array, Message, Model, RefusedError, Update
-from fedrel.federation.method import at_coordinator, at_site
-from fedrel.federation.predictions import SMALLEST, BytePredictions, Floats, Predictions
+from fedrel.federation.method import OwnStep, at_coordinator, at_site
+from fedrel.federation.predictions import SMALLEST, BytePredictions, Floats, Predictions, in_parts
 from fedrel.methods.baselines import needs_validation
 from fedrel.methods.fedavg import FedAvg
 from fedrel.tensors.weights import NoAnswerError, dense
@@ -54,6 +54,8 @@ class FedED(FedAvg):
     """What is averaged to z: `logits`, as the paper's text says, or `probs`, as its Eq. 5 is written."""
     upload: Literal["float16", "uint8"] = "float16"
     """The type in which a probability is sent."""
+    levels: int = Field(0, ge=0)
+    """Probabilities are rounded to multiples of 1 / levels before they are sent; 0: to the type's own numbers."""
 
     # The coordinator's half.
 
@@ -73,7 +75,8 @@ class FedED(FedAvg):
     def ensemble(self, answers: Sequence[Floats]) -> Floats:
         """Eq. 5: the teacher's logits z, the mean over the sites."""
         if self.teacher == "logits":
-            answers = [np.log(np.maximum(answer, SMALLEST)) for answer in answers]
+            smallest = 0.5 / self.levels if self.levels else SMALLEST  # what was rounded to zero was less
+            answers = [np.log(np.maximum(answer, smallest)) for answer in answers]
         mean: Floats = np.mean(answers, axis=0)
         return mean
 
@@ -116,6 +119,10 @@ class FedED(FedAvg):
         """The same."""
         return cls.no_updates()
 
+    def reach(self, own: OwnStep) -> float:
+        """The coordinator's steps, of two losses each, go where the site's own would go with as many steps."""
+        return super().reach(own) + 2 * own.effort * own.length
+
     # The site's half.
 
     def examples(self, site: Site) -> Bags:
@@ -126,10 +133,15 @@ class FedED(FedAvg):
     def predict(self, site: Site) -> Predictions:
         """Train, then predict p(r|s) for all of D_v."""
         self.fit(site)
-        return Predictions.of(site.probabilities(site.validation))
+        return Predictions.of(self.told(site))
 
     @at_site(takes=(Model,), gives=BytePredictions)
     def predict_bytes(self, site: Site) -> BytePredictions:
         """The same, sent in 8 bits."""
         self.fit(site)
-        return BytePredictions.of(site.probabilities(site.validation))
+        return BytePredictions.of(self.told(site))
+
+    def told(self, site: Site) -> Floats:
+        """The probabilities as they are told, [V, R]."""
+        probabilities = site.probabilities(site.validation)
+        return in_parts(probabilities, self.levels) / self.levels if self.levels else probabilities

@@ -15,6 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
+import numpy.typing as npt
+from pydantic import Field
 
 from fedrel.data.bags import Bags
 from fedrel.federation.messages import Message, Model
@@ -26,8 +28,10 @@ from fedrel.methods.claims import (
     Winners,
     check_claims,
     first_of_highest,
+    levelled,
     pooled,
     winners,
+    with_decoys,
 )
 from fedrel.methods.fedavg import FedAvg
 
@@ -54,6 +58,9 @@ class LazyMIL(FedAvg):
     claims: Literal["probability", "rank"] = "probability"
     """What decides between claims: their probabilities, or each claim's rank among its own site's claims, so that a
     site cannot win by claiming high values."""
+    levels: int = Field(0, ge=0)
+    """Claims carry, in place of p(r|s), its rank among the site's claims of the same relation, in so many levels;
+    0: p(r|s) itself, as in the paper."""
     pooled_winners: bool = False
     """Every active site trains on all winners, as in the released code. It moves text: simulation only."""
 
@@ -83,23 +90,34 @@ class LazyMIL(FedAvg):
     @at_site(takes=(Model,), gives=Claims)
     def claim(self, site: Site) -> Claims:
         """Algorithm 1, lines 4 to 9: for each local bag, the sentence with the highest p(r|s) (Eq. 2)."""
-        site.begin(site.received(Model).weights)
-        bags = site.bags
-        value = site.label_probabilities(bags)
-        best = first_of_highest(value, bags.bounds)
-        return Claims(bags.keys.astype(np.int32), value[best], site.index_of(bags.rows[best]))
+        triple, value, index = self.best(site)
+        order, names = site.outside.claim(index, len(site.rows))
+        return Claims(triple[order], value[order], names)
 
     @at_site(takes=(Model,), gives=KeyedClaims)
     def claim_keyed(self, site: Site) -> KeyedClaims:
         """The same claims with digests, sorted by digest: the order of the triples would reveal them."""
-        claims = self.claim(site)
-        digest = site.digests(claims.triple)
+        triple, value, index = self.best(site)
+        digest = site.digests(triple)
         order = np.lexsort(digest.T[::-1])
-        return KeyedClaims(digest[order], claims.value[order], claims.index[order])
+        digest, value = digest[order], value[order]
+        order, names = site.outside.claim(index[order], len(site.rows), decoys=True)
+        return KeyedClaims(*with_decoys(digest, value, order, site.outside.generator("decoys")), names)
+
+    def best(
+        self, site: Site
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32], npt.NDArray[np.int32]]:
+        """For each local bag: its triple, what is told of its best sentence's p(r|s), and that sentence."""
+        site.begin(site.received(Model).weights)
+        bags = site.bags
+        value = site.label_probabilities(bags)
+        best = first_of_highest(value, bags.bounds)
+        told = levelled(value[best], bags.labels, self.levels) if self.levels else value[best]
+        return bags.keys.astype(np.int32), told, site.index_of(bags.rows[best])
 
     def examples(self, site: Site) -> Bags:
         """D*: the winning sentences (Algorithm 2, line 11)."""
         if self.pooled_winners:
             pool = site.received(PooledWinners)
             return site.singles(site.rows_elsewhere(pool.site, pool.index))
-        return site.singles(site.rows_at(site.received(Winners).index))
+        return site.singles(site.rows_at(site.outside.won(site.received(Winners).index)))

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from fedrel.extractors.objective import Correction
 from fedrel.federation.messages import Message, Model, Update
-from fedrel.federation.method import at_site
+from fedrel.federation.method import OwnStep, at_site
 from fedrel.methods.controls import Control, ControlledUpdate, change
 from fedrel.methods.fedavg import FedAvg
 from fedrel.tensors.weights import WeightedMean, Weights, advanced, plus
@@ -97,6 +97,10 @@ class Scaffold(FedAvg):
         return (
             "it corrects the mean of the updates, and its control variate is a mean of what they tell as well"
         )
+
+    def reach(self, own: OwnStep) -> float:
+        """The global step size multiplies the mean's move."""
+        return super().reach(own) + self.global_rate * own.length
 
     # The site's half.
 

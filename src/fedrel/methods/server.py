@@ -7,13 +7,14 @@ pseudo-gradient, and any first-order method can use it (Algorithms 1 and 2). Sit
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from fedrel.federation.method import adds_up
+from fedrel.federation.method import OwnStep, adds_up
 from fedrel.methods.fedavg import FedAvg
 from fedrel.tensors.weights import Weights
 
@@ -63,6 +64,10 @@ class FedAvgM(ServerStep):
         fed.state[f"fedavgm.{name}"] = velocity.astype(np.float32)
         return super().server_step(fed, name, change) + self.server_rate * velocity
 
+    def reach(self, own: OwnStep) -> float:
+        """All earlier steps of the same length and direction add up to eta / (1 - momentum) of one."""
+        return super().reach(own) + self.server_rate * own.length / (1 - self.momentum)
+
 
 class FedAdam(ServerStep):
     """FedAvg with Adam at the coordinator, without bias correction."""
@@ -86,3 +91,11 @@ class FedAdam(ServerStep):
         v = self.beta2 * fed.state.get(square, self.adaptivity**2) + (1 - self.beta2) * change**2
         fed.state |= {mean: m.astype(np.float32), square: v.astype(np.float32)}
         return super().server_step(fed, name, change) + self.server_rate * m / (np.sqrt(v) + self.adaptivity)
+
+    def reach(self, own: OwnStep) -> float:
+        """A weight's |m| / sqrt(v) is largest for changes that fade as (beta1 / beta2)^t, by Cauchy and Schwarz."""
+        if not self.beta2:  # then a weight whose change is next to nothing still moves by its momentum
+            return super().reach(own) + self.server_rate * own.length / self.adaptivity
+        fading = self.beta1**2 / self.beta2
+        largest = (1 - self.beta1) ** 2 * sum(fading**age for age in range(own.rounds)) / (1 - self.beta2)
+        return super().reach(own) + self.server_rate * math.sqrt(largest * own.size)

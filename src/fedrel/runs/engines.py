@@ -29,6 +29,7 @@ from fedrel.tensors.precision import FLOAT32, resolve
 if TYPE_CHECKING:
     from fedrel.data.store import Progress
     from fedrel.extractors.base import Extractor
+    from fedrel.privacy.site_rules import SiteRules
 
 WORKER = "fedrel.runs.engines"  # the module that a worker process runs: this one
 
@@ -103,10 +104,10 @@ def parallel_engine(config: Config, site_data: SiteData, states: Path, workers: 
     return WorkerEngine(config, site_data, states, workers, module=WORKER)
 
 
-def new_runner(config: Config, site_data: SiteData, states: Path, triple_key: bytes | None = None) -> Runner:
+def new_runner(config: Config, site_data: SiteData, states: Path, rules: SiteRules | None = None) -> Runner:
     """A runner for this process. Its model gets the weights with the first request.
 
-    `states` is the folder where sites keep their state; `triple_key` is the secret that real sites share.
+    `states` is the folder where sites keep their state; `rules` are a real site's own.
     """
 
     kind = extractor_kind(config.extractor.kind)
@@ -118,7 +119,7 @@ def new_runner(config: Config, site_data: SiteData, states: Path, triple_key: by
         return new.to(config.training.device)
 
     resident = ResidentModel(
-        site_data, model, config.training, config.seed, SiteStates(states, config.digest()), triple_key
+        site_data, model, config.training, config.seed, SiteStates(states, config.digest()), rules
     )
     return Runner(method(config.method, config.methods), resident)
 

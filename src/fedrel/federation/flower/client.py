@@ -7,8 +7,9 @@ written to the site's own log, and the coordinator gets a number.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -16,7 +17,7 @@ from flwr.clientapp import ClientApp
 from fedrel.federation import messages
 from fedrel.federation.flower import codec
 from fedrel.federation.flower.host import Host, Refusal, RefusalCode, Request
-from fedrel.federation.messages import HOLDINGS, Arrays, Holdings, RefusedError
+from fedrel.federation.messages import HOLDINGS, Arrays, Holdings, RefusedError, UnclaimedError
 from fedrel.federation.site_memory import Entry
 from fedrel.federation.wire import decode
 
@@ -54,19 +55,20 @@ def _respond(host: Host, content: RecordDict) -> RecordDict:
         request = replace(asked, gives=_answer_kind(host, asked).__name__)
         refusal = host.gate.allow(request)
         if refusal is None:
-            arrays, journal = _compute(host, request, shared if common else b"", mine)
-            refusal = host.gate.record(request, arrays)
+            arrays, journal, refusal = _compute(host, request, shared if common else b"", mine)
         if refusal is None:
-            return codec.encode_answer(arrays, journal if host.sends_journal else None)
+            journal = journal if host.sends_journal else None
+            return codec.encode_answer(arrays, journal, host.gate.chain)
     except NotHereError as error:
         refusal = host.gate.refuse(request, error.refusal)
     except RefusedError as error:
-        refusal = host.gate.refuse(request, Refusal(RefusalCode.UNFIT), str(error))
+        code = RefusalCode.WINNERS if isinstance(error, UnclaimedError) else RefusalCode.UNFIT
+        refusal = host.gate.refuse(request, Refusal(code), str(error))
     except Exception as error:
         _log.exception("failed while answering")
         refusal = host.gate.refuse(request, Refusal(RefusalCode.FAILED), f"{type(error).__name__}: {error}")
     _log.warning("told the coordinator: %s", refusal)
-    return codec.encode_refusal(refusal)
+    return codec.encode_refusal(refusal, host.gate.chain)
 
 
 class NotHereError(Exception):
@@ -90,17 +92,40 @@ def _answer_kind(host: Host, request: Request) -> type[messages.Message]:
     return kind
 
 
-def _compute(host: Host, request: Request, shared: bytes, own: Arrays) -> tuple[Arrays, Entry | None]:
-    """The answer itself. The runner first gets the messages that came with earlier requests of this round."""
+def _compute(
+    host: Host, request: Request, shared: bytes, own: Arrays
+) -> tuple[Arrays, Entry | None, Refusal | None]:
+    """The answer, after the gate has recorded it, or the gate's refusal.
+
+    The runner first gets the messages that came with earlier requests of this round.
+    """
+    gate, nothing = host.gate, Entry()
     if request.phase == HOLDINGS:
         host.begin_run(request.run)
-        return Holdings(host.sentences(request.site)).pack(), None
+        arrays: Arrays = Holdings(host.sentences(request.site)).pack()
+        return arrays, None, gate.record(request, arrays)
     stored = host.stored_messages(request.run, request.site)
     if shared:
         stored.add(request.round, request.phase, shared)
+    blocks = [(phase, decode(block)) for phase, block in stored.of_round(request.round)]
     runner = host.runner(request.run)
+    if refusal := gate.receive(request, together([*(block for _, block in blocks), own]), runner):
+        return {}, nothing, refusal
+    if (earlier := gate.earlier_answer(request)) is not None:
+        return earlier, nothing, gate.record(request, earlier)
     runner.open(request.phase, 0, {})  # a simulation's runner may still have another site's messages
-    for phase, block in stored.of_round(request.round):
-        runner.open(phase, request.round, decode(block))
+    for phase, block in blocks:
+        runner.open(phase, request.round, block)
     runner.open(request.phase, request.round, {})
-    return runner.answer(request.phase, request.round, request.site, own)
+    arrays, journal = runner.answer(request.phase, request.round, request.site, own)
+    return arrays, journal, gate.record(request, arrays, runner)
+
+
+def together(blocks: Iterable[Arrays]) -> dict[str, Any]:
+    """All arrays of a round, `Kind.field`; a kind of message that came again replaces the one before."""
+    whole: dict[str, Any] = {}
+    for block in blocks:
+        kinds = {name.partition(".")[0] for name in block}
+        whole = {name: array for name, array in whole.items() if name.partition(".")[0] not in kinds}
+        whole |= block
+    return whole

@@ -17,7 +17,8 @@ from fedrel.federation.wire import decode, encode
 
 _RUN = re.compile(r"[0-9a-f]{32}-[0-9a-f]{8}")  # it names a folder at the site
 _PHASE = re.compile(r"[a-z][a-z_]*")
-_FORMAT = "safetensors"
+_FORMAT, _RAW = "safetensors", "bytes"
+CHAIN_BYTES = 32  # of a record's chain value, a SHA-256
 _FIELDS = {"run": str, "config": str, "artefacts": str, "site": int, "round": int, "phase": str}
 
 
@@ -54,30 +55,32 @@ def decode_request(content: RecordDict) -> tuple[Request, bytes, bytes]:
     return request, shared, own
 
 
-def encode_answer(arrays: Arrays, journal: Entry | None = None) -> RecordDict:
-    """An answer; only a simulation sends the journal with it."""
+def encode_answer(arrays: Arrays, journal: Entry | None = None, chain: bytes | None = None) -> RecordDict:
+    """An answer; only a simulation sends the journal with it, and a real site its record's last chain value."""
     records: dict[str, Any] = {"answer": encode_arrays(arrays)}
     if journal is not None:
         records["journal"] = ConfigRecord({"entry": json.dumps(asdict(journal))})
-    return RecordDict(records)
+    return RecordDict(records | _of_chain(chain))
 
 
-def encode_refusal(refusal: Refusal) -> RecordDict:
-    """What a site sends that does not answer: two numbers."""
-    return RecordDict({"refusal": MetricRecord({"why": int(refusal.code), "number": refusal.number})})
+def encode_refusal(refusal: Refusal, chain: bytes | None = None) -> RecordDict:
+    """What a site sends that does not answer: two numbers, and its record's last chain value."""
+    numbers = MetricRecord({"why": int(refusal.code), "number": refusal.number})
+    return RecordDict({"refusal": numbers} | _of_chain(chain))
 
 
 def decode_answer(content: RecordDict, *, journal: bool = False) -> Answer:
     """What a site sent back. Anything that is not an answer becomes a failure with the reason."""
     try:
+        chain = _chain(content)
         if "refusal" in content:
-            return Answer(None, failure=str(decode_refusal(content)))
+            return Answer(None, failure=str(decode_refusal(content)), chain=chain)
         arrays = decode(_body(content["answer"]))
         written: Any = content["journal"]["entry"] if journal and "journal" in content else None
         entry = None if written is None else Entry.from_json(json.loads(written))
     except (KeyError, TypeError, ValueError, RefusedError) as error:
         return Answer(None, failure=f"answered something else than it was asked for: {type(error).__name__}")
-    return Answer(arrays, journal=entry)
+    return Answer(arrays, journal=entry, chain=chain)
 
 
 def decode_refusal(content: RecordDict) -> Refusal:
@@ -87,6 +90,22 @@ def decode_refusal(content: RecordDict) -> Refusal:
     if type(code) is not int or type(number) is not int:
         raise TypeError("another kind of number")
     return Refusal(RefusalCode(code), number)
+
+
+def _of_chain(chain: bytes | None) -> dict[str, Any]:
+    return (
+        {} if chain is None else {"chain": ArrayRecord({"value": Array("uint8", (len(chain),), _RAW, chain)})}
+    )
+
+
+def _chain(content: RecordDict) -> str:
+    """The chain value that came with an answer, in hexadecimal; empty if none did."""
+    if "chain" not in content:
+        return ""
+    value: Any = content["chain"]["value"]
+    if not isinstance(value, Array) or value.stype != _RAW or len(value.data) != CHAIN_BYTES:
+        raise ValueError("another form")
+    return bytes(value.data).hex()
 
 
 def _body(record: Any) -> bytes:

@@ -57,6 +57,10 @@ class RefusalCode(IntEnum):
     ENCODER = 24
     KNOWLEDGE_BASE = 25
     VALIDATION = 26
+    INITIAL = 30
+    WEIGHTS = 31
+    WINNERS = 32
+    LEVELS = 33
 
 
 _TEXTS = {
@@ -70,7 +74,7 @@ _TEXTS = {
     RefusalCode.EPOCHS: "refused the request: its site.toml allows at most {} epochs",
     RefusalCode.EXAMPLES: "refused the request: its site.toml demands at least {} examples",
     RefusalCode.PRIVACY: "refused the request: its site.toml demands differential privacy",
-    RefusalCode.REPEATS: "refused the request: it answers one round at most {} times",
+    RefusalCode.REPEATS: "refused the request: it answers at most {} different questions of a kind in a round",
     RefusalCode.SIMULATION: "refused the request: the method is for simulations only",
     RefusalCode.TRIPLE_KEY: (
         "refused the request: facts are sent as keyed digests, and its triple.key is missing or not 32 bytes"
@@ -82,6 +86,12 @@ _TEXTS = {
     RefusalCode.ENCODER: "refused the request: its encoder is not the one that was published",
     RefusalCode.KNOWLEDGE_BASE: "refused the request: its knowledge base is not the one that was published",
     RefusalCode.VALIDATION: "refused the request: its validation set is not the one that was published",
+    RefusalCode.INITIAL: "refused the request: round 1's weights are not those of the published seed",
+    RefusalCode.WEIGHTS: (
+        "refused the request: the global weights moved otherwise than training explains (its record says how)"
+    ),
+    RefusalCode.WINNERS: "refused the request: the winners are not sentences that it claimed in this round",
+    RefusalCode.LEVELS: "refused the request: its site.toml lets claims have at most {} levels",
 }
 
 
@@ -99,11 +109,20 @@ class Refusal:
 class Gate(Protocol):
     """Decides for a site what it answers, and records what leaves."""
 
+    chain: bytes | None
+    """The last chain value of the site's record, which goes with every answer; None without a record."""
+
     def allow(self, request: Request) -> Refusal | None:
         """Before anything is computed: why the request is refused, or None."""
 
-    def record(self, request: Request, arrays: Arrays) -> Refusal | None:
-        """Before the answer leaves: record it, or say why it must not leave."""
+    def receive(self, request: Request, arrays: Arrays, runner: Runner) -> Refusal | None:
+        """Before anything is computed from what came in this round: why it is not used, or None."""
+
+    def earlier_answer(self, request: Request) -> Arrays | None:
+        """What left when the same was asked before in this round, if it can be sent again."""
+
+    def record(self, request: Request, arrays: Arrays, runner: Runner | None = None) -> Refusal | None:
+        """Before the answer leaves: record it, or say why it must not leave; `runner` has computed it just now."""
 
     def refuse(self, request: Request | None, refusal: Refusal, note: str = "") -> Refusal:
         """Record a refusal that is not the gate's own; the note is for the site only.
@@ -115,11 +134,21 @@ class Gate(Protocol):
 class OpenGate:
     """Allows everything: for simulations."""
 
+    chain: bytes | None = None
+
     def allow(self, request: Request) -> Refusal | None:
         """Refuse nothing."""
         return None
 
-    def record(self, request: Request, arrays: Arrays) -> Refusal | None:
+    def receive(self, request: Request, arrays: Arrays, runner: Runner) -> Refusal | None:
+        """Refuse nothing."""
+        return None
+
+    def earlier_answer(self, request: Request) -> Arrays | None:
+        """Keep nothing."""
+        return None
+
+    def record(self, request: Request, arrays: Arrays, runner: Runner | None = None) -> Refusal | None:
         """Record nothing."""
         return None
 
@@ -164,9 +193,13 @@ class StoredMessages:
         self._folder = folder
 
     def add(self, round_: int, phase: str, block: bytes) -> None:
-        """Store what came with a request; replace that of a repeated request, and remove other rounds' files."""
+        """Store what came with a request, and remove other rounds' files.
+
+        A repeated request begins the round anew: it replaces the one before, and what came after that.
+        """
+        repeated = False
         for file in self._files():
-            repeated = file.stem.endswith(f"-{phase}") and file.stat().st_size == len(block)
+            repeated |= file.stem.endswith(f"-{phase}") and file.stat().st_size == len(block)
             if repeated or _round(file) != round_:
                 file.unlink(missing_ok=True)
         number = 1 + max((_number(file) for file in self._files()), default=0)

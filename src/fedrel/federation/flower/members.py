@@ -51,6 +51,7 @@ class Members:
                 "sentences": None,
                 "last_answer": None,
                 "round": None,
+                "chain": None,
             }
             for number, name in enumerate(names)
         ]
@@ -81,14 +82,18 @@ class Members:
         """How many sentences each site holds; 0 where it has not reported."""
         return np.array([note["sentences"] or 0 for note in self._notes], np.int64)
 
-    def set_size(self, site: int, sentences: int) -> None:
+    def set_size(self, site: int, sentences: int, chain: str = "") -> None:
         """Note how many sentences a site reports."""
         self._notes[site]["sentences"] = sentences
-        self.note_answer(site, 0)
+        self.note_answer(site, 0, chain)
 
-    def note_answer(self, site: int, round_: int) -> None:
-        """Note that the site has answered, in the file that `fedrel federation status` reads."""
+    def note_answer(self, site: int, round_: int, chain: str = "") -> None:
+        """Note that the site has answered, in the file that `fedrel federation status` reads.
+
+        `chain` is the last value of the site's record: with it, the site's copy can be checked later.
+        """
         self._notes[site] |= {"node": str(self.node(site)), "last_answer": time.time(), "round": round_}
+        self._notes[site]["chain"] = chain or self._notes[site]["chain"]
         about = {"run": self.run, "round": round_, "updated": time.time(), "sites": self._notes}
         write_text(self._file, json.dumps(about, indent=1))
 
@@ -168,7 +173,7 @@ class RemoteEngine(FlowerEngine):
                 self._not_ready[site] = None if answer.lost else asked[site], str(refusal)
             else:
                 self._not_ready.pop(site, None)
-                self._nodes.set_size(site, held)
+                self._nodes.set_size(site, held, answer.chain)
 
     def _identify(self, nodes: Sequence[int]) -> None:
         """Ask nodes which site they are: a request for site -1 is refused with the node's own number."""

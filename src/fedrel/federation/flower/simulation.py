@@ -86,7 +86,7 @@ class VirtualNodes:
         """The site's node."""
         return self._nodes[site]
 
-    def note_answer(self, site: int, round_: int) -> None:
+    def note_answer(self, site: int, round_: int, chain: str = "") -> None:
         """Nothing: a virtual node is always connected."""
 
 

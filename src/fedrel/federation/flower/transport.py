@@ -99,8 +99,8 @@ class Nodes(Protocol):
     def node(self, site: int) -> int | None:
         """The site's node, or None while it is not connected."""
 
-    def note_answer(self, site: int, round_: int) -> None:
-        """Note that the site has answered."""
+    def note_answer(self, site: int, round_: int, chain: str = "") -> None:
+        """Note that the site has answered, and the last chain value of its record."""
 
 
 class FlowerEngine(Engine):
@@ -140,7 +140,7 @@ class FlowerEngine(Engine):
         for site, reply in self._transport.send(list(own), write):
             answer = self._read(reply)
             if answer.arrays is not None:
-                self._nodes.note_answer(site, round_)
+                self._nodes.note_answer(site, round_, answer.chain)
             yield site, answer
 
     def score(self, weights: Weights, head: str, bags: Bags) -> npt.NDArray[np.float32]:

@@ -1,0 +1,125 @@
+"""What a site has answered: how often each question, apart from the record, and the last answers themselves.
+
+A coordinator that crashed asks again. The same question, to the last bit of what came with it, gets the same answer
+and costs nothing. Another question of the same kind in the same round is counted: two updates that differ by one
+sentence would tell that sentence.
+
+The counts lie in a file of their own, so that who removes the record does not reset them. It also has the length
+and the last chain value of the record, and so shows that lines of it are missing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedrel.errors import UserError
+from fedrel.federation.messages import Arrays, RefusedError
+from fedrel.federation.wire import decode, encode
+from fedrel.files import atomic_file, write_text
+
+if TYPE_CHECKING:
+    from fedrel.federation.flower.host import Request
+
+UNNAMED = ""  # a question of which only the kind is known: it is never the same as another
+
+
+def question(request: Request, arrays: Arrays, weights: str = "") -> str:
+    """The SHA-256 of a question: what is asked, in which round, and all that came with it in the round.
+
+    `weights` is the SHA-256 of the global weights, if they came; `arrays` is the rest.
+    """
+    whole = hashlib.sha256(json.dumps([request.round, request.phase, request.gives, weights]).encode())
+    for name, array in sorted(arrays.items()):
+        whole.update(json.dumps([name, str(array.dtype), array.shape]).encode())
+        whole.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return whole.hexdigest()
+
+
+class Answered:
+    """The counts of a site: by experiment, round and kind, the questions that were answered."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def others(self, experiment: str, request: Request, asked: str) -> int:
+        """How many other questions of this kind were answered in this round."""
+        before = self._read()["asked"].get(experiment, {}).get(_kind(request), [])
+        return sum(one != asked or one == UNNAMED for one in before)
+
+    def add(self, experiment: str, request: Request, asked: str) -> None:
+        """Count a question; the same one again is not counted."""
+        with self._locked():
+            tree = self._read()
+            before = tree["asked"].setdefault(experiment, {}).setdefault(_kind(request), [])
+            if asked == UNNAMED or asked not in before:
+                before.append(asked)
+                write_text(self._path, json.dumps(tree))
+
+    def recorded(self, lines: int, chain: str) -> None:
+        """Note how long the record is now."""
+        with self._locked():
+            tree = self._read()
+            if lines >= tree.get("lines", 0):  # another process may have written a later line
+                write_text(self._path, json.dumps(tree | {"lines": lines, "chain": chain}))
+
+    @property
+    def record(self) -> tuple[int, str] | None:
+        """How many lines the record had when it was last written, and its chain value then; None before that."""
+        tree = self._read()
+        return (int(tree["lines"]), str(tree["chain"])) if "lines" in tree else None
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Let no other process write meanwhile."""
+        with self._path.with_suffix(".lock").open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            tree: Any = json.loads(self._path.read_text(encoding="utf-8"))
+            if not isinstance(tree, dict) or not isinstance(tree.get("asked"), dict):
+                raise ValueError("another form")
+            return dict(tree)
+        except FileNotFoundError:
+            return {"asked": {}}
+        except (OSError, ValueError) as error:
+            hint = "restore it from a copy: without the counts, nothing is answered"
+            raise UserError(f"cannot be read: {error}", file=self._path, hint=hint) from error
+
+
+class LastAnswers:
+    """The answers of a run's current round as files, to be sent again if they are asked for again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find(self, request: Request, asked: str) -> dict[str, Any] | None:
+        """The answer to the same question, if it is still there."""
+        try:
+            return decode(self._file(request, asked).read_bytes())
+        except (FileNotFoundError, RefusedError):  # a machine that failed may have left it incomplete
+            return None
+
+    def add(self, request: Request, asked: str, arrays: Arrays) -> None:
+        """Keep an answer, and remove those of other rounds."""
+        for file in self._folder.glob("*.safetensors"):
+            if not file.name.startswith(f"{request.round:05}-"):
+                file.unlink(missing_ok=True)
+        with atomic_file(self._file(request, asked), flush=False) as part:
+            part.write_bytes(encode(arrays))
+
+    def _file(self, request: Request, asked: str) -> Path:
+        return self._folder / f"{request.round:05}-{request.phase}-{asked[:32]}.safetensors"
+
+
+def _kind(request: Request) -> str:
+    return f"{request.round}/{request.phase}/{request.gives}"

@@ -1,0 +1,254 @@
+"""Weights must be earned: whether global weights that a coordinator sends can come from honest training.
+
+Weights that somebody made for the purpose read a site's text: a filter becomes a word detector, a classifier tells
+one relation from all others, and the site's answers say where they respond. So a site uses weights only if
+
+- in round 1, they are those that everybody can compute from the published seed;
+- later, no tensor, and no row of one, went farther since the site saw it last than its own training explains: a
+  stated multiple of its own step, for every round in between, and what the method's coordinator adds
+  (`Method.reach`);
+- the step does not go against the site's own update, if it took part, by more than a multiple of that update;
+- or the site has seen just these weights before: a coordinator may go back to an earlier round.
+
+The multiples are for what a site cannot know, how much text the others have and how much theirs differs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from fedrel.federation.method import Method, OwnStep
+from fedrel.files import write_tensors, write_text
+from fedrel.tensors.weights import Tensors, Weights, dense
+
+_MEMORY = "memory.json"
+ROUNDING = 2.0**-20  # of a tensor's largest number: how far apart two processors may compute initial weights
+GROWTH = (
+    4.0  # how much longer than its first step a site's own step counts at most: weights must not lengthen it
+)
+STILL = 0.1  # a tensor that the site's text hardly moves may move as much as this share of an average one
+
+
+class UnearnedError(Exception):
+    """Weights that honest training does not explain; `initial` if they should be those of the seed."""
+
+    def __init__(self, reason: str, *, initial: bool = False) -> None:
+        super().__init__(reason)
+        self.initial = initial
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What a record keeps of weights: their SHA-256, and the length of each tensor."""
+
+    sha256: str
+    norms: dict[str, float]
+
+
+def fingerprint(weights: Weights) -> Fingerprint:
+    """The fingerprint of weights: SHA-256 of names, shapes and numbers."""
+    whole = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        whole.update(json.dumps([name, tensor.shape]).encode())
+        whole.update(np.ascontiguousarray(tensor).data)
+    norms = {name: float(f"{_length(tensor):.6g}") for name, tensor in sorted(weights.items())}
+    return Fingerprint(whole.hexdigest(), norms)
+
+
+@dataclass
+class _Memory:
+    """What a site remembers of a run's weights, beside the weights that it saw last and its own last step."""
+
+    round: int = 0  # of the weights seen last; 0: none
+    seen: list[str] = field(default_factory=list)  # the SHA-256 of all that passed
+    trained: int = 0  # the round of its own last step; 0: none
+    first: dict[str, list[float]] = field(default_factory=dict)  # by tensor, how long its first step was
+    last: dict[str, list[float]] = field(
+        default_factory=dict
+    )  # and its last: of the tensor, of its farthest row
+    trial: dict[str, list[float]] = field(
+        default_factory=dict
+    )  # of a step from the initial weights, if it was needed
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A step of the global weights that is to be judged."""
+
+    before: Weights
+    after: Weights
+    method: Method
+    rounds: int  # since the site saw them last
+    round: int
+    effort: float
+
+
+class EarnedWeights:
+    """A site's judgement of the global weights of one run; what it needs lies in `folder`, on the site's disk.
+
+    `multiple` and `against` are the site's own limits: how many of its own steps the mean may go in a round, and
+    how many against its own update.
+    """
+
+    def __init__(self, folder: Path, multiple: float, against: float) -> None:
+        self._folder, self._multiple, self._against = folder, multiple, against
+        self._memory = self._recalled()
+
+    def judge(
+        self,
+        round_: int,
+        weights: Weights,
+        known: Fingerprint,
+        method: Method,
+        initial: Callable[[], Weights],
+        train: Callable[[Weights], Tensors],
+        effort: float = 0.0,
+    ) -> None:
+        """Pass and remember weights, or raise `UnearnedError`.
+
+        `initial` computes the published initial weights; `train` trains them on the site's text, for a site that
+        has no step of its own yet, or hardly any. `effort` is the coordinator's training beside the site's
+        (`OwnStep`).
+        """
+        memory = self._memory
+        if memory.round == round_ and memory.seen[-1:] == [known.sha256]:
+            return  # they came with an earlier request of this round
+        if known.sha256 not in memory.seen:
+            if round_ == 1:
+                _check_initial(weights, initial())
+            else:
+                begun = memory.round > 0
+                try:
+                    before = self._read("seen") if begun else initial()
+                except SafetensorError:  # a machine that failed may have left the file incomplete
+                    begun, before = False, initial()
+                rounds = max(abs(round_ - memory.round), 1) if begun else round_ - 1
+                step = _Step(before, weights, method, rounds, round_, effort)
+                try:
+                    self._check_step(step, trial=False)
+                except UnearnedError:
+                    if memory.trial:
+                        raise
+                    start = initial() if begun else before
+                    memory.trial = _lengths(start, train(start))
+                    self._keep()  # whoever asks again need not wait for another one
+                    self._check_step(step, trial=True)
+        memory.seen = [one for one in memory.seen if one != known.sha256] + [known.sha256]
+        memory.round = round_
+        self._write("seen", weights)
+
+    def trained(self, round_: int, start: Weights, tensors: Tensors) -> None:
+        """Remember the site's own step of a round: how far its training moved the weights."""
+        memory = self._memory
+        step = {name: tensor - start[name] for name, tensor in dense(start, tensors).items()}
+        memory.last = {name: [_length(tensor), _farthest(tensor)] for name, tensor in step.items()}
+        memory.first = memory.first or memory.last
+        memory.trained = round_
+        self._write("own", step)
+
+    def _check_step(self, step: _Step, *, trial: bool) -> None:
+        own = self._own(trial or bool(self._memory.trial))
+        if not own:
+            raise UnearnedError("this site has no step of its own to judge by")
+        whole = np.sqrt(sum(length**2 for length, _ in own.values()))
+        count = sum(tensor.size for tensor in step.after.values())
+        for name, tensor in step.after.items():
+            gone = tensor - step.before[name]
+            rounding = ROUNDING * (_length(step.before[name]) + 1e-6)
+            for what, far, mine, size in (
+                (name, _length(gone), own[name][0], tensor.size),
+                (f"a row of {name}", _farthest(gone), own[name][1], tensor.size // max(len(tensor), 1)),
+            ):
+                usual = STILL * whole * (size / count) ** 0.5
+                explained = OwnStep(self._multiple * max(mine, usual), size, step.round, step.effort)
+                if far > step.rounds * step.method.reach(explained) + rounding:
+                    rounds = "1 round" if step.rounds == 1 else f"{step.rounds} rounds"
+                    times = far / max(mine, 1e-30)
+                    raise UnearnedError(
+                        f"{what} went {far:.3g} in {rounds}, {times:.3g} times this site's own step"
+                    )
+        self._check_direction(step, float(whole))
+
+    def _check_direction(self, step: _Step, whole: float) -> None:
+        """The step must not go far against the site's own update, where that is part of it."""
+        memory = self._memory
+        if not memory.trained or memory.trained != memory.round or step.rounds > 1 or step.effort:
+            return
+        update = self._read("own")
+        length = np.sqrt(sum(one**2 for one, _ in memory.last.values()))
+        along = sum(_dot(update[name], step.after[name] - step.before[name]) for name in update) / max(
+            length, 1e-30
+        )
+        if along < -self._against * whole:
+            raise UnearnedError(
+                f"they went against this site's own update, {-along / whole:.3g} times its length"
+            )
+
+    def _own(self, trial: bool) -> dict[str, list[float]]:
+        """By tensor, how long the site's own step is, and its farthest row's: not much longer than its first one.
+
+        With a trial, at least as long as that.
+        """
+        memory, nothing = self._memory, [0.0, 0.0]
+        found = {}
+        for name in memory.last or memory.trial:
+            first, last = memory.first.get(name, nothing), memory.last.get(name, nothing)
+            tried = memory.trial.get(name, nothing) if trial else nothing
+            found[name] = [
+                max(min(now, GROWTH * begun), other)
+                for now, begun, other in zip(last, first, tried, strict=True)
+            ]
+        return found
+
+    def _read(self, name: str) -> dict[str, Any]:
+        with safe_open(self._folder / f"{name}.safetensors", framework="numpy") as file:
+            return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - it is no mapping
+
+    def _write(self, name: str, tensors: Weights) -> None:
+        plain = {key: np.require(tensor, np.float32, "C") for key, tensor in tensors.items()}
+        write_tensors(self._folder / f"{name}.safetensors", plain, {}, flush=False)
+        self._keep()
+
+    def _keep(self) -> None:
+        write_text(self._folder / _MEMORY, json.dumps(vars(self._memory)))
+
+    def _recalled(self) -> _Memory:
+        path = self._folder / _MEMORY
+        return _Memory(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else _Memory()
+
+
+def _check_initial(weights: Weights, initial: Weights) -> None:
+    """Equal to the bit, or to what processors of another family round differently."""
+    for name, tensor in initial.items():
+        apart = float(np.abs(weights[name] - tensor).max(initial=0.0))
+        if apart > ROUNDING * float(np.abs(tensor).max(initial=0.0)):
+            raise UnearnedError(f"{name} differs by {apart:.3g} from what the seed gives", initial=True)
+
+
+def _lengths(start: Weights, tensors: Tensors) -> dict[str, list[float]]:
+    """By tensor, how far it went from `start`, and how far its farthest row."""
+    steps = {name: tensor - start[name] for name, tensor in dense(start, tensors).items()}
+    return {name: [_length(step), _farthest(step)] for name, step in steps.items()}
+
+
+def _length(tensor: Any) -> float:
+    flat = np.ravel(tensor)
+    return float(np.sqrt(np.dot(flat, flat)))
+
+
+def _farthest(step: Any) -> float:
+    """How far the row went that went farthest."""
+    rows = np.reshape(step, (len(step), -1))
+    return float(np.sqrt(np.einsum("ij,ij->i", rows, rows).max(initial=0.0)))
+
+
+def _dot(left: Any, right: Any) -> float:
+    return float(np.dot(np.ravel(left), np.ravel(right)))

@@ -1,0 +1,65 @@
+"""Whether a site's record is whole: its chain and head, its signatures, and what is known of it from elsewhere.
+
+Someone who may write the site's files, but lacks its key, can neither change the record nor replace it by another.
+Whoever cuts lines off, or removes all of it, must do the same with the counts of answered questions, which name the
+record's length and last chain value. The coordinator has the last chain value too: it came with every answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fedrel.deployment.answered import Answered
+from fedrel.deployment.audit import Audit, Break, Line, check, fail_if_broken
+from fedrel.deployment.folders import SiteFolder
+from fedrel.deployment.keys import is_signed
+
+
+def check_record(folder: SiteFolder, *, last_only: bool = False) -> Audit:
+    """What a check of a site's whole record finds; `broken` also for what only the other files tell.
+
+    The last signature covers all lines before it, so `last_only` checks no other.
+    """
+    audit = check(folder.audit)
+    if audit.broken is None:
+        checked = audit.lines[-1:] if last_only else audit.lines
+        return replace(audit, broken=_cut_off(folder, audit) or _not_signed(folder, audit, checked))
+    return audit
+
+
+def check_whole(folder: SiteFolder) -> Audit:
+    """The same; `UserError` if the record is broken."""
+    audit = check_record(folder, last_only=True)
+    fail_if_broken(audit, folder.audit)
+    return audit
+
+
+def _cut_off(folder: SiteFolder, audit: Audit) -> Break | None:
+    known = Answered(folder.answered).record
+    if known is None:
+        if any(line.entry.policy for line in audit.lines):
+            return Break(1, f"stands in a record whose counts are missing ({folder.answered.name})")
+        return None  # written by an earlier version, which kept none
+    lines, chain = known
+    if len(audit.lines) < lines:
+        return Break(len(audit.lines) + 1, f"is missing: the record had {lines} lines")
+    if lines and audit.lines[lines - 1].chain != chain:
+        return Break(lines, "is not the one that was written: the record was replaced")
+    return None
+
+
+def _not_signed(folder: SiteFolder, audit: Audit, checked: Sequence[Line]) -> Break | None:
+    """Lines of earlier versions, at the beginning, have no signature; every later one has."""
+    public = folder.path / "site.pub"
+    if not public.exists():
+        return None
+    signs = False
+    for line in audit.lines:
+        signs = signs or bool(line.signed or line.entry.policy)
+        if signs and not line.signed:
+            return Break(line.number, "is not signed, though the site signs every line")
+    for line in checked:
+        if line.signed and not is_signed(public, line.chain.encode(), line.signed):
+            return Break(line.number, "has a signature that is not this site's")
+    return None

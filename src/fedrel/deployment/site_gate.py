@@ -1,0 +1,237 @@
+"""A site's gate: applies the rules of its `site.toml` to every request and every answer, and writes the record.
+
+Every request passes the gate before anything is computed, every answer before it leaves. What is refused, and
+why, is written to the site's record. The coordinator gets a number that stands for the reason, and nothing of
+the site beyond what `site.toml` itself says.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedrel.deployment.answered import UNNAMED, Answered, LastAnswers, question
+from fedrel.deployment.artefacts import agreed_part, differences
+from fedrel.deployment.audit import Asked, append, describe
+from fedrel.deployment.earned_weights import EarnedWeights, UnearnedError, fingerprint
+from fedrel.deployment.folders import SiteFolder
+from fedrel.deployment.keys import signature
+from fedrel.deployment.policy import (
+    REFUSAL,
+    gives_privacy,
+    kinds_of_message,
+    read_policy,
+    refused_parts,
+    too_fine,
+)
+from fedrel.deployment.record_check import check_whole
+from fedrel.federation.flower.host import Refusal, RefusalCode
+from fedrel.federation.messages import HOLDINGS, Model, Update
+from fedrel.federation.predictions import BytePredictions, Predictions
+from fedrel.federation.site import Site
+from fedrel.files import locked_in_turn
+from fedrel.methods.fedavg import FedAvg
+
+if TYPE_CHECKING:
+    from fedrel.federation.flower.host import Request
+    from fedrel.federation.messages import Arrays
+    from fedrel.federation.runner import Runner
+    from fedrel.tensors.weights import Tensors, Weights
+
+
+class SiteGate:
+    """Decides for a site by its `site.toml` and by what it was prepared with, and writes its record.
+
+    One request after the other: `allow`, `receive`, then `record` or `refuse`.
+    """
+
+    def __init__(self, folder: SiteFolder) -> None:
+        self._folder = folder
+        policy = read_policy(folder.path)
+        self._allow, self._privacy = policy.allow, policy.privacy
+        self._policy = policy.model_dump(mode="json", include={"allow", "privacy"})
+        self._answered = Answered(folder.answered)
+        self._asked = Asked()
+        self._weights: Weights = {}
+        self.chain: bytes | None = None
+
+    def allow(self, request: Request) -> Refusal | None:
+        """Why a request is refused before anything is computed for it, or None."""
+        for rule in (self._agreement, self._method, self._message, self._limits):
+            if found := rule(request):
+                refusal, note = found
+                return self.refuse(request, refusal, note)
+        return None
+
+    def receive(self, request: Request, arrays: Arrays, runner: Runner) -> Refusal | None:
+        """Why what came with a request, and earlier in its round, is not used; None if it is."""
+        weights = {
+            name.removeprefix(_MODEL): array for name, array in arrays.items() if name.startswith(_MODEL)
+        }
+        rest = {name: array for name, array in arrays.items() if not name.startswith(_MODEL)}
+        self._weights, known = weights, fingerprint(weights) if weights else None
+        sha256, norms = (known.sha256, known.norms) if known else ("", {})
+        self._asked = Asked(question(request, rest, sha256), sha256, norms)
+        if self._is_repeated(request):
+            refusal = Refusal(RefusalCode.REPEATS, self._allow.repeats)
+            return self.refuse(
+                request, refusal, "another question of the same kind was answered in this round"
+            )
+        if known is None:
+            return None
+        try:
+            Model.unpack({f"weights/{name}": array for name, array in weights.items()}, runner.shapes)
+            self._earned(request).judge(
+                request.round,
+                weights,
+                known,
+                runner.method,
+                runner.model.initial_weights,
+                lambda start: self._trial(runner, start),
+                self._effort(request, runner),
+            )
+        except UnearnedError as error:
+            code = RefusalCode.INITIAL if error.initial else RefusalCode.WEIGHTS
+            return self.refuse(request, Refusal(code), str(error))
+        return None
+
+    def earlier_answer(self, request: Request) -> Arrays | None:
+        """The answer that left when the same was asked before in this round, if it is still there."""
+        return self._last(request).find(request, self._asked.sha256) if self._asked.sha256 else None
+
+    def record(self, request: Request, arrays: Arrays, runner: Runner | None = None) -> Refusal | None:
+        """Record what is about to leave, or say why it must not leave; `runner` has computed it just now."""
+        kept = [name for name in sorted(arrays) if not self._allow.lets(request.gives, name)]
+        if kept:
+            note = f"allow.may_leave does not cover {request.gives}.{kept[0]}"
+            return self.refuse(request, Refusal(RefusalCode.FIELD), note)
+        if "examples" in arrays and (made_from := int(arrays["examples"])) < self._allow.examples:
+            note = f"made from {made_from} examples, fewer than allow.examples"
+            return self.refuse(request, Refusal(RefusalCode.EXAMPLES, self._allow.examples), note)
+        with locked_in_turn(self._folder.path):  # the same request may have come more than once at a time
+            if self._is_repeated(request):
+                refusal = Refusal(RefusalCode.REPEATS, self._allow.repeats)
+                return self.refuse(request, refusal, "asked several times at once")
+            if request.phase != HOLDINGS:
+                self._answered.add(self._folder.fingerprint, request, self._asked.sha256)
+            self._write(request, request.gives, arrays)
+        if runner is not None and self._asked.sha256:
+            self._last(request).add(request, self._asked.sha256, arrays)
+            self._remember_step(request, runner)
+        return None
+
+    def refuse(self, request: Request | None, refusal: Refusal, note: str = "") -> Refusal:
+        """Record that a refusal leaves instead of an answer; the note is for the site only."""
+        numbers = {"why": np.asarray(refusal.code, np.int64), "number": np.asarray(refusal.number, np.int64)}
+        self._write(request, REFUSAL, numbers, f"{refusal}{f' ({note})' if note else ''}")
+        return refusal
+
+    # The rules. Each gives a refusal, and what the site's own record says about it.
+
+    def _agreement(self, request: Request) -> tuple[Refusal, str] | None:
+        """The request must be for the experiment that was published, with the artefacts that this site has."""
+        mine, asked = self._folder.prepared_with, request.artefacts
+        if different := differences(mine, asked):
+            name = different[0]
+            note = f"{name}: prepared with {mine.get(name)}, asked with {asked.get(name)}"
+            return Refusal(_DIFFERS.get(name, RefusalCode.ARTEFACTS)), note
+        if request.config.get("plugins"):
+            return Refusal(
+                RefusalCode.CONFIG
+            ), "asked to load plug-in files; a site uses only what is installed"
+        wanted, published = agreed_part(request.config), agreed_part(self._folder.published)
+        if keys := [key for key in published if wanted[key] != published[key]]:
+            return Refusal(RefusalCode.CONFIG), f"asked for another {', '.join(keys)} than was published"
+        return None
+
+    def _method(self, request: Request) -> tuple[Refusal, str] | None:
+        name = self._folder.published.method  # that of the request is the same
+        if refused := refused_parts(self._allow, name):
+            return Refusal(RefusalCode.METHOD), f"allow.methods does not name {refused[0]!r}"
+        if self._allow.differential_privacy and not gives_privacy(name):
+            return Refusal(RefusalCode.PRIVACY), f"{name!r} gives no differential privacy"
+        if fine := too_fine(self._privacy, self._folder.published):
+            return Refusal(RefusalCode.LEVELS, self._privacy.levels), fine
+        return None
+
+    def _message(self, request: Request) -> tuple[Refusal, str] | None:
+        """Refuse before computing what could not leave afterwards."""
+        kind = kinds_of_message().get(request.gives)
+        if kind is None or not any(rule.split(".")[0] == request.gives for rule in self._allow.may_leave):
+            return Refusal(RefusalCode.MESSAGE), f"allow.may_leave does not name {request.gives!r}"
+        for field in kind.declared():
+            if not self._allow.lets_field(request.gives, field):
+                return Refusal(RefusalCode.FIELD), f"allow.may_leave does not cover {request.gives}.{field}"
+        return None
+
+    def _limits(self, request: Request) -> tuple[Refusal, str] | None:
+        allow, training = self._allow, self._folder.published.training
+        epochs, rounds = training.epochs, training.rounds if allow.rounds is None else allow.rounds
+        if request.round > rounds:
+            return Refusal(RefusalCode.ROUNDS, rounds), f"asked for round {request.round}"
+        if epochs > allow.epochs:
+            return Refusal(RefusalCode.EPOCHS, allow.epochs), f"asked for {epochs} epochs"
+        if self._folder.sentences < allow.examples:
+            note = f"holds {self._folder.sentences} sentences, fewer than allow.examples"
+            return Refusal(RefusalCode.EXAMPLES, allow.examples), note
+        check_whole(self._folder)  # a site with a broken record answers nothing
+        return None
+
+    def _is_repeated(self, request: Request) -> bool:
+        """Whether as many other questions of this kind were answered in this round as are allowed.
+
+        What a site holds is always told.
+        """
+        if request.phase == HOLDINGS:
+            return False
+        run, asked = self._folder.fingerprint, self._asked.sha256 or UNNAMED
+        return self._answered.others(run, request, asked) >= self._allow.repeats
+
+    # What the weights of a run are judged by.
+
+    def _earned(self, request: Request) -> EarnedWeights:
+        folder = self._folder.state / request.run / "earned"
+        return EarnedWeights(folder, self._allow.step, self._allow.against)
+
+    def _last(self, request: Request) -> LastAnswers:
+        return LastAnswers(self._folder.state / request.run / "answers")
+
+    def _remember_step(self, request: Request, runner: Runner) -> None:
+        """Keep how far the site's own training went, of an answer for which it trained."""
+        if issubclass(kinds_of_message()[request.gives], Update | Predictions | BytePredictions):
+            self._earned(request).trained(request.round, self._weights, runner.model.extractor.update())
+
+    def _trial(self, runner: Runner, start: Weights) -> Tensors:
+        """The site's own step from weights that it knows, by plain training: what it judges others by at first."""
+        site = Site(runner.model, self._folder.number, 1, {Model: Model(start)})
+        return FedAvg().train(site).weights
+
+    def _effort(self, request: Request, runner: Runner) -> float:
+        """Where sites send predictions: the coordinator's training steps on D_v for each of the site's; else 0."""
+        if not issubclass(kinds_of_message()[request.gives], Predictions | BytePredictions):
+            return 0.0
+        training = self._folder.published.training
+        batches = -(-self._folder.sentences // training.batch_size)
+        return -(-len(runner.model.site_data.validation) // training.batch_size) / (training.epochs * batches)
+
+    def _write(self, request: Request | None, message: str, arrays: Arrays, note: str = "") -> None:
+        round_, phase = (request.round, request.phase) if request else (0, "unreadable")
+        run = self._folder.fingerprint if self._folder.seal.exists() else "not prepared"
+        entry = describe(run, round_, phase, message, arrays, note, self._asked, self._policy)
+        key = self._folder.path / "site.key"
+        lines, chain = append(self._folder.audit, entry, partial(signature, key) if key.exists() else None)
+        self._answered.recorded(lines, chain)
+        self.chain = bytes.fromhex(chain)
+
+
+_MODEL = "Model.weights/"  # how the arrays of global weights are called in a request
+_DIFFERS = {
+    "config": RefusalCode.CONFIG,
+    "relations": RefusalCode.RELATIONS,
+    "vocabulary": RefusalCode.VOCABULARY,
+    "encoder": RefusalCode.ENCODER,
+    "knowledge_base": RefusalCode.KNOWLEDGE_BASE,
+    "validation": RefusalCode.VALIDATION,
+}
