@@ -294,6 +294,7 @@ def test_every_published_corpus_is_documented():
         name: (one.format, one.licence) for name, one in corpora().items()
     }
     known = {f"{one.folder}/{file}" for one in corpora().values() for file in one.files}
+    known |= {one.folder for one in corpora().values()}  # a reader of a whole folder
     for name in presets():
         if name.startswith("papers/"):
             continue
