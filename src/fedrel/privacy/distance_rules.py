@@ -16,7 +16,7 @@ from fedrel.privacy.update_blocks import Block, Stacked
 from fedrel.tensors.weights import Doubles, Floats, NoAnswerError, Tensors, WeightedMean, Weights
 
 _STEPS, _NEAR = 100, 1e-6  # of Weiszfeld's algorithm: at most so many, and what counts as no distance
-_AGREES = 0.5  # of the median cosine: an update with less goes another way
+_AGREES = 0.4  # of the median cosine: an update with less goes another way
 _SHARES = 2**20  # weights of the geometric median are multiples of 1 / _SHARES, so that products are exact
 
 
@@ -95,8 +95,8 @@ class Agreeing(DistanceRule):
     """The weighted mean of the updates that go the way that most go.
 
     Honest updates have a direction in common, however long and noisy each is. An update is left out if the cosine
-    between it and the geometric median of the others is less than half of the round's median cosine: a lie that
-    goes another way, and of honest sites hardly any. Adaptive model averaging (Muñoz-González et al. 2019,
+    between it and the geometric median of the others is less than two fifths of the round's median cosine: a lie
+    that goes another way, and of honest sites hardly any. Adaptive model averaging (Muñoz-González et al. 2019,
     Byzantine-Robust Federated Machine Learning through Adaptive Model Averaging) compares with the mean instead.
     """
 
