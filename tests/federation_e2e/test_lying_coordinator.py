@@ -15,15 +15,17 @@ from fedrel.config.schema import Config
 from fedrel.deployment.audit import check
 from fedrel.deployment.client_app import SiteHost
 from fedrel.deployment.earned_weights import EarnedWeights
+from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer
 from fedrel.federation.flower import codec
 from fedrel.federation.flower.client import respond
 from fedrel.federation.flower.host import Request
 from fedrel.federation.site_data import SiteData
 from fedrel.methods.by_name import methods
-from tests.federation_e2e.conftest import Called, experiment
+from tests.federation_e2e.conftest import Called, Local, experiment
 from tests.federation_e2e.dividing import ARTEFACTS, prepared_for
-from tests.federation_e2e.testbed import rounds
+from tests.federation_e2e.grid import in_round
+from tests.federation_e2e.testbed import rounds, same
 
 RUN = f"{'0' * 32}-00000000"
 QUICK = {"engine__deadline": 0.5}
@@ -221,6 +223,27 @@ def test_honest_rounds_are_never_refused(name: str, called: Called, out: Path):
     for site in ("north", "south", "west"):
         called.bed.write_policy(site, repeats=1)
     assert all(not line["refused"] for line in rounds(called.run(config, out)))
+
+
+@pytest.mark.parametrize("name", ["lazy-mil", "scaffold", "feded"])
+def test_a_coordinator_that_crashed_goes_on_though_each_question_is_answered_once(
+    name: str, called: Called, local: Local, out: Path
+):
+    """Two sites' answers are lost in round 2: the run ends, and its second try asks the very same."""
+    config = experiment(name, training__rounds=3, engine__min_sites=3, **QUICK)
+    for site in ("north", "south", "west"):
+        called.bed.write_policy(site, repeats=1)
+
+    def lost(content: Any, answer: Any) -> None:
+        answer(content)
+
+    phase = "predict" if name == "feded" else "train"
+    called.grid.behaviour = dict.fromkeys((0, 1), in_round(2, lost, phase))
+    with pytest.raises(UserError, match="round 2: 1 answers could be used"):
+        called.run(config, out)
+    called.grid.behaviour = {}
+    same(local(config), called.run(config, out, resume=True))
+    assert all(not line["refused"] for line in rounds(out))
 
 
 def test_the_coordinator_keeps_the_chain_values_of_the_sites_records(called: Called, out: Path):
