@@ -64,7 +64,7 @@ def test_the_list_is_filtered_sorted_and_noted(tmp_path, studio, open_page):
     page.get_by_role("link", name="a", exact=True).click()
     page.get_by_label("Tags, separated by commas").fill("for the paper, <b>")
     page.get_by_role("button", name="Keep").click()
-    page.get_by_text("kept").wait_for()
+    page.get_by_role("status").get_by_text("kept", exact=True).wait_for()
     page.go_back()
     page.locator(".tag", has_text="for the paper").wait_for()
     assert page.locator(".tag", has_text="<b>").count() == 1

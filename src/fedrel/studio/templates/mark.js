@@ -125,4 +125,5 @@
     URL.revokeObjectURL(link.href);
   });
   show();
+  form.querySelector("[type=submit]").disabled = false;
 })();

@@ -139,6 +139,7 @@
 
   // Notes and tags
   for (const form of all("form[data-remarks]")) {
+    form.querySelector("[type=submit]").disabled = false; // before this script is loaded, it would send nothing
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
       const said = form.querySelector("[role=status]");
