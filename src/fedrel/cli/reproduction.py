@@ -87,7 +87,9 @@ def _list(seeds: int, runs: Path, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    table = Table("table", "what", "data", "runs", "left", box=None, padding=(0, 2, 0, 0))
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("table", "what", "data", "runs", "left"):
+        table.add_column(name, no_wrap=name == "table")
     for one in found:
         table.add_row(one["name"], one["about"], one["data"], f"{one['done']} of {one['runs']}", one["left"])
     console.print(table)
