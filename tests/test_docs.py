@@ -384,3 +384,15 @@ def test_message_sizes_are_as_the_page_says(out):
     trained = len(line["active"])  # each of the three has won something
     changed = (kinds["Update"]["up"] - trained * (4 * dense + 24)) / (4 + 4 * d)
     assert changed == int(changed) > 0
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
+def test_the_demos_table_is_that_of_its_runs(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    rows = json.loads((ROOT / "results" / "demo" / "comparison.json").read_text(encoding="utf-8"))["rows"]
+    shown = 0
+    for row in rows:
+        values = [row["metrics"]["auc"], row["metrics"]["p_mean"], row["selection_precision"]]
+        line = f"| {row['method']} | {' | '.join(f'{value:.3f}' for value in values)} |"
+        shown += line in text.replace("**", "")
+    assert shown >= 4
