@@ -60,4 +60,4 @@ def test_convert(tmp_path: Path) -> None:
     lost = ["convert", str(tmp_path / "b.csv"), str(tmp_path / "c.txt"), "--from", "csv", "--to", "semeval"]
     assert run(app, lost).exit_code != 0
     counted = run(app, [*lost, "--lossy"])
-    assert "lost: the entities' types of 2 sentences" in counted.stdout
+    assert "lost: the entities' types: 2" in counted.stdout

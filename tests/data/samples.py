@@ -12,6 +12,7 @@ Comment: none
 
 2\t"A <e1>letter</e1> came from the <e2>king</e2>."
 Other
+Comment:
 
 """
 
@@ -21,9 +22,13 @@ TACRED = json.dumps(
             "id": "1",
             "docid": "news-7",
             "relation": "per:employee_of",
-            "token": ["Ada", "King", "works", "for", "Zorb", "."],
+            "token": ["Ada", "King", "-LRB-", "of", "Zorb", "-RRB-"],
             **{"subj_start": 0, "subj_end": 1, "obj_start": 4, "obj_end": 4},
             **{"subj_type": "PERSON", "obj_type": "ORGANIZATION"},
+            "stanford_pos": ["NNP", "NNP", "-LRB-", "IN", "NNP", "-RRB-"],
+            "stanford_ner": ["PERSON", "PERSON", "O", "O", "ORGANIZATION", "O"],
+            "stanford_head": [0, 1, 5, 5, 2, 5],
+            "stanford_deprel": ["ROOT", "flat", "punct", "case", "nmod", "punct"],
         },
         {
             "id": "2",
@@ -57,7 +62,7 @@ CONLL04 = """\
 0\tO\t2\tO\tIN\tin\tO\tO\tO
 0\tLoc\t3\tO\tNNP\tZorb\tO\tO\tO
 0\tO\t4\tO\tCOMMA\tCOMMA\tO\tO\tO
-0\tLoc\t5\tO\tNNP\tHux\tO\tO\tO
+0\tLoc\t5\tO\tNNP/,/NNP\tHux/COMMA/Old\tO\tO\tO
 
 0\t3\tLive_In
 3\t5\tLocated_In
@@ -142,6 +147,24 @@ BIOC_JSON = json.dumps(
         ]
     }
 )
+
+# As PubTator 3 exports it: relations name ids, with the type before them, and nodes that count entities.
+BIOC_PUBTATOR3 = """\
+<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE collection SYSTEM "BioC.dtd">
+<collection><source>PubTator</source><date/><key>BioC.key</key>
+<document><id>12</id>
+ <passage><infon key="type">title</infon><offset>0</offset><text>Zorbine eases gloom.</text>
+  <annotation id="1"><infon key="identifier">MESH:D01</infon><infon key="type">Chemical</infon>
+   <location offset="0" length="7"/><text>Zorbine</text></annotation>
+  <annotation id="2"><infon key="identifier">MESH:D90</infon><infon key="type">Disease</infon>
+   <location offset="14" length="5"/><text>gloom</text></annotation>
+ </passage>
+ <relation id="R1"><infon key="score">0.9</infon><infon key="role1">Chemical|MESH:D01</infon>
+  <infon key="role2">Disease|MESH:D90</infon><infon key="type">Negative_Correlation</infon>
+  <node refid="0" role="0,1"/></relation>
+</document></collection>
+"""
 
 BRAT_TXT = "Zorbine eases gloom.\nIt brings on hot-head, old man.\n"
 BRAT_ANN = """\

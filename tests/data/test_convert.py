@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+from collections import Counter
 from itertools import product
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from fedrel.data.readers import READERS, reader
 from fedrel.data.sentences import Instance
 from fedrel.data.sentences import Mention as Entity
 from fedrel.data.text import join_tokens
+from fedrel.data.units import _new_id, as_sentences
 from fedrel.errors import UserError
 from tests.data import samples
 from tests.data.conftest import PUBTATOR
@@ -86,8 +89,120 @@ def test_documents_go_round(one: str, other: str, row: Document) -> None:
         assert (done.rows, done.lost) == (1, {})
 
 
-def test_what_a_format_cannot_hold_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("one", "other"), product(SENTENCES, DOCUMENTS))
+@settings(deadline=None, max_examples=8)
+@given(rows=st.lists(instances(), min_size=1, max_size=3))
+def test_sentences_go_through_documents(one: str, other: str, rows: list[Instance]) -> None:
+    """Every sentence becomes a document and comes back; a document asks about the pair the other way round, too."""
+    with tempfile.TemporaryDirectory() as scratch:
+        first = written(one, rows, Path(scratch))
+        done = convert(first, one, Path(scratch) / "second", other, lossy=other == "docred")
+        assert done.unit == "documents" and set(done.lost) <= {"the entities' ids", "the entities' types"}
+        back = Path(scratch) / "third"
+        assert convert(Path(scratch) / "second", other, back, "jsonl").unit == "sentences"
+        found = {told(row) for row in reader("jsonl").read(back)}
+        assert {told(row) for row in rows} <= found
+        others = found - {told(row) for row in rows}
+        assert all(relation == "NA" for *_, relation in others)
+
+
+def told(row: Instance) -> tuple[str, int, int, str]:
+    return row.text, row.head.start, row.tail.start, row.relation
+
+
+@settings(deadline=None, max_examples=50)
+@given(row=documents())
+def test_what_documents_lose_as_sentences_is_counted(row: Document) -> None:
+    lost: Counter[str] = Counter()
+    found = list(as_sentences([row], lost))
+    ids = [entity.id for entity in row.entities]
+    place = {entity.id: entity.mentions[0].start for entity in row.entities}
+    number = {
+        start: where for where, sentence in enumerate(row.sentences) for start, _ in sentence
+    }  # every entity of these documents has one mention
+    near = [fact for fact in row.facts if number[place[ids[fact.head]]] == number[place[ids[fact.tail]]]]
+    assert lost["relations of entities that no sentence mentions together"] == len(row.facts) - len(near)
+    assert {(one.head.id, one.relation, one.tail.id) for one in found if one.relation != "NA"} == {
+        (ids[fact.head], fact.relation, ids[fact.tail]) for fact in near
+    }
+    beside = Counter(number[start] for start in place.values())
+    assert lost["mentions that are in no pair"] == sum(count for count in beside.values() if count == 1)
+    assert lost["sentences that mention no pair"] == sum(
+        beside[where] < 2 for where in range(len(row.sentences))
+    )
+    for one in found:
+        assert [one.text[end.start : end.end] for end in (one.head, one.tail)] == [
+            one.head.name,
+            one.tail.name,
+        ]
+
+
+def test_documents_as_sentences(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(PUBTATOR)
+    chosen = {"pair_types": [["Chemical", "Disease"]]}
+    with pytest.raises(
+        UserError, match=r"'jsonl' cannot hold all of it, as 1 mentions without .*\nhint: .*--lossy"
+    ):
+        convert(tmp_path / "a.txt", "pubtator", tmp_path / "b", "jsonl", options=chosen)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+    done = convert(tmp_path / "a.txt", "pubtator", tmp_path / "b", "jsonl", options=chosen, lossy=True)
+    assert done.lost == {
+        "mentions without a knowledge base id, left out": 1,
+        "mentions that are in no pair": 4,
+        "sentences that mention no pair": 4,
+    }
+    found = list(reader("jsonl").read(tmp_path / "b"))
+    assert [(one.head.id, one.relation, one.tail.id, one.source) for one in found] == [
+        ("D01", "NA", "D90", "11"),
+        ("D01", "CID", "D91", "11"),
+    ]
+    assert found[0].text == "Zorbine eases glomitis but brings on hot-head."
+
+
+def test_instances_of_one_sentence_are_one_document(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(samples.CONLL04)
+    done = convert(tmp_path / "a", "conll04", tmp_path / "b.txt", "pubtator")
+    assert (done.rows, done.unit, done.lost) == (1, "documents", {})
+    [document] = reader("pubtator").read(tmp_path / "b.txt")
+    assert len(document.entities) == 3 and len(document.facts) == 2
+
+
+def test_what_sentences_say_and_documents_cannot(tmp_path: Path) -> None:
+    def line(**changes: object) -> str:
+        record = {
+            "text": "Ada saw Ada and Bo.",
+            "h": {"id": "a", "name": "Ada", "pos": [0, 3]},
+            "t": {"id": "b", "name": "Bo", "pos": [16, 18]},
+            "relation": "saw",
+        }
+        return json.dumps({**record, **changes}) + "\n"
+
+    other_place = {"id": "a", "name": "Ada", "pos": [8, 11]}
+    cases = [
+        (line(h=other_place, relation="NA") + line(), "1 pairs of single mentions"),
+        (line(t={"id": "a", "name": "Ada", "pos": [8, 11]}), "1 pairs of single mentions"),
+        (line() + line(h={**other_place, "type": "MAN"}), "1 types of mentions other than"),
+        (line(h={"id": "a", "name": "Ada Lovelace", "pos": [0, 3]}), "1 names that are neither"),
+        (line(expresses=True), "1 whether sentences state their relation"),
+    ]
+    for number, (content, problem) in enumerate(cases):
+        (tmp_path / f"{number}.jsonl").write_text(content)
+        with pytest.raises(UserError, match=problem):
+            convert(tmp_path / f"{number}.jsonl", "jsonl", tmp_path / "out", "bioc")
+        done = convert(tmp_path / f"{number}.jsonl", "jsonl", tmp_path / f"{number}.json", "bioc", lossy=True)
+        assert any(
+            what in problem
+            for what in (f"{count} {name}"[: len(problem)] for name, count in done.lost.items())
+        )
+
+
+def test_sources_become_ids_each_once() -> None:
+    taken: Counter[str] = Counter()
+    assert [_new_id(name, taken) for name in ("a", "a", "b", "a:2", "a")] == ["a", "a:2", "b", "a:2:2", "a:3"]
+
+
+def test_what_a_format_cannot_hold_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(PUBTATOR.replace("11\t0\t1\tZ\tChemical\t-1\n", ""))
     with pytest.raises(
         UserError, match=r"'docred' cannot hold the entities' ids, .* of row 1\nhint: .*--lossy"
     ):
@@ -98,8 +213,49 @@ def test_what_a_format_cannot_hold_is_refused(tmp_path: Path) -> None:
     assert done.lost["the entities' ids"] == 2
 
 
+def test_what_a_reader_leaves_out_is_lost(tmp_path: Path) -> None:
+    folder = samples.write_brat(tmp_path / "brat")
+    with pytest.raises(
+        UserError, match=r"'bioc' cannot hold all of it, as 1 attributes of brat, which are not read"
+    ):
+        convert(folder, "brat-documents", tmp_path / "b.json", "bioc")
+    done = convert(folder, "brat-documents", tmp_path / "b.json", "bioc", lossy=True)
+    assert done.lost == {
+        "attributes of brat, which are not read": 1,
+        "notes of annotators of brat, which are not read": 1,
+    }
+
+
+@pytest.mark.parametrize("identity", ["../out", "/out", "a/../../out", "", ".", ".hidden", "b"])
+def test_no_document_is_written_outside_its_folder_or_over_another(tmp_path: Path, identity: str) -> None:
+    (tmp_path / "folder").mkdir()
+    document = {"id": identity, "passages": [{"offset": 0, "text": "Ada left."}]}
+    first = {"id": "b", "passages": [{"offset": 0, "text": "Bo left."}]}
+    both = {"documents": [first, document] if identity else [document]}
+    (tmp_path / "a.json").write_text(json.dumps(both))
+    if not identity:
+        return  # BioC's reader gives it a number
+    with pytest.raises(UserError, match="is no name for a file, or that of another document"):
+        convert(tmp_path / "a.json", "bioc", tmp_path / "folder" / "b", "brat-documents")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.json", "folder"]
+
+
+def test_options_of_the_format(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(PUBTATOR.replace("11\tCID\tD01\tD91", "11\tCID\tD01\tD92"))
+    with pytest.raises(UserError, match=r"part of the id 'D91\|D92': set id_separator to '\|'"):
+        convert(tmp_path / "a.txt", "pubtator", tmp_path / "b.json", "bioc", lossy=True)
+    chosen = {"id_separator": "|"}
+    done = convert(tmp_path / "a.txt", "pubtator", tmp_path / "b.json", "bioc", options=chosen, lossy=True)
+    assert list(done.lost) == ["mentions without a knowledge base id, left out"]
+    with pytest.raises(
+        UserError, match="'pubtator' has no option 'id_seperator'\nhint: did you mean 'id_separator'"
+    ):
+        convert(tmp_path / "a.txt", "pubtator", tmp_path / "c", "bioc", options={"id_seperator": "|"})
+
+
 def test_novelty_goes_along(tmp_path: Path) -> None:
     text = PUBTATOR.replace("11\tCID\tD01\tD91", "11\tCID\tD01\tD90\tNovel")
+    text = text.replace("11\t0\t1\tZ\tChemical\t-1\n", "")
     (tmp_path / "a.txt").write_text(text)
     convert(tmp_path / "a.txt", "pubtator", tmp_path / "b.json", "bioc")
     convert(tmp_path / "b.json", "bioc", tmp_path / "c.txt", "pubtator")
@@ -109,7 +265,6 @@ def test_novelty_goes_along(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_said_before_anything_is_written(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(PUBTATOR)
     for to, problem in (
-        ("jsonl", "'pubtator' has documents, and 'jsonl' holds sentences\nhint: choose bioc, brat-documents"),
         ("ddi", "the format 'ddi' cannot be written\nhint: choose bioc"),
         ("pubtater", "no reader is called 'pubtater'"),
     ):

@@ -33,7 +33,7 @@ DOCUMENT = {"document": "7", "text": TEXT, "findings": FINDINGS}
 
 
 def test_each_document_is_there_once_with_all_its_findings(tmp_path: Path) -> None:
-    write_findings_report(tmp_path / "found.html", [DOCUMENT], ABOUT)
+    write_findings_report(tmp_path / "found.html", [DOCUMENT], ABOUT, facts=2)
     text = (tmp_path / "found.html").read_text(encoding="utf-8")
     page = Page(text)
     words = " ".join(page.words.split())
@@ -52,7 +52,7 @@ def test_each_document_is_there_once_with_all_its_findings(tmp_path: Path) -> No
 
 def test_very_many_documents_are_on_several_pages(tmp_path: Path) -> None:
     many = [{**DOCUMENT, "document": str(number)} for number in range(PER_PAGE + 1)]
-    write_findings_report(tmp_path / "found.html", many, ABOUT)
+    write_findings_report(tmp_path / "found.html", many, ABOUT, facts=402)
     first, second = (
         Page((tmp_path / name).read_text(encoding="utf-8")) for name in ("found.html", "found-2.html")
     )
@@ -78,3 +78,14 @@ def test_a_long_title_is_cut_and_names_are_legible() -> None:
     assert len(view.title) <= 140 and view.title.endswith("…")
     assert relation_name("/location/location/contains") == "contains"
     assert relation_name("place_of_birth") == "place of birth" and relation_name("/") == "/"
+
+
+def test_sentences_are_shown_by_their_surest_fact(tmp_path: Path) -> None:
+    pooled = {**FINDINGS[0], "sentences": 3}
+    sentence = {"document": "notes.txt", "text": TEXT, "findings": [pooled, FINDINGS[1]]}
+    other = {"document": "", "text": "Zorbine, <hot>-head.", "findings": [pooled]}
+    write_findings_report(tmp_path / "found.html", [sentence, other], ABOUT, facts=2, unit="sentence")
+    words = " ".join(Page((tmp_path / "found.html").read_text(encoding="utf-8")).words.split())
+    assert "2 relations in 2 sentences." in words  # one of them is found from both
+    assert "Zorbine treats disease <hot>-head notes.txt" in words
+    assert words.count("from 3 sentences") == 2

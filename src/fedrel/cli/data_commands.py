@@ -84,6 +84,12 @@ def convert(
     columns: Annotated[
         list[str], typer.Option("--column", metavar="ROLE=NAME", help="Of a table: which column has what.")
     ] = [],  # noqa: B006
+    options: Annotated[
+        list[str],
+        typer.Option(
+            "--option", metavar="KEY=VALUE", help="Of IN's format: pair_types, directions, id_separator, …"
+        ),
+    ] = [],  # noqa: B006
     none_label: Annotated[
         str | None, typer.Option(help="What IN calls the relation of unrelated pairs.")
     ] = None,
@@ -93,15 +99,18 @@ def convert(
     plugins: Plugins = [],  # noqa: B006
 ) -> None:
     """Convert data between formats. What was written is read again: if anything is lost, it is refused."""
+    from fedrel.config.check import parse_value
     from fedrel.config.plugins import load_files
     from fedrel.data.convert import convert as write
 
     load_files(plugins)
-    named = dict(column.partition("=")[::2] for column in columns)
-    done = write(source, format, target, to, columns=named, none_label=none_label, lossy=lossy)
+    chosen = {key: parse_value(value) for key, _, value in (one.partition("=") for one in options)}
+    if columns:
+        chosen["columns"] = dict(one.partition("=")[::2] for one in columns)
+    done = write(source, format, target, to, options=chosen, none_label=none_label, lossy=lossy)
     typer.echo(f"{done.rows:,} {done.unit} in {target}")
     for what, count in done.lost.items():
-        typer.echo(f"lost: {what} of {count:,} {done.unit}")
+        typer.echo(f"lost: {what}: {count:,}")
 
 
 def _table(found: DataCheck) -> Table:

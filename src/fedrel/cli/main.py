@@ -268,7 +268,7 @@ def predict(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write JSON lines here instead of the terminal.")] = None,
     report: Annotated[
-        Path | None, typer.Option(help="Of documents: a page (HTML) with what was found, marked in the text.")
+        Path | None, typer.Option(help="Write a page (HTML) with what was found, marked in the text.")
     ] = None,
     plugins: Plugins = [],  # noqa: B006
     quiet: Quiet = False,
@@ -281,7 +281,7 @@ def predict(
 
     load_files(plugins)
     with counting("reading", quiet=quiet) as count:
-        found = find(model, texts, kb=kb, threshold=threshold, report=report is not None, count=count)
+        found = find(model, texts, kb=kb, threshold=threshold, count=count)
     if report is not None:
         write_findings_report(report, **found.for_report(texts))
     found.write(out)

@@ -2,7 +2,8 @@
 
 A reader with a method `write` can be written to. Whether a format can hold what another says need not be declared:
 rows are compared with what comes back. Spacing, and where sentences and tokens end, may change; words, entities,
-types, relations and all else that is said of them may not.
+types, relations and all else that is said of them may not. What a reader leaves out by the rules of its format is
+lost, too.
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from fedrel.data.annotations import Document
+from fedrel.data.annotations import HANDLED, LOST, Document
 from fedrel.data.readers import READERS, Reader, reader
 from fedrel.data.sentences import Instance, Mention
-from fedrel.errors import UserError
+from fedrel.data.text_files import stem
+from fedrel.data.units import as_documents, as_sentences
+from fedrel.errors import UserError, nearest
+
+_HINT = "choose another format, or --lossy to do without"
 
 
 @dataclass(frozen=True)
@@ -42,37 +47,76 @@ def convert(
     target: Path,
     to: str,
     *,
-    columns: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
     none_label: str | None = None,
     lossy: bool = False,
 ) -> Converted:
     """Read `source` and write `target`, which must not exist; a `UserError` if that loses anything.
 
-    With `lossy`, what the format cannot hold is counted instead.
+    `options` are those of the reader. With `lossy`, what cannot be held, or what the reader leaves out by the rules
+    of its format, is counted instead. Between documents and sentences, `fedrel.data.units` says what becomes what.
     """
-    read, written = reader(format, none_label=none_label), reader(to)
+    written = reader(to)
     write = getattr(written, "write", None)
     if write is None:
         problem = f"the format {to!r} cannot be written"
         raise UserError(problem, hint=f"choose {', '.join(writers())}")
-    if read.unit != written.unit:
-        problem = f"{format!r} has {read.unit}, and {to!r} holds {written.unit}"
-        fitting = [name for name in writers() if READERS.find(name).unit == read.unit]
-        raise UserError(problem, hint=f"choose {', '.join(fitting)}")
     if target.exists():
         raise UserError("is there already", file=target, hint="choose another name")
-    options = {"columns": dict(columns)} if columns and "columns" in read.options() else {}
+    rows = _Rows(source, reader(format, none_label=none_label), dict(options or {}), written, lossy)
     target.absolute().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.absolute().parent, prefix=".convert-") as scratch:
         part = Path(scratch) / target.name
-        write(_all(read, source, options), part)
-        rows, lost = _compare(read, source, options, written, part, lossy=lossy)
+        write(rows.all(), part)
+        lost = Counter(rows.lost)
+        count = _compare(rows, written, part, lost)
         shutil.move(part, target)
-    return Converted(rows, read.unit, lost)
+    return Converted(count, written.unit, dict(+lost))
 
 
-def _all(chosen: Reader, path: Path, options: Mapping[str, Any]) -> Iterator[Any]:
-    return chosen.read(path, **_everything(chosen), **options)
+class _Rows:
+    """The rows of a file as the unit of the format that is written, and what of the file is in none of them."""
+
+    def __init__(
+        self, path: Path, chosen: Reader, options: dict[str, Any], written: Reader, lossy: bool
+    ) -> None:
+        self.path, self.lossy, self._written = path, lossy, written
+        for name in options:
+            if name not in chosen.options():
+                problem = f"the format {chosen.name!r} has no option {name!r}"
+                raise UserError(problem, hint=nearest(name, chosen.options()))
+        self._reader = chosen
+        self._options = {**_everything(chosen), **options}
+        self.lost: Counter[str] = Counter()
+
+    def all(self) -> Iterator[Any]:
+        """The rows, read anew; the first thing that is lost is an error, unless losses are allowed."""
+        self.lost.clear()
+        self._reader.problems.left_out = self.lost
+        read = self._counted(self._reader.read(self.path, **self._options))
+        if self._reader.unit == self._written.unit:
+            rows: Iterator[Any] = read
+        elif self._written.unit == "sentences":
+            rows = as_sentences(read, self.lost)
+        else:
+            rows = as_documents(read, stem(self.path), self.lost)
+        for row in rows:
+            self._check()
+            yield row
+        self._check()
+
+    def _counted(self, rows: Iterator[Any]) -> Iterator[Any]:
+        """The rows as they are read; annotations that a document does not use are lost."""
+        for row in rows:
+            if isinstance(row, Document):
+                self.lost.update({HANDLED[key]: row.handled.get(key, 0) for key in LOST})
+            yield row
+
+    def _check(self) -> None:
+        lost = [f"{count:,} {what}" for what, count in self.lost.items() if count]
+        if lost and not self.lossy:
+            problem = f"{self._written.name!r} cannot hold all of it, as {'; '.join(lost)}"
+            raise UserError(problem, file=self.path, hint=_HINT)
 
 
 def _everything(chosen: Reader) -> dict[str, Any]:
@@ -80,23 +124,29 @@ def _everything(chosen: Reader) -> dict[str, Any]:
     return {"id_separator": ""} if "id_separator" in chosen.options() else {}
 
 
-def _compare(
-    read: Reader, source: Path, options: Mapping[str, Any], written: Reader, part: Path, *, lossy: bool
-) -> tuple[int, dict[str, int]]:
-    """How many rows there are, and what of them is not in what was written."""
-    lost: Counter[str] = Counter()
-    rows = 0
-    pairs = zip_longest(_all(read, source, options), _all(written, part, {}))
-    for rows, (there, here) in enumerate(pairs, 1):
+def _compare(rows: _Rows, written: Reader, part: Path, lost: Counter[str]) -> int:
+    """How many rows there are; what of them is not in what was written is counted, or an error."""
+    count = 0
+    pairs = zip_longest(rows.all(), _again(written, part))
+    for count, (there, here) in enumerate(pairs, 1):
         if there is None or here is None:
-            raise UserError(f"row {rows} of {source} is another in {written.name!r}, or none")
+            problem = f"{written.name!r} has row {count} of it as another one, or not at all"
+            raise UserError(problem, file=rows.path, hint="choose another format")
         missing = _missing(there, here)
-        if missing and not lossy:
-            problem = f"{written.name!r} cannot hold {', '.join(missing)} of row {rows}"
-            hint = "choose another format, or --lossy to do without"
-            raise UserError(problem, file=source, hint=hint)
+        if missing and not rows.lossy:
+            problem = f"{written.name!r} cannot hold {', '.join(missing)} of row {count}"
+            raise UserError(problem, file=rows.path, hint=_HINT)
         lost.update(missing)
-    return rows, dict(lost)
+    return count
+
+
+def _again(written: Reader, part: Path) -> Iterator[Any]:
+    """The rows that were written, read again."""
+    try:
+        yield from written.read(part, **_everything(written))
+    except UserError as error:
+        problem = f"{written.name!r} cannot hold the content: read again, it gives: {error.problem}"
+        raise UserError(problem, hint="choose another format") from error
 
 
 def _missing(there: Any, here: Any) -> list[str]:

@@ -12,7 +12,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedrel.data.annotations import Directions, Document, Draft, PairTypes, agree, asked_about, candidates
+from fedrel.data.annotations import (
+    HANDLED,
+    Directions,
+    Document,
+    Draft,
+    PairTypes,
+    agree,
+    asked_about,
+    candidates,
+)
 from fedrel.data.annotations import Mention as Place
 from fedrel.data.problems import Problems
 from fedrel.data.relations import NA
@@ -113,6 +122,7 @@ def instances(
         if one.name != NA:
             related[one.head, one.tail][one.name] = None
     left = sum(map(len, related.values()))
+    problems.note(HANDLED["names_differ"], marked.handled["names_differ"])
     for sentence in marked.tokens():
         start, end = sentence[0][0], sentence[-1][1]
         keys = _inside(marked, start, end)
@@ -123,11 +133,13 @@ def instances(
             if head in number and tail in number
         }
         left -= sum(map(len, facts.values()))
-        problems.note(SELF, sum(len(names) for (head, tail), names in facts.items() if head == tail))
+        own = sum(len(names) for (head, tail), names in facts.items() if head == tail)
+        problems.note(SELF, own, left_out=True)
         types = [marked.mentions[key].type for key in keys]
         pairs = candidates(types, pair_types, facts, directions)
         labels, lost = asked_about(facts, pairs, directions)
-        problems.note(OTHER_TYPES, sum(len(facts[pair]) for pair in lost if pair[0] != pair[1]))
+        others = sum(len(facts[pair]) for pair in lost if pair[0] != pair[1])
+        problems.note(OTHER_TYPES, others, left_out=True)
         text, offset = marked.text[start:end], start
         tokens = None  # running text is cut into words later, as all text is
         if marked.sentences is not None:
@@ -144,7 +156,7 @@ def instances(
                     tokens=tokens,
                     document=marked.id,
                 )
-    problems.note(FAR, left)
+    problems.note(FAR, left, left_out=True)
 
 
 def document(
@@ -170,7 +182,7 @@ def document(
         for head in heads:
             for tail in tails:
                 draft.fact(head, one.name, tail, attribute=one.attribute)
-        problems.note(UNLINKED, not (heads and tails))
+        problems.note(UNLINKED, not (heads and tails), left_out=True)
     marked.handled = draft.handled
     sentences = marked.tokens()
     return draft.document(marked.id, marked.text, sentences, pair_types=pair_types, directions=directions)

@@ -41,6 +41,7 @@ class Problems:
         self.skipped: list[UserError] = []  # the first `LISTED`
         self.reasons: Counter[str] = Counter()
         self.notes: dict[str, Note] = {}
+        self.left_out: Counter[str] = Counter()  # those of the notes that say what is not in any row
 
     def __enter__(self) -> None:
         self.seen += 1
@@ -60,9 +61,11 @@ class Problems:
             raise UserError(error.problem, file=error.file, line=error.line, hint=hint) from error
         return False
 
-    def note(self, what: str, count: int = 1, example: str = "") -> None:
-        """Count something odd that was accepted, corrected or left out as a rule of the format."""
+    def note(self, what: str, count: int = 1, example: str = "", *, left_out: bool = False) -> None:
+        """Count something odd that was accepted, corrected or, by a rule of the format, `left_out`."""
         if count:
+            if left_out:
+                self.left_out[what] += count
             note = self.notes.setdefault(what, Note())
             note.count += count
             if example and len(note.examples) < EXAMPLES:

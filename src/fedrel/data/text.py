@@ -109,6 +109,14 @@ def join_tokens(sentences: Sequence[Sequence[str]]) -> tuple[str, Sentences]:
     return " ".join(tokens), [[next(spans) for _ in sentence] for sentence in sentences]
 
 
+def unescaped(word: str) -> str:
+    """A word of the Penn Treebank's as text has it: `-LRB-` is a bracket."""
+    return _ESCAPED.get(word, word)
+
+
+_ESCAPED = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
+
+
 def _ends_sentence(text: str, start: int, end: re.Match[str]) -> bool:
     following = _NEXT_WORD.match(text, end.end())
     word = following[1] if following else ""

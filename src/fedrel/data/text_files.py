@@ -47,6 +47,11 @@ def decoded(line: bytes, number: int, path: Path) -> str:
     return _decoded(line, number, path).rstrip("\r\n")
 
 
+def whole_text(path: Path) -> str:
+    """The text of a file as it is, with its line ends."""
+    return "".join(_whole_lines(path))
+
+
 def paragraphs(path: Path) -> Iterator[tuple[int, str]]:
     """The text between blank lines, with the number of characters before it in the file."""
     start, size = 0, 0

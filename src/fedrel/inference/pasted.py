@@ -11,12 +11,13 @@ from typing import Any
 from fedrel.data.annotations import Document
 from fedrel.data.kb import KnowledgeBase
 from fedrel.data.sentences import Instance
+from fedrel.data.units import sentences_of
 from fedrel.errors import UserError
 from fedrel.extractors.findings import by_document
 from fedrel.inference.document_model import DocumentModel
 from fedrel.inference.model import Model, Prediction
 from fedrel.inference.predict import as_json
-from fedrel.inference.text_forms import documents_in, form_of, of_document, sentences_in, with_marks
+from fedrel.inference.text_forms import documents_in, form_of, sentences_in, with_marks
 
 Mark = tuple[int, int, str]
 """The characters [start, end) of an entity, and its type or "". Marks of one wording are one entity."""
@@ -64,7 +65,7 @@ def _documents(
 
 
 def _sentences(text: str, file: Path, marks: Sequence[Mark], kb: KnowledgeBase | None) -> list[Instance]:
-    return list(of_document(with_marks(text, marks, {})) if marks else sentences_in([file], kb))
+    return list(sentences_of(with_marks(text, marks, {})) if marks else sentences_in([file], kb))
 
 
 def _in_documents(model: DocumentModel, asked: list[Document], threshold: float | None) -> FoundInText:

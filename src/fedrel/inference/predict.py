@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrel.errors import UserError
 from fedrel.extractors.findings import Finding, by_document
 from fedrel.files import atomic_file
 from fedrel.inference.document_model import DocumentModel
@@ -22,7 +21,7 @@ Count = Callable[[Iterable[Any]], Iterable[Any]]
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a model found, as JSON objects; of documents, also as findings."""
+    """What a model found, as JSON objects, and the texts that it found anything in."""
 
     lines: Sequence[dict[str, Any]]
     model: str
@@ -30,7 +29,7 @@ class Predicted:
     why: str  # where the threshold comes from
     read: int
     unit: str
-    findings: Sequence[Finding] = ()
+    texts: Sequence[dict[str, Any]] = ()  # as in `evidence.json`
 
     def write(self, out: Path | None) -> None:
         """Write JSON lines to a file, or to standard output."""
@@ -53,15 +52,15 @@ class Predicted:
         return said if self.lines else f"{said}\nno probability is as high: --threshold sets a lower one"
 
     def for_report(self, files: Sequence[str | Path]) -> dict[str, Any]:
-        """What a page of findings shows: the documents that have any, in their order, and how they were found."""
-        in_order = sorted(self.findings, key=lambda one: one.row)
+        """What a page of findings shows: the documents or sentences that have any, and how they were found."""
         about = {
             "Model": self.model.removeprefix("model "),
             "Threshold": f"{self.threshold:g} ({self.why})",
             "Input": ", ".join(map(str, files)),
-            "Documents read": f"{self.read:,}",
+            f"{self.unit.capitalize()}s read": f"{self.read:,}",
         }
-        return {"documents": [one for _, one in by_document(in_order, most=None)], "about": about}
+        unit = "document" if self.unit == "document" else "sentence"
+        return {"texts": self.texts, "facts": len(self.lines), "unit": unit, "about": about}
 
 
 def predict(
@@ -70,21 +69,16 @@ def predict(
     *,
     kb: Path | None = None,
     threshold: float | None = None,
-    report: bool = False,
     count: Count = iter,
 ) -> Predicted:
     """What a model finds in files, folders, patterns or standard input (`-`), in any form of text.
 
     With a knowledge base, names are looked for in raw text, and each fact says whether it was known already.
-    Without a threshold, the model's own counts. `report` says that a page will be asked for, which only documents
-    have.
+    Without a threshold, the model's own counts.
     """
     from fedrel.data.kb import read_kb
 
     model = load_model(folder)
-    if report and model.unit != "documents":
-        problem = "a report shows what was found in documents, but this is a model of sentences"
-        raise UserError(problem, hint="leave --report out: the output names every fact's sentences")
     base = read_kb(kb) if kb else None
     known = base.triples if base else None
     read = 0
@@ -94,15 +88,17 @@ def predict(
         for read, row in enumerate(rows, 1):  # noqa: B007
             yield row
 
-    findings: list[Finding] = []
     with opened(files) as found:
         if isinstance(model, DocumentModel):
             asked = count(counted(documents_in(found, base, model.pairs)))
             findings = model.predict(asked, threshold=threshold)
             lines = [_as_line(one, known) for one in findings]
+            in_order = sorted(findings, key=lambda one: one.row)
+            texts = [one for _, one in by_document(in_order, most=None)]
         else:
             asked = count(counted(sentences_in(found, base)))
-            lines = [as_json(one, known) for one in model.predict(asked, threshold=threshold)]
+            predictions = model.predict(asked, threshold=threshold)
+            lines, texts = [as_json(one, known) for one in predictions], by_sentence(predictions)
     why = (
         "given" if threshold is not None else "tuned on dev" if model.tuned else "the default: none was tuned"
     )
@@ -113,7 +109,7 @@ def predict(
         why=why,
         read=read,
         unit="document" if model.unit == "documents" else "marked sentence",
-        findings=findings,
+        texts=texts,
     )
 
 
@@ -138,6 +134,26 @@ def as_json(found: Prediction, known: Any = None) -> dict[str, Any]:
         for one in found.sentences
     ]
     return line
+
+
+def by_sentence(predictions: Iterable[Prediction]) -> list[dict[str, Any]]:
+    """The sentences that predictions are based on, each once with all its facts, as a page of findings has them."""
+    texts: dict[tuple[str, str], dict[str, Any]] = {}
+    for found in predictions:
+        for one in found.sentences:
+            empty = {"document": one.source, "text": one.text, "findings": []}
+            shown = texts.setdefault((one.source, one.text), empty)
+            shown["findings"].append(
+                {
+                    "h": {"id": found.head, "name": found.head_name, "mentions": [one.head]},
+                    "relation": found.relation,
+                    "t": {"id": found.tail, "name": found.tail_name, "mentions": [one.tail]},
+                    "probability": round(found.probability, 6),
+                    "sentences": len(found.sentences),
+                    "evidence": [],
+                }
+            )
+    return list(texts.values())
 
 
 def _as_line(found: Finding, known: Collection[tuple[str, str, str]] | None) -> dict[str, Any]:

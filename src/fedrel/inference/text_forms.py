@@ -30,9 +30,10 @@ from fedrel.data.readers.docred import DocRED
 from fedrel.data.readers.opennre import JSONLines
 from fedrel.data.readers.pubtator import PubTator
 from fedrel.data.relations import NA
-from fedrel.data.sentences import Instance, Mention
+from fedrel.data.sentences import Instance
 from fedrel.data.text import Span, segment
 from fedrel.data.text_files import files_in, lines, paragraphs, stem
+from fedrel.data.units import document_of, sentences_of
 from fedrel.errors import UserError
 from fedrel.inference.model import parse
 
@@ -94,7 +95,7 @@ def sentences_in(files: Sequence[Path], kb: KnowledgeBase | None) -> Iterator[In
             case form:
                 read = DocRED().read(path) if form == "docred" else PubTator().read(path, labelled=False)
                 for document in read:
-                    yield from of_document(document)
+                    yield from sentences_of(replace(document, facts=()))
 
 
 def documents_in(
@@ -120,28 +121,6 @@ def documents_in(
                     yield of_sentence(sentence, f"{stem(path)}:{number}")
 
 
-def of_document(document: Document) -> Iterator[Instance]:
-    """A document's sentences that mention both entities of a pair, once for each such pair."""
-    for tokens in document.sentences:
-        if not tokens:
-            continue
-        start, end = tokens[0][0], tokens[-1][1]
-        own = [
-            [one for one in entity.mentions if start <= one.start and one.end <= end]
-            for entity in document.entities
-        ]
-        for head, tail in document.pairs.tolist():
-            places = [(h, t) for h in own[head] for t in own[tail] if h.end <= t.start or t.end <= h.start]
-            if places:
-                ends = (
-                    Mention(entity.id, one.name, one.start - start, one.end - start, entity.type)
-                    for entity, one in zip(
-                        (document.entities[head], document.entities[tail]), places[0], strict=True
-                    )
-                )
-                yield Instance(document.text[start:end], next(ends), next(ends), NA, source=document.id)
-
-
 def with_marks(text: str, marks: Iterable[tuple[int, int, str]], pairs: Mapping[str, Any]) -> Document:
     """A text as a document with the entities that were marked in it: characters [start, end), and a type or "".
 
@@ -158,10 +137,7 @@ def with_marks(text: str, marks: Iterable[tuple[int, int, str]], pairs: Mapping[
 
 def of_sentence(sentence: Instance, identity: str) -> Document:
     """A sentence as a document that is asked about its one pair."""
-    draft = Draft()
-    for one in (sentence.head, sentence.tail):
-        draft.mention(one.id, one.type, DocumentMention(one.name, one.start, one.end))
-    document = _document(draft, identity, sentence.text, {})
+    document = document_of([replace(sentence, relation=NA)], identity)
     order = [entity.id for entity in document.entities]
     pair = [[order.index(sentence.head.id), order.index(sentence.tail.id)]]
     pairs = np.array(pair if len(order) == 2 else [], np.int32).reshape(-1, 2)

@@ -213,7 +213,10 @@ class FoundEntity(Record):
 
 
 class FoundRelation(Record):
-    """A relation found in a document; `right` if its annotators found it, too, None for one not annotated."""
+    """A relation found in a document or a sentence.
+
+    `right` if its annotators found it, too, None for one not annotated; `sentences` is how many it was found from.
+    """
 
     document: str = ""
     h: FoundEntity
@@ -222,6 +225,7 @@ class FoundRelation(Record):
     probability: float
     evidence: list[FoundToken]
     right: bool | None = None
+    sentences: int = 1
 
 
 class ReadDocument(Record):

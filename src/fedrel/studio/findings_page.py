@@ -1,4 +1,4 @@
-"""The page of findings: each document once, with its text, its relations as a list, and the same as arcs.
+"""The page of findings: each document or sentence once, with its text, its relations as a list, and as arcs.
 
 The arcs need no script: entities stand one below the other, in the order in which the text mentions them, and each
 relation is a curve from its head to its tail that carries the relation's number in the list.
@@ -69,17 +69,21 @@ class DocumentView:
 
 
 def findings_pages(
-    page: Path, documents: Sequence[Mapping[str, Any]], about: Mapping[str, str]
+    page: Path, texts: Sequence[Mapping[str, Any]], about: Mapping[str, str], facts: int, unit: str
 ) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The path and the values of `findings.html` for each page; documents are given as in `evidence.json`."""
-    read = [ReadDocument.model_validate(one) for one in documents]
+    """The path and the values of `findings.html` for each page; texts are given as in `evidence.json`.
+
+    A fact that was found from several sentences is shown with each of them, so `facts` says how many there are.
+    """
+    read = [ReadDocument.model_validate(one) for one in texts]
     starts = range(0, max(len(read), 1), PER_PAGE)
     paths = [
         page if not number else page.with_stem(f"{page.stem}-{number + 1}") for number in range(len(starts))
     ]
     for number, (start, path) in enumerate(zip(starts, paths, strict=True)):
         shown = read[start : start + PER_PAGE]
-        views = [document_view(one, f"document-{place}") for place, one in enumerate(shown, start + 1)]
+        view = document_view if unit == "document" else sentence_view
+        views = [view(one, f"{unit}-{place}") for place, one in enumerate(shown, start + 1)]
         yield (
             path,
             {
@@ -87,8 +91,9 @@ def findings_pages(
                 "setting": "",
                 "views": views,
                 "first": start + 1,
-                "findings": sum(len(one.findings) for one in read),
-                "documents": len(read),
+                "facts": facts,
+                "texts": len(read),
+                "unit": unit,
                 "about": about,
                 "pages": [(one.name, one == path) for one in paths] if len(paths) > 1 else [],
                 "number": number + 1,
@@ -97,9 +102,18 @@ def findings_pages(
 
 
 def document_view(document: ReadDocument, anchor: str) -> DocumentView:
-    """A document with all its findings, surest first."""
+    """A document with all its findings, surest first; its first sentence is its title."""
     first = next(sentences(document.text), (0, 0))
-    title = " ".join(document.text[slice(*first)].split())
+    return _view(document, anchor, " ".join(document.text[slice(*first)].split()))
+
+
+def sentence_view(sentence: ReadDocument, anchor: str) -> DocumentView:
+    """A sentence with all its findings, surest first, of which the first is its title."""
+    surest = sentence.findings[0]
+    return _view(sentence, anchor, f"{surest.h.name} {relation_name(surest.relation)} {surest.t.name}")
+
+
+def _view(document: ReadDocument, anchor: str, title: str) -> DocumentView:
     return DocumentView(
         anchor=anchor,
         name=document.document,

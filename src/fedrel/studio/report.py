@@ -53,10 +53,15 @@ def write_comparison_report(
 
 
 def write_findings_report(
-    page: Path, documents: Sequence[Mapping[str, Any]], about: Mapping[str, str]
+    page: Path,
+    texts: Sequence[Mapping[str, Any]],
+    about: Mapping[str, str],
+    *,
+    facts: int,
+    unit: str = "document",
 ) -> None:
-    """Write a page of what was found in documents, given as in `evidence.json`; of very many, several pages."""
-    for path, values in findings_pages(page, documents, about):
+    """Write a page of what was found in texts, given as in `evidence.json`; of very many, several pages."""
+    for path, values in findings_pages(page, texts, about, facts, unit):
         write_text(path, render("findings.html", values))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,7 @@ def test_tacred(write: Write) -> None:
     assert said(first) == ("Ada King", "per:employee_of", "Zorb")
     assert (first.head.type, first.source, first.head.id) == ("PERSON", "news-7", "Ada King")
     assert first.tokens is not None and len(first.tokens) == 6
+    assert first.text == "Ada King ( of Zorb )"
     assert said(second) == ("Zorb", NA, "Bo")
 
 
@@ -69,12 +71,12 @@ def test_spert(write: Write) -> None:
 
 def test_conll04(write: Write) -> None:
     found = read("conll04", write(samples.CONLL04), pair_types=[("Peop", "Loc"), ("Loc", "Loc")])
-    assert {one.text for one in found} == {"Ada King lived in Zorb , Hux"}
+    assert {one.text for one in found} == {"Ada King lived in Zorb , Hux , Old"}
     assert [said(one) for one in found] == [
         ("Ada King", "Live_In", "Zorb"),
-        ("Ada King", NA, "Hux"),
-        ("Zorb", "Located_In", "Hux"),
-        ("Hux", NA, "Zorb"),
+        ("Ada King", NA, "Hux , Old"),
+        ("Zorb", "Located_In", "Hux , Old"),
+        ("Hux , Old", NA, "Zorb"),
     ]
     assert found[0].head.id != found[0].tail.id
 
@@ -114,6 +116,38 @@ def test_bioc_json_with_ids_in_infons(write: Write) -> None:
     cdr = samples.BIOC_JSON.replace('"entity1"', '"Chemical"').replace('"entity2"', '"Disease"')
     [document] = read("bioc", write(cdr.replace('"type": "Treats"', '"relation": "CID"')))
     assert facts(document) == [("D01", "CID", "D90", "No")]
+
+
+def test_bioc_of_pubtator_3(write: Write) -> None:
+    [document] = read("bioc", write(samples.BIOC_PUBTATOR3))
+    assert facts(document) == [("MESH:D01", "Negative_Correlation", "MESH:D90", "")]
+    role = {"identifier": "D90", "type": "Disease", "accession": "@DISEASE_Gloom"}
+    two = json.loads(samples.BIOC_JSON)
+    [relation] = two["documents"][0]["relations"]
+    relation["infons"] = {"role1": {**role, "identifier": "D01"}, "role2": role, "type": "Treats"}
+    relation["nodes"] = [{"refid": "0", "role": "0,1"}, {"refid": "1", "role": "1,1"}]  # they count entities
+    [document] = read("bioc", write(json.dumps(two)))
+    assert facts(document) == [("D01", "Treats", "D90", "")]
+
+
+def test_brat_counts_windows_line_ends(tmp_path: Path) -> None:
+    folder = samples.write_brat(tmp_path / "brat", "T1\tDrug 9 13\tOndo\nT2\tIll 19 24\tgloom\n")
+    (folder / "note.txt").write_bytes(b"Title.\r\n\r\nOndo eases gloom.\r\n")
+    with pytest.raises(UserError, match=r"expected 'Ondo' at \[9, 13\)"):
+        read("brat", folder)
+    (folder / "note.ann").write_text("T1\tDrug 10 14\tOndo\nT2\tIll 21 26\tgloom\n")
+    assert [said(one) for one in read("brat", folder, pair_types=[("Drug", "Ill")])] == [
+        ("Ondo", NA, "gloom")
+    ]
+
+
+def test_a_semeval_file_without_relations_is_none(write: Write) -> None:
+    test_file = (
+        '8001\t"The <e1>storm</e1> came with <e2>rain</e2>."\n8002\t"A <e1>hut</e1> of <e2>clay</e2>."\n'
+    )
+    with pytest.raises(UserError, match="expected one relation for example 8001, found '8002") as caught:
+        read("semeval", write(test_file))
+    assert caught.value.line == 2
 
 
 def test_brat(tmp_path: Path) -> None:
@@ -198,7 +232,7 @@ def test_parquet_and_datasets(tmp_path: Path) -> None:
     entities = [{"name": "Ada"}, {"name": "Bo"}]
     columns = {"text": ["Ada left Bo."] * 2, "h": entities, "t": entities[::-1], "relation": [1, 0]}
     about = {"info": {"features": {"relation": {"names": ["none", "left"], "_type": "ClassLabel"}}}}
-    table = arrow.table(columns).replace_schema_metadata({"huggingface": __import__("json").dumps(about)})
+    table = arrow.table(columns).replace_schema_metadata({"huggingface": json.dumps(about)})
     parquet.write_table(table, tmp_path / "a.parquet")
     (tmp_path / "saved").mkdir()
     with arrow.ipc.new_stream(tmp_path / "saved" / "data-00000-of-00001.arrow", table.schema) as stream:

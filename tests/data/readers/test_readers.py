@@ -54,9 +54,9 @@ def test_readers_say_which_options_they_take() -> None:
     pairs = {"pair_types", "directions"}
     assert options == {
         **{name: {"source", "labelled"} for name in ("opennre", "jsonl", "mirgene")},
-        **dict.fromkeys(("spert", "conll04", "brat", "brat-documents", "bioc-sentences"), pairs),
+        **dict.fromkeys(("spert", "conll04", "brat", "bioc-sentences"), pairs),
         "pubtator": pairs | {"id_separator", "labelled"},
-        "bioc": pairs | {"id_separator"},
+        **{name: pairs | {"id_separator"} for name in ("bioc", "brat-documents")},
         **{name: {"columns"} for name in ("csv", "parquet", "datasets")},
         "docred": {"pair_types", "rel_info"},
     }

@@ -1,7 +1,7 @@
 """BioC (Comeau et al. 2013), as XML or JSON: documents of passages, with annotations and relations.
 
 An annotation has its place in the document, its text, and infons for its type and its id in a knowledge base. A
-relation names two annotations (nodes with `refid`) or, as in BioRED and CDR, two ids in its infons.
+relation names two annotations (nodes with `refid`) or, as in BioRED, PubTator 3 and CDR, two ids in its infons.
 """
 
 from __future__ import annotations
@@ -12,42 +12,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedrel.data.annotations import Directions, Document, PairTypes
+from fedrel.data.annotations import Document
 from fedrel.data.json_files import JSONObject, objects, shown
-from fedrel.data.pairing import PARTED, Marked, MarkedText, Relation, document, instances
+from fedrel.data.pairing import PARTED, Marked, MarkedText, Relation
 from fedrel.data.readers import Reader
+from fedrel.data.readers.marked import MarkedDocuments, MarkedSentences, split_ids
 from fedrel.data.relations import RelationMap
-from fedrel.data.sentences import Instance
 from fedrel.data.text import Span
 from fedrel.data.text_files import lines
 from fedrel.data.xml_files import Node, read_xml
 
 _TYPES = ("type", "relation")
 _IDS = ("identifier", "Identifier", "MESH", "NCBI Gene", "concept_id", "database_id", "id")
-_ENDS = ("entity1", "entity2")
+_ENDS = (("entity1", "entity2"), ("role1", "role2"))  # of BioRED, and of PubTator 3
 _ABOUT = {"type", "relation", "novel", "note", "score"}
-_NO_ID = ("-1", "-", "")
 
 
-class BioC(Reader):
+class BioC(MarkedDocuments):
     """BioC's documents: annotations with the same id are one entity."""
 
     name = "bioc"
-    unit = "documents"
+    version = 2
 
-    def read(
-        self,
-        path: Path,
-        *,
-        relations: RelationMap | None = None,
-        pair_types: PairTypes | None = None,
-        directions: Directions = "both",
-        id_separator: str = "|",
-    ) -> Iterator[Document]:
-        """The documents of a file; the options are PubTator's."""
-        for marked in _texts(path, self, relations, id_separator):
-            with self.problems:
-                yield document(marked, self.problems, pair_types, directions)
+    def texts(self, path: Path, relations: RelationMap | None, id_separator: str) -> Iterator[MarkedText]:
+        """The documents of a file."""
+        return _texts(path, self, relations, id_separator)
 
     def write(self, rows: Iterable[Document], path: Path) -> None:
         """Write JSON, a passage a document."""
@@ -58,23 +47,15 @@ class BioC(Reader):
             file.write("\n]}\n")
 
 
-class BioCSentences(Reader):
+class BioCSentences(MarkedSentences):
     """BioC's sentences: every pair of annotations in one sentence."""
 
     name = "bioc-sentences"
+    version = 2
 
-    def read(
-        self,
-        path: Path,
-        *,
-        relations: RelationMap | None = None,
-        pair_types: PairTypes | None = None,
-        directions: Directions = "both",
-    ) -> Iterator[Instance]:
-        """The pairs of all sentences, with their relation or NA; the source is the document."""
-        for marked in _texts(path, self, relations, ""):
-            with self.problems:
-                yield from instances(marked, self.problems, pair_types, directions)
+    def texts(self, path: Path, relations: RelationMap | None) -> Iterator[MarkedText]:
+        """The documents of a file; ids are not split."""
+        return _texts(path, self, relations, "")
 
 
 @dataclass(slots=True)
@@ -119,12 +100,7 @@ def _marked(
     for one in (annotation for part in everything for annotation in part.annotations):
         with reader.problems:
             kind = _infon(one.infons, ("type",))
-            named = _infon(one.infons, _IDS)
-            ids = tuple(
-                part.strip()
-                for part in (named.split(separator) if separator else [named])
-                if part.strip() not in _NO_ID
-            )
+            ids = split_ids(_infon(one.infons, _IDS), separator)
             if not one.places:
                 raise one.at.error(f"{item.id}: the annotation {one.id!r} has no location")
             start, end = one.places[0][0], one.places[-1][0] + one.places[-1][1]
@@ -138,27 +114,42 @@ def _marked(
         with reader.problems:
             name = reader.relation(_infon(one.infons, _TYPES), relations, path, one.at.line)
             novel = str(one.infons.get("novel", ""))
-            if len(one.nodes) == 2:
+            if len(one.nodes) == 2 and not _named_ends(one.infons):
                 marked.relate(Relation(name, one.nodes[0], one.nodes[1], novel), one.at.line)
             else:
                 marked.relations.append(Relation(name, *_ends(one, item, known), novel))
     return marked
 
 
+def _named_ends(infons: Mapping[str, Any]) -> list[Any]:
+    """The two ids that infons name outright; their nodes then count entities, not annotations."""
+    return next(([infons[key] for key in keys] for keys in _ENDS if all(key in infons for key in keys)), [])
+
+
 def _ends(relation: _Item, item: _Item, known: set[str]) -> tuple[str, str]:
-    """The ids that a relation's infons name, as BioRED (`entity1`, `entity2`) or CDR (`Chemical`, `Disease`) do."""
-    named = [relation.infons[key] for key in _ENDS if key in relation.infons]
-    if not named:
+    """The ids that a relation's infons name.
+
+    In BioRED these are `entity1` and `entity2`; in PubTator 3 `role1` and `role2`, as `Chemical|MESH:D001` or as an
+    object with `identifier`; in CDR the types, as `Chemical` and `Disease`.
+    """
+    named = _named_ends(relation.infons)
+    if not named and not relation.nodes:
         named = [value for key, value in relation.infons.items() if key not in _ABOUT]
-    if relation.nodes or len(named) != 2:
+    if len(named) != 2:
         problem = f"{item.id}: expected a relation with two nodes, or two ids in its infons"
         raise relation.at.error(f"{problem}, found {shown(dict(relation.infons))}")
-    head, tail = map(str, named)
+    head, tail = (_identity(one, known) for one in named)
     for identity in (head, tail):
         if identity not in known:
             problem = f"{item.id}: a relation names {identity!r}, which no annotation has as its id"
             raise relation.at.error(problem, "give the entity an annotation, or set id_separator")
     return head, tail
+
+
+def _identity(named: Any, known: set[str]) -> str:
+    whole = str(named.get("identifier", "")) if isinstance(named, dict) else str(named)
+    kind, bar, rest = whole.partition("|")
+    return rest if bar and kind and whole not in known else whole
 
 
 def _infon(infons: Mapping[str, Any], names: Iterable[str]) -> str:

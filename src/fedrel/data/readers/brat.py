@@ -7,17 +7,18 @@ says that two are the same.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from fedrel.data.annotations import Directions, Document, PairTypes
-from fedrel.data.pairing import PARTED, Marked, MarkedText, Relation, document, instances
+from fedrel.data.annotations import Document
+from fedrel.data.pairing import PARTED, Marked, MarkedText, Relation
 from fedrel.data.readers import Reader
+from fedrel.data.readers.marked import MarkedDocuments, MarkedSentences, split_ids
 from fedrel.data.relations import RelationMap
-from fedrel.data.sentences import Instance
-from fedrel.data.text_files import files_in, lines
+from fedrel.data.text_files import files_in, lines, whole_text
 from fedrel.errors import UserError
 
 _PLACES = r"\d+ \d+(?:;\d+ \d+)*"
@@ -28,43 +29,26 @@ _EQUAL = re.compile(r"\*\t\S+((?: \S+)+)\s*")
 _UNUSED = {"E": "events", "A": "attributes", "M": "attributes", "#": "notes of annotators"}
 
 
-class Brat(Reader):
+class Brat(MarkedSentences):
     """brat's files as sentences: every pair of mentions in one sentence."""
 
     name = "brat"
+    version = 2
 
-    def read(
-        self,
-        path: Path,
-        *,
-        relations: RelationMap | None = None,
-        pair_types: PairTypes | None = None,
-        directions: Directions = "both",
-    ) -> Iterator[Instance]:
-        """The pairs of a folder's sentences, with their relation or NA; the source is the document."""
-        for marked in _texts(path, self, relations):
-            with self.problems:
-                yield from instances(marked, self.problems, pair_types, directions)
+    def texts(self, path: Path, relations: RelationMap | None) -> Iterator[MarkedText]:
+        """The texts of a folder; ids are not split."""
+        return _texts(path, self, relations, "")
 
 
-class BratDocuments(Reader):
+class BratDocuments(MarkedDocuments):
     """brat's files as documents: mentions with one id, or said to be the same, are one entity."""
 
     name = "brat-documents"
-    unit = "documents"
+    version = 2
 
-    def read(
-        self,
-        path: Path,
-        *,
-        relations: RelationMap | None = None,
-        pair_types: PairTypes | None = None,
-        directions: Directions = "both",
-    ) -> Iterator[Document]:
-        """The documents of a folder."""
-        for marked in _texts(path, self, relations):
-            with self.problems:
-                yield document(marked, self.problems, pair_types, directions)
+    def texts(self, path: Path, relations: RelationMap | None, id_separator: str) -> Iterator[MarkedText]:
+        """The texts of a folder."""
+        return _texts(path, self, relations, id_separator)
 
     def write(self, rows: Iterable[Document], path: Path) -> None:
         """Write two files a document; facts are stated of each entity's first mention."""
@@ -81,25 +65,42 @@ class BratDocuments(Reader):
                     marks.append(f"N{key}\tReference T{key} {entity.id}\t{name}")
             for number, fact in enumerate(row.facts, 1):
                 marks.append(f"R{number}\t{fact.relation} Arg1:{first[fact.head]} Arg2:{first[fact.tail]}")
-            (path / f"{row.id}.txt").write_text(row.text, encoding="utf-8", newline="")
-            (path / f"{row.id}.ann").write_text("".join(f"{mark}\n" for mark in marks), encoding="utf-8")
+            stem = _file_name(path, row.id)
+            stem.parent.mkdir(parents=True, exist_ok=True)
+            Path(f"{stem}.txt").write_text(row.text, encoding="utf-8", newline="")
+            Path(f"{stem}.ann").write_text("".join(f"{mark}\n" for mark in marks), encoding="utf-8")
 
 
-def _texts(folder: Path, reader: Reader, relations: RelationMap | None) -> Iterator[MarkedText]:
+def _file_name(folder: Path, identity: str) -> Path:
+    """Where a document is written, without the ending; its id must lead to a new file below the folder."""
+    stem = folder / identity
+    plain = Path(os.path.normpath(stem)) == stem and stem.is_relative_to(folder) and stem != folder
+    if not plain or "\0" in identity or stem.name.startswith(".") or Path(f"{stem}.txt").exists():
+        problem = f"the document's id {identity!r} is no name for a file, or that of another document"
+        raise UserError(problem, hint="choose another format, or give every document an id of its own")
+    return stem
+
+
+def _texts(
+    folder: Path, reader: Reader, relations: RelationMap | None, separator: str
+) -> Iterator[MarkedText]:
     files = [file for file in files_in(folder) if file.suffix == ".ann"]
     if not files:
         problem = "expected .ann files in it, each beside its .txt, found none"
         raise UserError(problem, file=folder, hint="check the path")
     for file in files:
         with reader.problems:
-            yield _marked(file, file.relative_to(folder).with_suffix("").as_posix(), reader, relations)
+            name = file.relative_to(folder).as_posix().removesuffix(".ann")
+            yield _marked(file, name, reader, relations, separator)
 
 
-def _marked(file: Path, name: str, reader: Reader, relations: RelationMap | None) -> MarkedText:
+def _marked(
+    file: Path, name: str, reader: Reader, relations: RelationMap | None, separator: str
+) -> MarkedText:
     source = file.with_suffix(".txt")
     if not source.exists():
         raise UserError(f"there is no {source.name} for it", file=file, hint="put the text beside it")
-    text = "\n".join(line for _, line in lines(source))
+    text = whole_text(source)  # as it is: brat counts both characters of a Windows line end
     if not text.strip():
         raise UserError("the text is empty", file=source)
     marked = MarkedText(name, text, file)
@@ -112,7 +113,7 @@ def _marked(file: Path, name: str, reader: Reader, relations: RelationMap | None
             later.append((number, line))
     for number, line in later:
         with reader.problems:
-            _add_rest(marked, line, number, reader, relations)
+            _add_rest(marked, line, number, reader, relations, separator)
     return marked
 
 
@@ -131,20 +132,26 @@ def _add_mention(marked: MarkedText, line: str, number: int, reader: Reader) -> 
 
 
 def _add_rest(
-    marked: MarkedText, line: str, number: int, reader: Reader, relations: RelationMap | None
+    marked: MarkedText,
+    line: str,
+    number: int,
+    reader: Reader,
+    relations: RelationMap | None,
+    separator: str,
 ) -> None:
     if match := _RELATION.fullmatch(line):
         _, name, head, tail = match.groups()
         name = reader.relation(name, relations, marked.file, number)
         marked.relate(Relation(name, head, tail), number)
     elif match := _LINK.fullmatch(line):
-        _link(marked, [match[2]], match[3], number)
+        for identity in split_ids(match[3], separator):
+            _link(marked, [match[2]], identity, number)
     elif match := _EQUAL.fullmatch(line):
         keys = match[1].split()
         known = [one for key in keys if key in marked.mentions for one in marked.mentions[key].ids]
         _link(marked, keys, known[0] if known else f"{marked.id}:{keys[0]}", number)
     elif line[0] in _UNUSED:
-        reader.problems.note(f"{_UNUSED[line[0]]} of brat, which are not read")
+        reader.problems.note(f"{_UNUSED[line[0]]} of brat, which are not read", left_out=True)
     else:
         problem = f"expected a line of brat's (T, R, N, E, A, M, # or *), found {line!r}"
         raise marked.error(problem, number, "tabs separate the columns")

@@ -9,39 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedrel.data.annotations import Directions, PairTypes
-from fedrel.data.pairing import Marked, MarkedText, Relation, instances
-from fedrel.data.readers import Reader
+from fedrel.data.pairing import Marked, MarkedText, Relation
+from fedrel.data.readers.marked import MarkedSentences
 from fedrel.data.relations import RelationMap
-from fedrel.data.sentences import Instance
-from fedrel.data.text import join_tokens
+from fedrel.data.text import join_tokens, unescaped
 from fedrel.data.text_files import lines
 from fedrel.errors import UserError
 
 _COLUMNS = 9
 _OUTSIDE = "O"
-_WORDS = {"COMMA": ",", "-LRB-": "(", "-RRB-": ")"}
 _Block = list[tuple[int, list[str]]]
 
 
-class CoNLL04(Reader):
+class CoNLL04(MarkedSentences):
     """CoNLL04's columns."""
 
     name = "conll04"
+    version = 2
 
-    def read(
-        self,
-        path: Path,
-        *,
-        relations: RelationMap | None = None,
-        pair_types: PairTypes | None = None,
-        directions: Directions = "both",
-    ) -> Iterator[Instance]:
-        """Every pair of entities in a sentence, with its relation or NA; `pair_types` and `directions` choose."""
+    def texts(self, path: Path, relations: RelationMap | None) -> Iterator[MarkedText]:
+        """The sentences of a file."""
         for words, related in _sentences(path):
             with self.problems:
-                marked = self._marked(words, related, relations, path)
-                yield from instances(marked, self.problems, pair_types, directions)
+                yield self._marked(words, related, relations, path)
 
     def _marked(
         self, words: _Block, related: _Block, relations: RelationMap | None, path: Path
@@ -51,8 +41,8 @@ class CoNLL04(Reader):
         for line, columns in words:
             if not columns[5].strip("/"):
                 raise UserError("a word is empty", file=path, line=line)
-            plain = _WORDS.get(columns[5], columns[5])
-            parts.append([plain] if columns[1] == _OUTSIDE else [part for part in plain.split("/") if part])
+            words_of = [columns[5]] if columns[1] == _OUTSIDE else columns[5].split("/")
+            parts.append(["," if word == "COMMA" else unescaped(word) for word in words_of if word])
         text, sentences = join_tokens([[word for part in parts for word in part]])
         [tokens] = sentences
         marked = MarkedText(words[0][1][0], text, path, sentences=sentences)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedrel.data.annotations import agree
+from fedrel.data.annotations import HANDLED, agree
 from fedrel.data.pairing import PARTED
 from fedrel.data.readers import Reader
 from fedrel.data.relations import NA, RelationMap
@@ -64,13 +64,15 @@ class DDI(Reader):
         if len(found) < len(parts):
             raise entity.error(f"expected charOffset as 0-6 or 0-6;10-14, found {place!r}")
         start, end = int(found[0][1]), int(found[-1][2]) + 1
+        handled: Counter[str] = Counter()
         if len(found) > 1:
             self.problems.note(PARTED)
-        elif not agree(name, text[start:end], Counter()):
+        elif not agree(name, text[start:end], handled):
             problem = f"expected {name!r} at the characters {place}, found {text[start:end]!r}"
             raise entity.error(problem, "characters count from 0, and the last one is included")
         if not 0 <= start < end <= len(text):
             raise entity.error(f"{place!r} is outside the sentence of {len(text)} characters")
+        self.problems.note(HANDLED["names_differ"], handled["names_differ"])
         return Mention(entity.required("id"), text[start:end], start, end, entity.get("type", ""))
 
 

@@ -38,7 +38,7 @@ class DocRED(Reader):
         rel_info: Path | None = None,
     ) -> Iterator[Document]:
         """The documents of a file; with `rel_info` (`rel_info.json`), relations have names instead of `P17`."""
-        titles = read_rel_info(rel_info) if rel_info else None
+        titles = read_rel_info(Path(rel_info)) if rel_info else None
         for found in objects(path, "document"):
             record = _Record(found.fields, found.file, found.line, found.number)
             with self.problems:

@@ -13,13 +13,13 @@ from pathlib import Path
 from fedrel.data.annotations import Document
 from fedrel.data.pairing import Marked, MarkedText, Relation, document
 from fedrel.data.readers import Reader
+from fedrel.data.readers.marked import split_ids
 from fedrel.data.relations import NA, RelationMap
 from fedrel.data.table_files import csv_rows
 from fedrel.data.text_files import files_in, lines, stem
 from fedrel.errors import UserError
 
 _FILES = ("abstracts", "anns", "labels")
-_NO_ID = ("-1", "-", "")
 
 
 class GDA(Reader):
@@ -104,8 +104,7 @@ def _add_mention(texts: dict[str, MarkedText], line: str, path: Path, number: in
         raise UserError(problem, file=path, line=number, hint="separate the columns by tabs")
     pmid, start, end, name, kind, identity = columns[:6]
     marked = _text(texts, pmid, path, number)
-    ids = tuple(one.strip() for one in identity.split("|") if one.strip() not in _NO_ID)
-    mention = Marked(name, kind, int(start), int(end), ids)
+    mention = Marked(name, kind, int(start), int(end), split_ids(identity, "|"))
     try:
         marked.mark(f"line {number}", mention, number)
     except UserError as error:

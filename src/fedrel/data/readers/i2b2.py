@@ -206,7 +206,7 @@ def _documents(folder: Path, reader: I2B2) -> Iterator[_Document]:
     if bare == len(found):
         problem = "expected documents as .txt, .con and .rel files, found none"
         raise UserError(problem, file=folder, hint="check the path")
-    reader.problems.note(".txt files without a .con, left out", bare)
+    reader.problems.note(".txt files without a .con, left out", bare, left_out=True)
     reader.problems.note("documents without a .rel, so that all their pairs are NA", unrelated)
 
 

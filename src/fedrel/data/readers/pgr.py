@@ -59,11 +59,10 @@ class PGR(Reader):
         spans = [_span(fields, entity, path, number) for entity in _ENTITIES]
         sentence, found = fields["SENTENCE"], zip(_ENTITIES, spans, strict=True)
         if relation is None:
-            self.problems.note("lines whose relation is uncertain, left out")
+            self.problems.note("lines whose relation is uncertain, left out", left_out=True)
         elif any(sentence[slice(*span)] != fields[entity] for entity, span in found):
-            self.problems.note(
-                "lines whose entity is not at its offsets, left out", 1, f"{path.name}:{number}"
-            )
+            what = "lines whose entity is not at its offsets, left out"
+            self.problems.note(what, 1, f"{path.name}:{number}", left_out=True)
         else:
             text, spans = _unescaped(sentence, spans)
             head, tail = (

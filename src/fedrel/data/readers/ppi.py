@@ -49,7 +49,7 @@ class PPI(Reader):
             hint = "write PROTEIN1 and PROTEIN2 in place of the two proteins that the row is about"
             raise UserError("no protein of the passage is masked", file=path, line=number, hint=hint)
         if min(places) < 0:
-            self.problems.note(OVERLAPPING, 1, f"{path.name}:{number}")
+            self.problems.note(OVERLAPPING, 1, f"{path.name}:{number}", left_out=True)
             return
         head, tail = (
             Mention(identity, mask, at, at + len(mask), "PROTEIN")

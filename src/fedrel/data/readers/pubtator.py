@@ -14,13 +14,13 @@ from pathlib import Path
 
 from fedrel.data.annotations import Directions, Document, Draft, Mention, PairTypes, agree
 from fedrel.data.readers import Reader
+from fedrel.data.readers.marked import split_ids
 from fedrel.data.relations import RelationMap
 from fedrel.data.text import Span, segment
 from fedrel.data.text_files import lines
 from fedrel.errors import UserError
 
 _TEXT = re.compile(r"([^|\t]+)\|([ta])\|(.*)")
-_NO_ID = ("-1", "-", "")
 
 
 class PubTator(Reader):
@@ -165,17 +165,15 @@ class _Article:
     def _add_mention(self, text: str, columns: Sequence[str], line: int) -> None:
         first, after, name, kind, *rest = columns
         start, end = int(first), int(after)
+        if "|" in kind:  # ids are joined so, types never
+            problem = f"expected a type after {name!r}, found {kind!r}"
+            raise self.options.error(problem, line, "give id, start, end, text, type and knowledge base id")
         if not agree(name, text[start:end], self.draft.handled):
             raise self.options.error(*_misplaced(name, text, start, end, line))
-        identities = self._identities(rest[0] if rest else "")
+        identities = split_ids(rest[0] if rest else "", self.options.id_separator)
         for identity in identities:
             self.draft.mention(identity, kind, Mention(name, start, end))
         self.draft.handled["unlinked_mentions"] += not identities
-
-    def _identities(self, column: str) -> list[str]:
-        separator = self.options.id_separator
-        parts = column.split(separator) if separator else [column]
-        return [part.strip() for part in parts if part.strip() not in _NO_ID]
 
     def _add_relation(self, columns: Sequence[str], line: int) -> None:
         name, head, tail, *rest = (column.strip() for column in columns)

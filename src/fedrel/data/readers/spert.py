@@ -9,32 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedrel.data.annotations import Directions, PairTypes
 from fedrel.data.json_files import JSONObject, objects, shown
-from fedrel.data.pairing import Marked, MarkedText, Relation, instances
-from fedrel.data.readers import Reader
+from fedrel.data.pairing import Marked, MarkedText, Relation
+from fedrel.data.readers.marked import MarkedSentences
 from fedrel.data.relations import RelationMap
-from fedrel.data.sentences import Instance
 from fedrel.data.text import join_tokens
 
 
-class SpERT(Reader):
+class SpERT(MarkedSentences):
     """SpERT's JSON."""
 
     name = "spert"
 
-    def read(
-        self,
-        path: Path,
-        *,
-        relations: RelationMap | None = None,
-        pair_types: PairTypes | None = None,
-        directions: Directions = "both",
-    ) -> Iterator[Instance]:
-        """Every pair of entities in a sentence, with its relation or NA; `pair_types` and `directions` choose."""
+    def texts(self, path: Path, relations: RelationMap | None) -> Iterator[MarkedText]:
+        """The sentences of a file."""
         for record in objects(path, "sentence"):
             with self.problems:
-                yield from instances(self._marked(record, relations), self.problems, pair_types, directions)
+                yield self._marked(record, relations)
 
     def _marked(self, record: JSONObject, relations: RelationMap | None) -> MarkedText:
         text, sentences = join_tokens([record.strings("tokens")])

@@ -1,6 +1,7 @@
 """TACRED (Zhang et al. 2017), also TACREV and Re-TACRED: a JSON list of tokenised sentences, subjects and objects.
 
 `subj_start` and `subj_end`, `obj_start` and `obj_end` count tokens; the last one is included. `no_relation` is NA.
+Brackets are written as in the Penn Treebank (`-LRB-`) and read as brackets.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from fedrel.data.json_files import JSONObject, objects
 from fedrel.data.readers import Reader
 from fedrel.data.relations import NA, RelationMap
 from fedrel.data.sentences import Instance, Mention
-from fedrel.data.text import Span, join_tokens, tokenise
+from fedrel.data.text import Span, join_tokens, tokenise, unescaped
 
 
 class TACRED(Reader):
@@ -22,12 +23,13 @@ class TACRED(Reader):
 
     name = "tacred"
     none_label = "no_relation"
+    version = 2
 
     def read(self, path: Path, *, relations: RelationMap | None = None) -> Iterator[Instance]:
         """The instances of a file: the subject is the head, its words are its id; `docid` is the source."""
         for record in objects(path, "example"):
             with self.problems:
-                text, [tokens] = join_tokens([record.strings("token")])
+                text, [tokens] = join_tokens([[unescaped(word) for word in record.strings("token")]])
                 head, tail = (_mention(record, part, text, tokens) for part in ("subj", "obj"))
                 relation = self.relation(record.get("relation", str), relations, path, record.line)
                 source = record.get("docid", str, default="")
