@@ -251,6 +251,13 @@ def test_options_of_the_format(tmp_path: Path) -> None:
         UserError, match="'pubtator' has no option 'id_seperator'\nhint: did you mean 'id_separator'"
     ):
         convert(tmp_path / "a.txt", "pubtator", tmp_path / "c", "bioc", options={"id_seperator": "|"})
+    for name, value, problem in (
+        ("directions", "sideways", "option directions: Input should be 'both', 'once' or 'annotated'"),
+        ("pair_types", "Drug,Ill", "option pair_types: .* found 'Drug,Ill'"),
+        ("pair_types", [["Drug"]], "expected pairs of types"),
+    ):
+        with pytest.raises(UserError, match=problem):
+            convert(tmp_path / "a.txt", "pubtator", tmp_path / "c", "bioc", options={name: value})
 
 
 def test_novelty_goes_along(tmp_path: Path) -> None:

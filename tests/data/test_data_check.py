@@ -55,6 +55,30 @@ def test_nothing_odd(write: Write, tmp_path: Path) -> None:
     assert found.relations["train"] == {"NA": 0, "left": 1}
 
 
+def test_rows_that_repeat_another_are_counted(write: Write, tmp_path: Path) -> None:
+    found = checked(write, tmp_path, train=line("Ada") * 3 + line("Eve"), dev=line("Cy"), test=line("Dee"))
+    [(what, note)] = found.notes.items()
+    assert what.startswith("rows that repeat another one") and note["count"] == 2
+    assert found.sizes["train"] == 2
+
+
+def test_relations_that_are_spelt_alike(write: Write, tmp_path: Path) -> None:
+    train = line("Ada") + line("Eve", "Left") + line("Cy", "met")
+    found = checked(
+        write, tmp_path, train=train, dev=line("Dee", "Left"), test=line("Flo") + line("Gus", "met")
+    )
+    assert found.warnings == ["these relations are spelt alike: Left, left; are they one?"]
+
+
+def test_a_none_label_that_no_sentence_has(write: Write, tmp_path: Path) -> None:
+    for part in ("train", "dev", "test"):
+        write(line(f"{part}y"), f"{part}.jsonl")
+    files: dict[str, Any] = {part: [f"{part}.jsonl"] for part in ("train", "dev", "test")}
+    data = dataset(check(FileData, {"root": tmp_path, "none_label": "nope", **files}, "test"))
+    found = check_data(data, Partition(np.arange(1), np.array([0, 1]), ("a",)), none_label="nope")
+    assert found.warnings == ["no sentence has the relation 'nope', which data.none_label names"]
+
+
 def test_text_that_is_on_both_sides(write: Write, tmp_path: Path) -> None:
     train, test = line("Ada") + line("Eve"), line("Ada", "left") + line("Cy")
     found = checked(write, tmp_path, train=train, dev=line("Dee"), test=test)

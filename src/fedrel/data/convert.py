@@ -15,7 +15,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
 
 from fedrel.data.annotations import HANDLED, LOST, Document
 from fedrel.data.readers import READERS, Reader, reader
@@ -81,12 +83,8 @@ class _Rows:
         self, path: Path, chosen: Reader, options: dict[str, Any], written: Reader, lossy: bool
     ) -> None:
         self.path, self.lossy, self._written = path, lossy, written
-        for name in options:
-            if name not in chosen.options():
-                problem = f"the format {chosen.name!r} has no option {name!r}"
-                raise UserError(problem, hint=nearest(name, chosen.options()))
         self._reader = chosen
-        self._options = {**_everything(chosen), **options}
+        self._options = {**_everything(chosen), **checked(chosen, options)}
         self.lost: Counter[str] = Counter()
 
     def all(self) -> Iterator[Any]:
@@ -117,6 +115,25 @@ class _Rows:
         if lost and not self.lossy:
             problem = f"{self._written.name!r} cannot hold all of it, as {'; '.join(lost)}"
             raise UserError(problem, file=self.path, hint=_HINT)
+
+
+def checked(chosen: Reader, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options as the reader takes them; a `UserError` for one that it does not have, or a wrong value."""
+    kinds = get_type_hints(chosen.read)
+    values = {}
+    for name, value in options.items():
+        if name not in chosen.options():
+            problem = f"the format {chosen.name!r} has no option {name!r}"
+            raise UserError(problem, hint=nearest(name, chosen.options()))
+        try:
+            values[name] = TypeAdapter(kinds[name]).validate_python(value)
+        except ValidationError as error:
+            problem = f"option {name}: {error.errors()[0]['msg']}, found {value!r}"
+            raise UserError(problem, hint="write it as in [data] of a config") from error
+        if name == "pair_types" and any(len(pair) != 2 for pair in value):
+            problem = f"option pair_types: expected pairs of types, found {value!r}"
+            raise UserError(problem, hint='as [["Chemical", "Disease"]]')
+    return values
 
 
 def _everything(chosen: Reader) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 from fedrel.data.load import Dataset
 from fedrel.data.partition import Partition
 from fedrel.data.problems import Reading
-from fedrel.data.store import Corpus, Ints
+from fedrel.data.store import TRAIN, Corpus, Ints
 
 UNKNOWN_LIMIT = 0.1  # a larger share of unknown tokens is worth a warning
 NAMED = 5  # things that a warning names
@@ -37,8 +37,16 @@ class DataCheck:
     warnings: list[str] = field(default_factory=list)
 
 
-def check_data(data: Dataset, parts: Partition, unknown_tokens: float | None = None) -> DataCheck:
-    """Check the parts of a dataset and how it is divided; `unknown_tokens` is the extractor's share."""
+def check_data(
+    data: Dataset,
+    parts: Partition,
+    unknown_tokens: float | None = None,
+    none_label: str | None = None,
+) -> DataCheck:
+    """Check the parts of a dataset and how it is divided; `unknown_tokens` is the extractor's share.
+
+    `none_label` is what the files call an unrelated pair, where a config says so: some pair should be called so.
+    """
     corpus = data.corpus
     rows = {"train": data.train, "dev": data.dev, "test": data.test}
     reading = Reading.of(corpus.folder)
@@ -56,10 +64,17 @@ def check_data(data: Dataset, parts: Partition, unknown_tokens: float | None = N
         notes={
             **{what: {"count": one.count, "examples": one.examples} for what, one in reading.notes.items()},
             **{what: {"count": count, "examples": []} for what, count in corpus.corrections().items()},
+            **_left_out_again(data),
         },
         unknown_tokens=unknown_tokens,
     )
     found.warnings.extend(_warnings(found))
+    if (
+        none_label is not None
+        and corpus.unit == "sentences"
+        and not any(count[0] for count in counts.values())
+    ):
+        found.warnings.append(f"no sentence has the relation {none_label!r}, which data.none_label names")
     return found
 
 
@@ -67,6 +82,18 @@ def _repeated(corpus: Corpus, rows: Mapping[str, Ints]) -> dict[str, int]:
     texts = corpus.text_numbers()
     train = np.unique(texts[rows["train"]])
     return {name: int(np.isin(texts[rows[name]], train).sum()) for name in ("dev", "test")}
+
+
+def _left_out_again(data: Dataset) -> dict[str, dict[str, Any]]:
+    """How many of the training files' rows are in no part because they repeat another."""
+    corpus = data.corpus
+    rows = corpus.rows(TRAIN)
+    unused = np.setdiff1d(rows, np.concatenate([data.train, data.dev, data.test]))
+    if not len(unused):
+        return {}
+    again = np.isin(unused, corpus.without_duplicates(rows), invert=True)
+    what = "rows that repeat another one in all they say, left out"
+    return {what: {"count": int(again.sum()), "examples": []}} if again.any() else {}
 
 
 def _warnings(found: DataCheck) -> Iterator[str]:
@@ -89,12 +116,24 @@ def _warnings(found: DataCheck) -> Iterator[str]:
     tested = {name for part in ("dev", "test") for name, count in found.relations[part].items() if count}
     if untested := [name for name in found.relations["train"] if name in learnt - tested]:
         yield f"only training has these relations: {_named(untested)}"
+    yield from _spelt_alike(found)
     if found.empty_sites:
         empty = f"{len(found.empty_sites):,} of {found.sites:,} sites have no data and are never drawn"
         yield f"{empty}: {_named(found.empty_sites, 20)}"
     if found.unknown_tokens is not None and found.unknown_tokens > UNKNOWN_LIMIT:
         share = f"{found.unknown_tokens:.1%} of the training tokens are not in the vocabulary"
         yield f"{share}: check how the text is cut into words, extractor.vectors and extractor.min_count"
+
+
+def _spelt_alike(found: DataCheck) -> Iterator[str]:
+    """Relations that differ only in case, spaces or punctuation."""
+    alike: dict[str, list[str]] = {}
+    for name in found.relations["train"]:
+        if any(of_part[name] for of_part in found.relations.values()):
+            alike.setdefault("".join(filter(str.isalnum, name)).casefold(), []).append(name)
+    for names in alike.values():
+        if len(names) > 1:
+            yield f"these relations are spelt alike: {_named(sorted(names))}; are they one?"
 
 
 def _named(names: list[str], most: int = NAMED) -> str:

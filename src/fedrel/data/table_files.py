@@ -62,10 +62,12 @@ def csv_rows(path: Path, required: Sequence[str], problems: Problems) -> Iterato
 
 def check_columns(found: Sequence[str], required: Sequence[str], path: Path) -> None:
     """Raise a `UserError` for the first column that is not there."""
+    if not found:
+        raise UserError("is empty: expected a first line with the names of its columns", file=path)
     for name in required:
         if name not in found:
-            problem = f"no column is called {name!r}, found {', '.join(map(repr, found)) or 'none'}"
-            hint = f"name the columns in [data.columns]; {nearest(name, found)}"
+            problem = f"no column is called {name!r}, found {', '.join(map(repr, found))}"
+            hint = f"name the columns in [data.columns], with `fedrel convert` by --column; {nearest(name, found)}"
             raise UserError(problem, file=path, line=1, hint=hint)
 
 

@@ -71,7 +71,8 @@ def prepare(config: Config, progress: Progress | None = None) -> Preparation:
         truth_known=truth_known,
     )
     unknown = kind.unknown_share(config.extractor, inputs, data.train)
-    return Preparation(data, site_data, check_data(data, parts, unknown))
+    none_label = config.data.none_label if config.data.corpus == "files" and config.data.keep_na else None
+    return Preparation(data, site_data, check_data(data, parts, unknown, none_label))
 
 
 def configured_partition(config: Config, ready: Preparation) -> Partition | None:

@@ -53,10 +53,10 @@ class SemEval(Reader):
         line, label = rest[0]
         other = next((one for one in rest[1:] if not one[1].startswith("Comment:")), None)
         if _SENTENCE.fullmatch(label.strip()) or other is not None:
-            number, found = rest[0] if other is None else other
-            problem = f"expected one relation for example {sentence[1]}, found {found!r}"
+            line, label = rest[0] if other is None else other
+            problem = f"expected one relation for example {sentence[1]}, found {label!r}"
             hint = "a blank line ends an example; a file without relations cannot be trained on"
-            raise UserError(problem, file=path, line=number, hint=hint)
+            raise UserError(problem, file=path, line=line, hint=hint)
         return replace(found, relation=self.relation(label.strip(), relations, path, line))
 
     def write(self, rows: Iterable[Instance], path: Path) -> None:
