@@ -1,8 +1,14 @@
-"""Files are written whole or not at all: to a temporary file beside the target, which is then renamed."""
+"""Files are written whole or not at all, and with a checksum by which damage is noticed when they are opened.
+
+A file is written to a temporary one beside its target, which is then renamed. A process that is killed leaves that
+behind; `remove_leftovers` finds it by its name and by its lock, which only a living process holds.
+"""
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import logging
 import os
 import shutil
@@ -22,6 +28,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_PART = ".fedrel-part-"  # how the names of temporary files begin
+_YOUNG = 60  # seconds for which a temporary file is left alone, locked or not
+_CHECKED, _SHA256 = "checked", "sha256"  # what files say about their checksum
+
 ELSEWHERE = "choose another folder (--out; of `federation run`: --name)"
 
 
@@ -34,10 +44,11 @@ def _unwritable(path: Path, error: OSError) -> UserError:
 def locked(folder: Path) -> Iterator[None]:
     """Lock a folder, made if need be, for this process; fail if another process holds the lock.
 
-    A folder that is empty in the end is removed.
+    A new folder is for this user only, and one that is empty in the end is removed. What killed processes left in
+    it is removed, too.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise _unwritable(folder, error) from error
@@ -48,6 +59,7 @@ def locked(folder: Path) -> Iterator[None]:
         hint = f"wait until it is done, stop it, or {ELSEWHERE}"
         raise UserError("another process works in this folder", file=folder, hint=hint) from error
     try:
+        remove_leftovers(folder, deep=True)
         yield
     finally:
         os.close(handle)
@@ -101,10 +113,12 @@ def atomic_file(path: Path, *, flush: bool = True) -> Iterator[Path]:
 
     Without `flush`, the file may be lost or empty if the machine itself fails in the next seconds.
     """
+    import fcntl
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{_PART}{path.name}.")
+        fcntl.flock(handle, fcntl.LOCK_EX)
     except OSError as error:
         raise _unwritable(path, error) from error
     part = Path(name)
@@ -113,31 +127,70 @@ def atomic_file(path: Path, *, flush: bool = True) -> Iterator[Path]:
         if flush:
             with part.open("rb+") as file:
                 os.fsync(file.fileno())
-        part.chmod(0o644)
+        part.chmod(0o666 & ~_UMASK)
         part.replace(path)
     except OSError as error:
         raise _unwritable(path, error) from error
     finally:
+        os.close(handle)
         part.unlink(missing_ok=True)
 
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """The same for a folder; an existing `path` is kept: another process has written the same content."""
+    """The same for a folder, for this user only; an existing `path` is kept: another process has written it."""
+    import fcntl
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        part = Path(tempfile.mkdtemp(dir=path.parent, prefix=f"{_PART}{path.name}."))
+        handle = os.open(part, os.O_RDONLY)
+        fcntl.flock(handle, fcntl.LOCK_EX)
     except OSError as error:
         raise _unwritable(path, error) from error
     try:
         yield part
         if not path.exists():
-            part.chmod(0o755)
             part.rename(path)
     except OSError as error:
         raise _unwritable(path, error) from error
     finally:
+        os.close(handle)
         shutil.rmtree(part, ignore_errors=True)
+
+
+def remove_leftovers(folder: Path, *, deep: bool = False) -> list[Path]:
+    """Remove temporary files and folders that killed processes left in a folder, `deep` also below it.
+
+    One that a process still writes to is locked, and stays.
+    """
+    import fcntl
+
+    removed = []
+    for part in sorted(folder.rglob(f"{_PART}*") if deep else folder.glob(f"{_PART}*")):
+        with suppress(OSError):  # another process may have removed or renamed it
+            if time.time() - part.stat().st_mtime < _YOUNG:
+                continue
+            handle = os.open(part, os.O_RDONLY)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if part.is_dir():
+                    shutil.rmtree(part)
+                else:
+                    part.unlink()
+                removed.append(part)
+            finally:
+                os.close(handle)
+    return removed
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)  # it can only be read by setting it
+    os.umask(mask)
+    return mask
+
+
+_UMASK = _umask()
 
 
 def write_text(path: Path, text: str) -> None:
@@ -158,15 +211,99 @@ def append_line(path: Path, line: str) -> None:
 def write_tensors(
     path: Path, tensors: Mapping[str, npt.NDArray[Any]], about: Mapping[str, str], *, flush: bool = True
 ) -> None:
-    """Write named arrays, with a few strings about them, as a safetensors file."""
+    """Write named arrays, with a few strings about them, as a safetensors file that has its own SHA-256."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
+    whole = {**about, _CHECKED: _SHA256}
     with atomic_file(path, flush=flush) as part:
         try:
-            save_file(dict(tensors), part, metadata=dict(about))
+            save_file(dict(tensors), part, metadata={**whole, _SHA256: _tensor_digest(tensors, whole)})
         except SafetensorError as error:  # how the library reports a full disk
             raise OSError(str(error)) from error
+
+
+def read_tensors(path: Path, what: str, hint: str) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
+    """The arrays that `write_tensors` wrote, and the strings about them; a `UserError` if the file is damaged.
+
+    `what` says what the file should be, `hint` what to do if it is not. Files of version 0.1 have no checksum.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as opened:
+            about = dict(opened.metadata() or {})
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    except (
+        SafetensorError,
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        ArithmeticError,
+        MemoryError,
+    ) as error:
+        raise UserError(f"is not {what}: {error}", file=path, hint=hint) from error
+    if _CHECKED in about or _SHA256 in about:  # one bit cannot take both away
+        stated = about.pop(_SHA256, None)
+        if stated != _tensor_digest(tensors, about):
+            problem = f"is damaged: {what} with another SHA-256 than it was written with"
+            raise UserError(problem, file=path, hint=hint)
+        about.pop(_CHECKED, None)
+    return tensors, about
+
+
+def _tensor_digest(tensors: Mapping[str, npt.NDArray[Any]], about: Mapping[str, str]) -> str:
+    import numpy as np
+
+    names = sorted(tensors)
+    shapes = [[name, tensors[name].dtype.str, list(tensors[name].shape)] for name in names]
+    whole = hashlib.sha256(json.dumps([sorted(about.items()), shapes]).encode())
+    for name in names:
+        whole.update(np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8).data)
+    return whole.hexdigest()
+
+
+def sealed(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON fields with the SHA-256 of all of them, for files that `unsealed` reads."""
+    return {**fields, _CHECKED: _SHA256, _SHA256: _json_digest({**fields, _CHECKED: _SHA256})}
+
+
+def unsealed(text: str, path: Path, what: str, hint: str) -> dict[str, Any]:
+    """The fields of a JSON file; a `UserError` if it is damaged. One without a seal is of an older version."""
+    try:
+        fields = json.loads(text)
+        if not isinstance(fields, dict):
+            raise TypeError("expected a JSON object")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UserError(f"is not {what}, or is damaged: {error}", file=path, hint=hint) from error
+    if _CHECKED in fields or _SHA256 in fields:
+        stated = fields.pop(_SHA256, None)
+        if stated != _json_digest(fields):
+            problem = f"is damaged: {what} with another SHA-256 than it was written with"
+            raise UserError(problem, file=path, hint=hint)
+        fields.pop(_CHECKED, None)
+    return fields
+
+
+def read_sealed(path: Path, what: str, hint: str) -> dict[str, Any]:
+    """The fields of a JSON file, as `unsealed` reads them."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"is not {what}, or is damaged: {reason}", file=path, hint=hint) from error
+    return unsealed(text, path, what, hint)
+
+
+def _json_digest(fields: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def cache_folder() -> Path:
@@ -174,12 +311,19 @@ def cache_folder() -> Path:
     chosen = os.environ.get("FEDREL_CACHE")
     folder = Path(chosen) if chosen else _user_cache() / "fedrel"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         _log.warning("cannot keep corpora in %s: %s", folder, error.strerror)
         return Path(_temporary().name)
+    _tidied(folder)
     return folder
+
+
+@functools.cache
+def _tidied(folder: Path) -> None:
+    """Once a process."""
+    remove_leftovers(folder)
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from fedrel.errors import UserError
+from fedrel.files import read_sealed, sealed, write_text
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class Problems:
             (folder / SKIPPED).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         notes = {what: asdict(note) for what, note in self.notes.items()}
         about = {"seen": self.seen, "skipped": dict(self.reasons.most_common()), "notes": notes}
-        (folder / NOTES).write_text(json.dumps(about, ensure_ascii=False, indent=1), encoding="utf-8")
+        write_text(folder / NOTES, json.dumps(sealed(about), ensure_ascii=False, indent=1))
 
 
 @dataclass(slots=True)
@@ -107,10 +108,9 @@ class Reading:
     @classmethod
     def of(cls, folder: Path) -> Reading:
         """As `Problems.save` wrote it; of a corpus from before there were such files, nothing is known."""
-        try:
-            about: dict[str, Any] = json.loads((folder / NOTES).read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        if not (folder / NOTES).exists():
             return cls()
+        about = read_sealed(folder / NOTES, "an account of reading a corpus", "remove the corpus's folder")
         notes = {what: Note(**note) for what, note in about["notes"].items()}
         return cls(about["seen"], about["skipped"], notes)
 

@@ -8,8 +8,6 @@ one line each, and has a `Writer` that knows how a row of its text becomes numbe
 from __future__ import annotations
 
 import gc
-import hashlib
-import json
 import shutil
 from abc import ABC, abstractmethod
 from array import array
@@ -26,9 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrel.data.bags import Bags
+from fedrel.data.column_files import column_path, fingerprint, mapped, verify, write_index
 from fedrel.data.relations import NA, RelationMap
 from fedrel.errors import UserError
-from fedrel.files import atomic_folder
+from fedrel.files import atomic_folder, read_sealed
+
+_REBUILD = "remove the folder and build it again"
 
 TRAIN, DEV, TEST = 0, 1, 2  # the values of a corpus's column `split`
 
@@ -145,21 +146,22 @@ class Corpus(ABC):
         """Map the columns of a folder into memory; raise a `UserError` if it is no such corpus, or damaged."""
         layout = layout_of(cls)
         try:
-            index = json.loads(cls.index_in(folder).read_text(encoding="utf-8"))
+            index = read_sealed(cls.index_in(folder), "a corpus", _REBUILD)
             if index["format"] != cls.format:
                 raise ValueError(f"its format is {index['format']}, expected {cls.format}")
             parts: dict[str, Any] = {
-                name: _map(column_path(folder, name), column, index["bytes"][name])
+                name: mapped(column_path(folder, name), column.code, column.width, index["bytes"][name])
                 for name, column in layout.columns.items()
             }
-            fingerprint = str(index["fingerprint"])
+            named = str(index["fingerprint"])
+            verify(folder, layout.columns, index, lambda: cls._whole(folder))
         except (OSError, ValueError, KeyError, TypeError) as error:
             problem = f"not a corpus, or a damaged one: {error}"
-            raise UserError(problem, file=folder, hint="remove the folder and build it again") from error
+            raise UserError(problem, file=folder, hint=_REBUILD) from error
         for name in layout.tables:
             parts[name] = Strings(parts.pop(f"{name}_text"), parts.pop(f"{name}_starts"))
         make: Any = cls
-        opened: Self = make(folder, fingerprint, **parts)
+        opened: Self = make(folder, named, **parts)
         return opened
 
     @classmethod
@@ -171,6 +173,18 @@ class Corpus(ABC):
     def index_in(cls, folder: Path) -> Path:
         """The file that holds the sizes of a folder's columns and their fingerprint."""
         return folder / f"{cls.prefix}.json"
+
+    @classmethod
+    def write_index(cls, folder: Path) -> None:
+        """Write the index of a folder whose columns are complete."""
+        about = {"format": cls.format, "fingerprint": cls._whole(folder)}
+        write_index(cls.index_in(folder), list(layout_of(cls).columns), about)
+
+    @classmethod
+    def _whole(cls, folder: Path) -> str:
+        """The fingerprint of a folder's columns."""
+        start = f"fedrel {cls.prefix} {cls.first_format}"
+        return fingerprint(folder, layout_of(cls).columns, start, cls.later)
 
     def copy(self, folder: Path, changes: Mapping[str, NDArray[Any] | Sequence[str]]) -> Self:
         """Copy the corpus to another folder, with new numbers in some columns or new strings in some tables."""
@@ -184,7 +198,7 @@ class Corpus(ABC):
                     np.asarray(changed[name], column.code).tofile(column_path(part, name))
                 else:
                     shutil.copyfile(column_path(self.folder, name), column_path(part, name))
-            _write_index(part, type(self))
+            self.write_index(part)
         return self.open(folder)
 
     def __len__(self) -> int:
@@ -313,7 +327,7 @@ class Writer(ABC):
             self.columns[f"{name}_text"].frombytes(text.tobytes())
             self.columns[f"{name}_starts"].frombytes(starts.tobytes())
         self.flush()
-        _write_index(self._folder, self._kind)
+        self._kind.write_index(self._folder)
 
 
 def numbering() -> defaultdict[Any, int]:
@@ -321,11 +335,6 @@ def numbering() -> defaultdict[Any, int]:
     numbers: defaultdict[Any, int] = defaultdict()
     numbers.default_factory = numbers.__len__
     return numbers
-
-
-def column_path(folder: Path, name: str) -> Path:
-    """The file of a column."""
-    return folder / f"{name}.bin"
 
 
 class Layout(NamedTuple):
@@ -363,28 +372,3 @@ def _encoded(strings: Iterable[str]) -> tuple[NDArray[np.uint8], Ints]:
     encoded = [string.encode() for string in strings]
     starts = np.fromiter(accumulate(map(len, encoded), initial=0), np.int64, len(encoded) + 1)
     return np.frombuffer(b"".join(encoded), np.uint8), starts
-
-
-def _write_index(folder: Path, kind: type[Corpus]) -> None:
-    """Write the index of a folder whose columns are complete: their sizes, and the SHA-256 over all of them.
-
-    A column that came later counts only if it says something: the fingerprints of other corpora stay as they were.
-    """
-    whole = hashlib.sha256(f"fedrel {kind.prefix} {kind.first_format}".encode())
-    sizes = {}
-    for name in layout_of(kind).columns:
-        path = column_path(folder, name)
-        sizes[name] = path.stat().st_size
-        if name not in kind.later or np.fromfile(path, np.uint8).any():
-            with path.open("rb") as file:
-                whole.update(hashlib.file_digest(file, "sha256").digest())
-    index = {"format": kind.format, "fingerprint": whole.hexdigest(), "bytes": sizes}
-    kind.index_in(folder).write_text(json.dumps(index, indent=1), encoding="utf-8")
-
-
-def _map(path: Path, column: Column, size: int) -> NDArray[Any]:
-    if path.stat().st_size != size:
-        raise ValueError(f"{path.name} has {path.stat().st_size} bytes, expected {size}")
-    # A file of no bytes cannot be mapped. A plain array is a faster view of the same memory than a memmap.
-    flat = np.asarray(np.memmap(path, column.code, mode="r")) if size else np.empty(0, column.code)
-    return flat if column.width == 1 else flat.reshape(-1, column.width)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedrel.data.align import write_jsonl
+from fedrel.data.column_files import check_sums, write_sums
 from fedrel.data.kb import KnowledgeBase, read_kb
 from fedrel.data.load import Dataset
 from fedrel.data.partition import Partition
@@ -27,6 +28,7 @@ from fedrel.deployment.site_preparation import Part, prepare_site_data, read_col
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.site_data import SiteData
+from fedrel.files import read_sealed, write_text
 from fedrel.runs.prepare import Preparation
 
 
@@ -76,6 +78,9 @@ def check_published(folder: CoordinatorFolder, experiment: Experiment) -> None:
             raise UserError(problem, file=folder.artefacts, hint=hint)
 
 
+_AGAIN = "run `fedrel coordinator publish` again; what the sites prepared stays valid"
+
+
 def save_coordinator(folder: Path, coordinator: CoordinatorData) -> None:
     """Save it for the process in which the coordinator runs."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -84,16 +89,17 @@ def save_coordinator(folder: Path, coordinator: CoordinatorData) -> None:
     np.save(folder / "dev.npy", ready.dataset.dev)
     np.save(folder / "test.npy", ready.dataset.test)
     rest = {"triples": coordinator.triples, "artefacts": dict(coordinator.artefacts)}
-    (folder / "coordinator.json").write_text(json.dumps(rest, ensure_ascii=False), encoding="utf-8")
+    write_text(folder / "coordinator.json", json.dumps(rest, ensure_ascii=False))
+    write_sums(folder)
 
 
 def open_coordinator(folder: Path, extractor: str) -> CoordinatorData:
     """Open what `save_coordinator` saved, for a kind of extractor."""
-    rest = json.loads((folder / "coordinator.json").read_text(encoding="utf-8"))
+    check_sums(folder, _AGAIN)
+    rest = read_sealed(folder / "coordinator.json", "what a coordinator has prepared", _AGAIN)
     if "words" in rest:
         problem = "was written by an earlier version of fedrel"
-        hint = "run `fedrel coordinator publish` again; what the sites prepared stays valid"
-        raise UserError(problem, file=folder, hint=hint)
+        raise UserError(problem, file=folder, hint=_AGAIN)
     site_data = SiteData.load(folder, extractor)
     dev, test = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("dev", "test"))
     nothing = np.zeros(0, np.int64)

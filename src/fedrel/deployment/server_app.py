@@ -19,7 +19,7 @@ from fedrel.deployment.publishing import open_coordinator
 from fedrel.errors import UserError
 from fedrel.federation.flower.members import Members, RemoteEngine, run_of
 from fedrel.federation.flower.transport import Transport
-from fedrel.files import write_text
+from fedrel.files import read_sealed, write_text
 from fedrel.methods.by_name import method
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import Preparation
@@ -100,7 +100,8 @@ class RemoteSites:
         file = self._folder / "nodes.json"
         if not file.exists():
             return None
-        return {int(node): int(site) for node, site in json.loads(file.read_text(encoding="utf-8")).items()}
+        nodes = read_sealed(file, "the list of sites' nodes", "submit the run again")
+        return {int(node): int(site) for node, site in nodes.items()}
 
 
 def _run(grid: Grid, request: Path) -> None:

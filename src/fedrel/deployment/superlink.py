@@ -21,7 +21,7 @@ from fedrel.deployment.artefacts import digest
 from fedrel.deployment.child_processes import Program, flower_environment, needs_flower
 from fedrel.deployment.folders import CONNECTION, CoordinatorFolder
 from fedrel.errors import UserError
-from fedrel.files import write_text
+from fedrel.files import read_sealed, write_text
 
 FOR_SITES = "/v1/fleet/"
 
@@ -157,7 +157,8 @@ def _registered_file(folder: CoordinatorFolder) -> Path:
 
 def _registered(folder: CoordinatorFolder) -> dict[str, dict[str, Any]]:
     path = _registered_file(folder)
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    hint = "remove the file and start the coordinator again: the sites are registered anew"
+    return read_sealed(path, "the list of registered sites", hint) if path.exists() else {}
 
 
 if __name__ == "__main__":

@@ -11,20 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
-
 from fedrel.config.schema import ExtractorSection
 from fedrel.errors import UserError
 from fedrel.extractors.batches import Inputs
 from fedrel.extractors.registry import ExtractorKind, Trained, extractor_kind
-from fedrel.files import write_tensors, write_text
+from fedrel.files import file_digest, read_sealed, read_tensors, sealed, write_tensors, write_text
 
 if TYPE_CHECKING:
     from fedrel.extractors.base import Extractor
 
 FORMAT = 2
 _ABOUT, _WEIGHTS = "config.json", "weights.safetensors"
+_REPAIR = "restore the folder from a copy, or train the model again"
 
 
 def save_model(
@@ -57,7 +55,12 @@ def save_model(
     if pairs is not None:
         about["pairs"] = pairs
     write_tensors(folder / _WEIGHTS, kind.save(folder, extractor, inputs), {})
-    write_text(folder / _ABOUT, json.dumps(about, indent=2, ensure_ascii=False))
+    about["files"] = {
+        file.relative_to(folder).as_posix(): file_digest(file)
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and file.name not in (_ABOUT, _WEIGHTS)  # the weights have their own checksum
+    }
+    write_text(folder / _ABOUT, json.dumps(sealed(about), indent=2, ensure_ascii=False))
 
 
 @dataclass(frozen=True)
@@ -77,12 +80,16 @@ def open_saved(folder: Path) -> SavedModel:
     """What `save_model` left in a folder."""
     from fedrel.extractors.heads import HEADS
 
+    if not (folder / _ABOUT).exists():
+        hint = "name the folder of a finished run, or of its model"
+        raise UserError(f"is not a model folder: it has no {_ABOUT}", file=folder, hint=hint)
+    about = read_sealed(folder / _ABOUT, "a model's description", _REPAIR)
+    weights, _ = read_tensors(folder / _WEIGHTS, "a model's weights", _REPAIR)
     try:
-        about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
+        _check_files(folder, about.get("files", {}))
         if about["format"] != FORMAT:
             raise UserError(f"has format {about['format']}, this version reads {FORMAT}", file=folder)
         kind, relations = _kind(about["extractor"]["kind"], folder), tuple(about["relations"])
-        weights = load_file(folder / _WEIGHTS)
         trained = kind.load(folder, about["extractor"], len(relations), weights)
         return SavedModel(
             kind=kind,
@@ -93,8 +100,16 @@ def open_saved(folder: Path) -> SavedModel:
             method=str(about.get("method", "")),
             threshold=float(about["threshold"]) if "threshold" in about else None,
         )
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise UserError(f"is not a model folder: {error}", file=folder) from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"is not a model folder: {error}", file=folder, hint=_REPAIR) from error
+
+
+def _check_files(folder: Path, digests: Mapping[str, str]) -> None:
+    """The other files of a model, which `config.json` vouches for."""
+    for name, digest in digests.items():
+        if not (folder / name).is_file() or file_digest(folder / name) != digest:
+            problem = "is missing, or damaged: its SHA-256 is another than the model's config.json says"
+            raise UserError(problem, file=folder / name, hint=_REPAIR)
 
 
 def _kind(name: str, folder: Path) -> ExtractorKind[Any, Any]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from fedrel.data.bags import Bags
 from fedrel.data.cache import open_corpus
+from fedrel.data.column_files import check_sums, write_sums
 from fedrel.data.partition import Partition
 from fedrel.data.sentences import SentenceCorpus
 from fedrel.data.store import Corpus
@@ -19,12 +20,14 @@ from fedrel.errors import UserError
 from fedrel.extractors.batches import Inputs
 from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.messages import RefusedError
+from fedrel.files import read_sealed
 
 if TYPE_CHECKING:
     from fedrel.config.schema import Config
 
 
 Ints = npt.NDArray[np.int64]
+_AGAIN = "prepare the data again"
 _INDEX = "materials.json"  # prepared sites have files of this name: it stays
 
 
@@ -74,11 +77,13 @@ class SiteData:
             "names": self.partition.names,
         }
         (folder / _INDEX).write_text(json.dumps(rest))
+        write_sums(folder)
 
     @classmethod
     def load(cls, folder: Path, extractor: str) -> SiteData:
         """Open what `save` wrote; `extractor` is the kind of extractor that reads it."""
-        rest = json.loads((folder / _INDEX).read_text())
+        check_sums(folder, _AGAIN)
+        rest = read_sealed(folder / _INDEX, "prepared data", _AGAIN)
         validation, watched, order, bounds = (
             np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r"))  # faster to index than a memmap
             for name in ("validation", "watched", "order", "bounds")

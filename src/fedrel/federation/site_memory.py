@@ -18,13 +18,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load_file
 
 from fedrel.data.sentences import SentenceCorpus
 from fedrel.data.store import Corpus
 from fedrel.errors import UserError
-from fedrel.files import write_tensors
+from fedrel.files import read_tensors, write_tensors
 from fedrel.tensors.weights import Weights
 
 if TYPE_CHECKING:
@@ -42,13 +40,8 @@ class SiteStates:
         before = [file for file in self._files(site) if _round(file) < round_]
         if not before:
             return None
-        try:
-            with safe_open(before[-1], framework="numpy") as opened:
-                about: Mapping[str, str] = opened.metadata() or {}
-            tensors: Weights = load_file(before[-1])
-        except (SafetensorError, OSError) as error:
-            hint = "restore the file from a copy, or remove the folder to start without site states"
-            raise UserError(f"is not a site's state: {error}", file=before[-1], hint=hint) from error
+        hint = "restore the file from a copy, or remove the folder to start without site states"
+        tensors, about = read_tensors(before[-1], "a site's state", hint)
         if about.get("model") != self._model:
             raise UserError(
                 "is the state of another model",

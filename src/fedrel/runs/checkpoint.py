@@ -8,18 +8,17 @@ of the best one stay, so that a run whose model was ruined can go back.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load_file
 
 from fedrel.errors import UserError
-from fedrel.files import ELSEWHERE, write_tensors
+from fedrel.files import ELSEWHERE, read_tensors, write_tensors
+from fedrel.runs.records import Round
 from fedrel.tensors.weights import Weights
 
 _TENSORS = ("weights", "state")  # the parts of a checkpoint that are tensors by name
@@ -38,6 +37,8 @@ class Checkpoint:
     seconds: float
     weights_of: int | None = None
     """The round that weights and state are of, if the run went back; else None."""
+    metrics: str = ""  # SHA-256 of the lines of `metrics.jsonl` up to this round
+    site_states: str = ""  # whether `all` sites that were active keep a state, `some`, or `none`
 
     def back_to(self, earlier: Checkpoint) -> Checkpoint:
         """The same run, as many rounds on, with the weights and the state of an earlier round."""
@@ -88,14 +89,12 @@ class Checkpoints:
         return sorted(self._folder.glob("round-*.safetensors"))
 
     def _read(self, file: Path) -> Checkpoint:
+        hint = f"restore the file from a copy, or {ELSEWHERE} and begin anew"
+        tensors, about = read_tensors(file, "a checkpoint", hint)
         try:
-            with safe_open(file, framework="numpy") as opened:
-                about = opened.metadata() or {}
             config, numbers = about["config"], json.loads(about["run"])
             numbers.pop("rounds_since_best", None)  # checkpoints of version 0.1 have it
-            tensors = load_file(file)
-        except (SafetensorError, KeyError, OSError, ValueError) as error:
-            hint = f"restore the file from a copy, or {ELSEWHERE} and begin anew"
+        except (KeyError, ValueError) as error:
             raise UserError(f"is not a checkpoint: {error}", file=file, hint=hint) from error
         there, here = (self._compared(one) for one in (config, self._config))
         if there != here:
@@ -116,10 +115,45 @@ class Checkpoints:
 
     def best(self, checkpoint: Checkpoint) -> dict[str, npt.NDArray[np.float32]]:
         """The weights of the best round on dev."""
-        weights: dict[str, npt.NDArray[np.float32]] = load_file(
-            self._folder / f"best-{checkpoint.best_round:05}.safetensors"
-        )
+        file = self._folder / f"best-{checkpoint.best_round:05}.safetensors"
+        hint = f"restore the file from a copy, or {ELSEWHERE} and begin anew"
+        weights, _ = read_tensors(file, "the best round's weights", hint)
         return weights
+
+
+class KeptStates:
+    """Which sites keep a state in a simulation's folder, so that states that were removed are noticed.
+
+    Rounds name the sites that were active. If all of them wrote a state so far, all must have one when the run goes
+    on; if only some did, there must at least be states.
+    """
+
+    def __init__(self, folder: Path, rounds: Sequence[Round], kept: str) -> None:
+        self._folder, self.kept = folder, kept
+        if kept == "all":
+            missing = [site for site in sorted(_answered(rounds)) if not self._has(site)]
+        else:
+            missing = [] if kept != "some" or any(folder.glob("*/round-*.safetensors")) else [-1]
+        if missing:
+            problem = "the states of all sites are gone, or of some: "
+            problem += "there is none" if missing[0] < 0 else f"site {missing[0]} has none"
+            raise UserError(problem, file=folder, hint=f"restore the folder from a copy, or {ELSEWHERE}")
+
+    def note(self, done: Round) -> None:
+        """Look at the sites that were active in a round."""
+        has = {self._has(site) for site in _answered([done])}
+        now = "all" if has == {True} else "none" if True not in has else "some"
+        self.kept = now if self.kept in ("", now) or not has else "some"
+
+    def _has(self, site: int) -> bool:
+        return any((self._folder / f"{site:06}").glob("round-*.safetensors"))
+
+
+def _answered(rounds: Sequence[Round]) -> set[int]:
+    """The sites that took part in any of the rounds."""
+    return {site for one in rounds for site in one.active} - {
+        out.site for one in rounds for out in one.refused
+    }
 
 
 def _first_difference(there: Any, here: Any, key: str = "") -> str:

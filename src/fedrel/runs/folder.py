@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tomllib
 from collections.abc import Sequence
@@ -53,23 +54,49 @@ class MetricsFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._digest = hashlib.sha256()
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the lines that were kept and added."""
+        return self._digest.hexdigest()
 
     def append(self, line: Round) -> None:
         """Add a round."""
-        append_line(self._path, json.dumps(_plain(line)))
+        text = json.dumps(_plain(line))
+        append_line(self._path, text)
+        self._digest.update(f"{text}\n".encode())
 
     def rounds(self, *, finished: bool = False) -> list[Round]:
         """All rounds so far; none if there is no file yet. In a run that is not finished, a kill may have cut the
         last line short: it does not count."""
-        text = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
-        lines = enumerate(text.split("\n")[: None if finished else -1], 1)
+        lines = enumerate(self._text().split("\n")[: None if finished else -1], 1)
         return [read_json(Round, self._path, line, number) for number, line in lines if line.strip()]
 
-    def keep(self, rounds: int) -> list[Round]:
-        """Drop what a killed run wrote after its last checkpoint, of round `rounds`; returns what is left."""
+    def keep(self, rounds: int, digest: str = "") -> list[Round]:
+        """Drop what a killed run wrote after its last checkpoint, of round `rounds`; returns what is left.
+
+        All rounds until then must be there, as they were written: `digest` is their SHA-256, empty for checkpoints
+        of version 0.1.
+        """
         kept = [line for line in self.rounds() if line.round <= rounds]
-        write_text(self._path, "".join(json.dumps(_plain(line)) + "\n" for line in kept))
+        if [line.round for line in kept] != list(range(1, rounds + 1)):
+            problem = f"has {len(kept)} of the {rounds} rounds that the checkpoint has seen"
+            raise UserError(problem, file=self._path, hint=REPAIR)
+        written = "".join(f"{line}\n" for line in self._text().split("\n")[:rounds])
+        if digest and hashlib.sha256(written.encode()).hexdigest() != digest:
+            problem = "is damaged: its lines are not those that were written, by the checkpoint's SHA-256"
+            raise UserError(problem, file=self._path, hint=REPAIR)
+        text = "".join(json.dumps(_plain(line)) + "\n" for line in kept)
+        write_text(self._path, text)
+        self._digest = hashlib.sha256(text.encode())
         return kept
+
+    def _text(self) -> str:
+        try:
+            return self._path.read_text(encoding="utf-8") if self._path.exists() else ""
+        except UnicodeDecodeError as error:
+            raise UserError(f"is damaged: {error}", file=self._path, hint=REPAIR) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +181,10 @@ def run_so_far(folder: Path, state: RunState, rounds: list[Round]) -> Run:
 
 def _run_of(folder: Path, result: Result, rounds: list[Round]) -> Run:
     path = folder / "config.toml"
-    config = path.read_text(encoding="utf-8") if path.exists() else ""
+    try:
+        config = path.read_text(encoding="utf-8") if path.exists() else ""
+    except UnicodeDecodeError as error:
+        raise UserError(f"is damaged: {error}", file=path, hint=REPAIR) from error
     return Run(
         folder=folder,
         result=result,
@@ -199,6 +229,8 @@ def read_json(kind: Any, path: Path, text: str | None = None, line: int | None =
     except json.JSONDecodeError as error:
         problem = f"broken JSON: {error.msg}"
         raise UserError(problem, file=path, line=line or error.lineno, hint=REPAIR) from error
+    except (ValueError, RecursionError) as error:  # not UTF-8, or nested without end
+        raise UserError(f"broken JSON: {error}", file=path, line=line, hint=REPAIR) from error
     try:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:

@@ -30,7 +30,7 @@ from fedrel.federation.coordinator import DivergedError, Federation
 from fedrel.files import ELSEWHERE, locked, write_tensors, write_text
 from fedrel.methods.by_name import check_aggregation, method
 from fedrel.runs.case_study import SEARCHED, case_study, evidence, pair_options
-from fedrel.runs.checkpoint import Checkpoint, Checkpoints
+from fedrel.runs.checkpoint import Checkpoint, Checkpoints, KeptStates
 from fedrel.runs.engines import SimulatedSites, Sites, precision_of
 from fedrel.runs.environment import check_same_data, environment
 from fedrel.runs.folder import UNITS, MetricsFile, write_data_check, write_json
@@ -120,7 +120,8 @@ def _run(
         if ready.check is not None:
             write_data_check(out, ready.check, ready.dataset.corpus.folder)
         metrics = MetricsFile(out / "metrics.jsonl")
-        rounds = metrics.keep(checkpoint.round if checkpoint else 0)
+        rounds = metrics.keep(checkpoint.round if checkpoint else 0, checkpoint.metrics if checkpoint else "")
+        states = KeptStates(out / "sites", rounds, checkpoint.site_states if checkpoint else "")
         if checkpoint is None:
             shutil.rmtree(out / "sites", ignore_errors=True)  # of a run that was killed in its first round
         with sites.engine(config, ready, out, fresh=checkpoint is None) as engine:
@@ -132,7 +133,9 @@ def _run(
                     lost.blame(rounds, session.checkpoint().best_round)
                     rounds.append(session.go_back(lost, checkpoints))
                 metrics.append(rounds[-1])
-                checkpoints.save(session.checkpoint())
+                states.note(rounds[-1])
+                kept = replace(session.checkpoint(), metrics=metrics.digest, site_states=states.kept)
+                checkpoints.save(kept)
                 watcher.round_done(rounds[-1])
             best = checkpoints.best(session.checkpoint())
             outcome = session.evaluate(best, ready.dataset.test, session.threshold(rounds))

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.data.bags import Bags, ragged
+from fedrel.data.column_files import check_sums, write_sums
 from fedrel.data.documents import DocumentCorpus
 from fedrel.errors import UserError
 from fedrel.extractors.batches import Inputs, Ints, tensor
@@ -31,6 +32,7 @@ AT_ONCE = 256  # documents: enough for the tokeniser's threads, few enough for m
 
 _COLUMNS = {"pieces": np.int32, "starts": np.int64, "words": np.int32, "places": np.int32}
 _ABOUT = "about.json"
+_AGAIN = "remove the folder; it will be made again"
 _POINTER = "documents.json"
 
 
@@ -109,13 +111,13 @@ class DocumentInputs(Inputs):
             if limit is None:
                 pointer = json.loads((folder / _POINTER).read_text(encoding="utf-8"))
                 folder, limit = Path(pointer["folder"]), int(pointer["limit"])
+            check_sums(folder, _AGAIN)
             about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
             columns = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in _COLUMNS}
             if len(columns["starts"]) != len(corpus) + 1 or columns["starts"][-1] != len(columns["pieces"]):
                 raise ValueError("its columns do not fit the corpus")
         except (OSError, ValueError, KeyError) as error:
-            hint = "remove the folder; it will be made again"
-            raise UserError(f"not a tokenised corpus: {error}", file=folder, hint=hint) from error
+            raise UserError(f"not a tokenised corpus: {error}", file=folder, hint=_AGAIN) from error
         frame = Frame(tuple(about["prefix"]), tuple(about["suffix"]))
         return DocumentInputs(corpus, folder.absolute(), frame, limit, **columns)
 
@@ -163,6 +165,7 @@ def tokenise(
         for name, kind in _COLUMNS.items():
             np.save(part / f"{name}.npy", np.array(found[name], kind))
         (part / _ABOUT).write_text(json.dumps(tokeniser.frame._asdict()), encoding="utf-8")
+        write_sums(part)
     return DocumentInputs.open(folder, corpus, limit)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.data.bags import Bags, ragged
+from fedrel.data.column_files import check_sums, write_sums
 from fedrel.errors import UserError
 from fedrel.extractors.batches import Inputs, Ints, PieceBatch, tensor
 from fedrel.extractors.transformer.encoder_loading import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 Span = tuple[int, int]
 
+_AGAIN = "remove the folder; it will be made again"
 _UNTYPED = "@$"
 _BLINDED = re.compile(r"@[^@$\s]+\$")
 
@@ -264,13 +266,13 @@ class PieceInputs(Inputs):
         try:
             if (folder / _POINTER).exists():
                 folder = Path(json.loads((folder / _POINTER).read_text(encoding="utf-8"))["folder"])
+            check_sums(folder, _AGAIN)
             columns = {name: _map(folder, name) for name in _COLUMNS}
             head, tail = columns["head"].reshape(-1, 2), columns["tail"].reshape(-1, 2)
             if not len(head) == len(tail) == len(columns["starts"]) - 1:
                 raise ValueError("its columns do not fit each other")
         except (OSError, ValueError, KeyError) as error:
-            hint = "remove the folder; it will be made again"
-            raise UserError(f"not a tokenised corpus: {error}", file=folder, hint=hint) from error
+            raise UserError(f"not a tokenised corpus: {error}", file=folder, hint=_AGAIN) from error
         return PieceInputs(folder.absolute(), columns["pieces"], columns["starts"], head, tail)
 
 
@@ -295,6 +297,7 @@ def tokenise(
             shutil.rmtree(folder, ignore_errors=True)
     with atomic_folder(folder) as part:
         _write(part, corpus, tokeniser, progress)
+        write_sums(part)
     return PieceInputs.open(folder)
 
 

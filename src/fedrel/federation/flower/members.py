@@ -20,7 +20,7 @@ from fedrel.federation.flower import codec
 from fedrel.federation.flower.host import RefusalCode
 from fedrel.federation.flower.transport import FlowerEngine, Outgoing
 from fedrel.federation.messages import HOLDINGS, Holdings, RefusedError
-from fedrel.files import write_text
+from fedrel.files import read_sealed, write_text
 
 _log = logging.getLogger(__name__)
 
@@ -102,8 +102,8 @@ def run_of(file: Path) -> str | None:
     """The name of the run that a federation.json was written for, if it exists."""
     if not file.exists():
         return None
-    name: str = json.loads(file.read_text(encoding="utf-8"))["run"]
-    return name
+    about = read_sealed(file, "an account of a run's sites", "move the run's folder away")
+    return str(about.get("run", ""))
 
 
 class RemoteEngine(FlowerEngine):
