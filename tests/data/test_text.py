@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+import time
 from collections import Counter
 from itertools import pairwise
 
@@ -7,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrel.data.text import join_tokens, segment, sentences, tokenise, whitespace, with_whole_mentions
+from fedrel.data.problems import reason
+from fedrel.data.readers import brat
+from fedrel.data.readers.chemprot_scibert import _parts
+from fedrel.data.text import (
+    _END,
+    join_tokens,
+    segment,
+    sentences,
+    tokenise,
+    whitespace,
+    with_whole_mentions,
+)
 
 
 def cut(text: str, spans: list[tuple[int, int]]) -> list[str]:
@@ -155,3 +168,48 @@ def test_each_mention_is_whole_tokens_of_one_sentence(words: list[str], data: st
 @pytest.mark.parametrize("text", ["", "  "])
 def test_no_text_has_no_sentences(text: str) -> None:
     assert segment(text, [(0, len(text))], [], Counter()) == []
+
+
+HOSTILE = {
+    "dots": "." * 20_000,
+    "dots and letters": "a." * 10_000,
+    "quotes": '."' * 10_000,
+    "blank": "\n" + " " * 20_000 + "x",
+    "at": "@" + "a" * 20_000,
+    "hyphens": "a-" * 10_000,
+    "numbers": "1.1," * 5_000 + "a",
+    "colons": "R1\tx " + ":" * 20_000,
+    "markers": "<< " * 7_000,
+    "brackets": "<< a >> " + "[[ " * 7_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_text_makes_a_pattern_try_everything(name: str) -> None:
+    """In processor time; a pattern that tries again from every character would take ten seconds and more."""
+    text = HOSTILE[name]
+    begun = time.process_time()
+    list(sentences(text))
+    tokenise(text)
+    reason(text)
+    _parts(text)
+    brat._RELATION.fullmatch(text)
+    assert time.process_time() - begun < 2
+
+
+@settings(max_examples=200)
+@given(st.text(".!?\u2026\"')] \na\u3002\u300d", max_size=40))
+def test_sentence_ends_are_those_of_the_plain_pattern(text: str) -> None:
+    """The pattern as it was written first, which tries again from every character."""
+    plain = re.compile(
+        r"(?P<stop>[.!?\u2026]+)[\"'\u2019\u201d\u00bb)\]]*(?=\s)|\n[^\S\n]*\n"
+        r"|[\u3002\uff01\uff1f]+[\u2019\u201d\u300d\u300f\uff09]*"
+    )
+    assert [one.span() for one in _END.finditer(text)] == [one.span() for one in plain.finditer(text)]
+
+
+@settings(max_examples=200)
+@given(st.text("<>[] ab", max_size=30))
+def test_markers_are_those_of_the_plain_pattern(text: str) -> None:
+    plain = re.compile(r"(.*?)<< (.+?) >>(.*?)\[\[ (.+?) \]\](.*)", re.DOTALL).fullmatch(text)
+    assert _parts(text) == (None if plain is None else list(plain.groups()))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -143,3 +144,31 @@ def test_files_in_a_folder(tmp_path: Path) -> None:
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot read"):
         list(lines(tmp_path))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zip"])
+def test_a_file_that_grows_without_end_is_refused(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thirty million spaces in a few kilobytes, all in one line, where one million are allowed."""
+    monkeypatch.setattr("fedrel.data.text_files._SMALL", 1 << 20)
+    path = tmp_path / f"bomb.txt{suffix}"
+    content = b" " * (1 << 25)
+    if suffix == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("bomb.txt", content)
+    else:
+        path.write_bytes({".gz": gzip, ".bz2": bz2, ".xz": lzma}[suffix].compress(content))
+    tracemalloc.start()
+    with pytest.raises(UserError, match="it grows more than 200 times when it is decompressed"):
+        list(lines(path))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 1 << 24  # of which LZMA itself takes eight
+
+
+def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedrel.data.text_files.LONGEST", 100)
+    (tmp_path / "a.txt").write_bytes(b"short\n" + b"x" * 99 + b"\n" + b"x" * 101)
+    with pytest.raises(UserError, match=r"a\.txt:3: has more than 100 bytes"):
+        list(lines(tmp_path / "a.txt"))

@@ -26,6 +26,7 @@ SKIPPED, NOTES = "skipped.jsonl", "reading.json"
 ADVICE = 'set data.on_error = "skip" to leave out such records and list them'
 LISTED = 10_000  # problems that are kept with file and line; all are counted
 EXAMPLES = 5  # of each note
+_COMPARED = 300  # characters of a problem by which like ones are found; some quote a whole line
 
 _VARYING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|(?<![\w:])-?\d+(?:[.,]\d+)*(?!\w)""")
 
@@ -136,7 +137,7 @@ def reason(problem: str) -> str:
     >>> reason("expected 'Vancouver' at [3, 12), found 'ancouver '")
     'expected … at […, …), found …'
     """
-    return _VARYING.sub("…", problem)
+    return _VARYING.sub("…", problem[:_COMPARED])
 
 
 def _listed(error: UserError) -> dict[str, Any]:

@@ -34,10 +34,10 @@ _TOKEN_UNSPACED = re.compile(
 )
 
 # Where a sentence may end: after . ! ? … and closing quotes or brackets, before white space; a blank line; or the
-# full stop of a script without spaces.
+# full stop of a script without spaces. Nothing is tried twice: a long row of dots takes as long as it is.
 _END = re.compile(
-    r"(?P<stop>[.!?\u2026]+)[\"'\u2019\u201d\u00bb)\]]*(?=\s)|\n[^\S\n]*\n"
-    r"|[\u3002\uff01\uff1f]+[\u2019\u201d\u300d\u300f\uff09]*"
+    r"(?<![.!?\u2026])(?P<stop>[.!?\u2026]++)[\"'\u2019\u201d\u00bb)\]]*+(?=\s)|\n[^\S\n]*+\n"
+    r"|[\u3002\uff01\uff1f]++[\u2019\u201d\u300d\u300f\uff09]*+"
 )
 _LOOK_BACK = 200  # characters before a full stop that tell whether it ends a sentence
 _OPENING = "([\"'\u2018\u201c\u00ab"

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from fedrel.errors import UserError, nearest
 
 _DECOMPRESSORS: dict[str, Callable[[IO[bytes]], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+LONGEST = 1 << 29  # bytes of a line; DocRED's files of some hundred megabytes are one
+_GROWTH, _SMALL = 200, 1 << 26  # a file may grow so many times when it is decompressed, or to so many bytes
 _PARAGRAPH = (
     1 << 16
 )  # characters; a longer paragraph is cut at the end of a line, so that no file must fit in memory
@@ -36,7 +40,10 @@ def byte_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     number = 0
     try:
         with stored(path) as raw, _decompressed(raw, path) as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(iter(partial(file.readline, LONGEST), b""), 1):
+                if len(line) == LONGEST and not line.endswith(b"\n"):
+                    problem = f"has more than {LONGEST:,} bytes"
+                    raise UserError(problem, file=path, line=number, hint="put line ends between records")
                 yield number, line
     except UNREADABLE as error:
         raise unreadable(path, error, f" after line {number}") from error
@@ -144,8 +151,56 @@ def _decoded(line: bytes, number: int, path: Path) -> str:
 def _decompressed(raw: IO[bytes], path: Path) -> IO[bytes]:
     if path.suffix == ".zip":
         return _only_member(raw, path)
-    file: IO[bytes] = _DECOMPRESSORS[path.suffix](raw) if path.suffix in _DECOMPRESSORS else raw
-    return file
+    if path.suffix not in _DECOMPRESSORS:
+        return raw
+    counted = _Counted(raw)
+    return _bounded(_DECOMPRESSORS[path.suffix](io.BufferedReader(counted)), lambda: counted.read_so_far)
+
+
+def _bounded(file: Any, consumed: Callable[[], int]) -> IO[bytes]:
+    """A decompressed file that cannot fill the memory: text grows tenfold, hardly more than it.
+
+    `consumed` tells how many compressed bytes were read.
+    """
+    return cast(IO[bytes], io.BufferedReader(_Bounded(file, consumed), 1 << 17))
+
+
+class _Counted(io.RawIOBase):
+    """Passes on what another file reads, and counts it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self.read_so_far = file, 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """As `io.RawIOBase` says."""
+        block = self._file.read(len(buffer))
+        self.read_so_far += len(block)
+        buffer[: len(block)] = block
+        return len(block)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        super().close()
+
+
+class _Bounded(_Counted):
+    """The same, until it is more than compressed text can have been, which is an `OSError`."""
+
+    def __init__(self, file: IO[bytes], consumed: Callable[[], int]) -> None:
+        super().__init__(file)
+        self._consumed = consumed
+
+    def readinto(self, buffer: Any) -> int:
+        """As `io.RawIOBase` says."""
+        size = super().readinto(buffer)
+        if self.read_so_far > max(_SMALL, _GROWTH * self._consumed()):
+            raise OSError(f"it grows more than {_GROWTH} times when it is decompressed, as text never does")
+        return size
 
 
 def _only_member(raw: IO[bytes], path: Path) -> IO[bytes]:
@@ -154,7 +209,7 @@ def _only_member(raw: IO[bytes], path: Path) -> IO[bytes]:
         if len(members) != 1:
             problem = f"expected one file in the archive, found {len(members)}"
             raise UserError(problem, file=path, hint=f"name the one you mean, as {path.name}/FILE")
-        return archive.open(members[0])
+        return _of_archive(archive, members[0])
 
 
 def _member(archive: Path, name: str) -> IO[bytes]:
@@ -162,7 +217,12 @@ def _member(archive: Path, name: str) -> IO[bytes]:
         members = _members(content)
         if name not in members:
             raise UserError(f"no file {name!r} in the archive", file=archive, hint=nearest(name, members))
-        return content.open(name)
+        return _of_archive(content, name)
+
+
+def _of_archive(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
+    size = archive.getinfo(name).compress_size
+    return _bounded(archive.open(name), lambda: size)
 
 
 def _members(archive: zipfile.ZipFile) -> list[str]:

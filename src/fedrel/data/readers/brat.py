@@ -23,7 +23,7 @@ from fedrel.errors import UserError
 
 _PLACES = r"\d+ \d+(?:;\d+ \d+)*"
 _MENTION = re.compile(rf"(T\S+)\t(\S+) ({_PLACES})\t(.*)")
-_RELATION = re.compile(r"(R\S+)\t(\S+) \S+:(\S+) \S+:(\S+)\s*")
+_RELATION = re.compile(r"(R\S+)\t(\S+) [^\s:]+:(\S+) [^\s:]+:(\S+)\s*")
 _LINK = re.compile(r"(N\S+)\t\S+ (\S+) (\S+)(?:\t.*)?")
 _EQUAL = re.compile(r"\*\t\S+((?: \S+)+)\s*")
 _UNUSED = {"E": "events", "A": "attributes", "M": "attributes", "#": "notes of annotators"}

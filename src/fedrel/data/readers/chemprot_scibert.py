@@ -7,7 +7,6 @@ evaluates.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,8 +33,6 @@ _GROUPS = {
     "SUBSTRATE_PRODUCT-OF": "CPR:9",
 }
 
-_MARKED = re.compile(r"(.*?)<< (.+?) >>(.*?)\[\[ (.+?) \]\](.*)", re.DOTALL)
-
 
 class ChemProtSciBERT(Reader):
     """SciBERT's JSON lines of ChemProt."""
@@ -51,16 +48,28 @@ class ChemProtSciBERT(Reader):
 
     def _instance(self, record: Record, relations: RelationMap | None) -> Instance:
         marked, _ = record.sentence()
-        match = _MARKED.fullmatch(marked)
-        if match is None:
+        parts = _parts(marked)
+        if parts is None:
             raise record.error("expected `text` to have << one entity >> and then [[ the other ]]")
         relation = self.relation(_group(record), relations, record.file, record.line)
-        before, first, between, second, _ = match.groups()
+        before, first, between, second, _ = parts
         head_id, tail_id = own_ids(record.line, marked)
         head = Mention(head_id, first, len(before), len(before + first))
         start = head.end + len(between)
         tail = Mention(tail_id, second, start, start + len(second))
-        return Instance("".join(match.groups()), head, tail, relation)
+        return Instance("".join(parts), head, tail, relation)
+
+
+def _parts(marked: str) -> list[str] | None:
+    """The text before, in, between and after the two pairs of markers; each marker is the first that fits."""
+    parts, done = [], 0
+    for marker, least in (("<< ", 0), (" >>", 1), ("[[ ", 0), (" ]]", 1)):
+        place = marked.find(marker, done + least)
+        if place < 0:
+            return None
+        parts.append(marked[done:place])
+        done = place + len(marker)
+    return [*parts, marked[done:]]
 
 
 def _group(record: Record) -> str:
