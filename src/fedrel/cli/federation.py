@@ -25,6 +25,7 @@ ExperimentFile = Annotated[
 ]
 CoordinatorPath = Annotated[Path, typer.Argument(metavar="FOLDER", help="The coordinator's folder.")]
 CoordinatorOption = Annotated[Path, typer.Option("--folder", help="The coordinator's folder.")]
+AuthorityOption = Annotated[Path, typer.Option(help="The folder `authority` that `federation init` wrote.")]
 SitePath = Annotated[Path, typer.Argument(metavar="FOLDER", help="The site's folder.")]
 HERE = Path()
 
@@ -56,6 +57,47 @@ def init(
     _say(
         "Each has a README.md that says what to run. Move the folders to where they belong, and keep no copy."
     )
+
+
+@federation.command("add-site")
+def add_site(
+    name: Annotated[str, typer.Argument(help="The new site's name.")],
+    out: Annotated[Path, typer.Option(help="The new site's folder.")],
+    authority: AuthorityOption,
+    folder: CoordinatorOption = HERE,
+) -> None:
+    """Make the folder of one more site, and let the coordinator know its key."""
+    from fedrel.deployment.folders import CoordinatorFolder
+    from fedrel.deployment.membership import add_site as add
+
+    if not add(authority, CoordinatorFolder(folder), name, out):
+        _say(f"{out}: put triple.key of another site into it, from site to site")
+    _say(f"{out}: for {name} alone; start the coordinator again, then the site")
+
+
+@federation.command("remove-site")
+def remove_site(
+    name: Annotated[str, typer.Argument(help="The site's name.")], folder: CoordinatorOption = HERE
+) -> None:
+    """Let a site take no part any more; the others keep their numbers."""
+    from fedrel.deployment.folders import CoordinatorFolder
+    from fedrel.deployment.membership import remove_site as remove
+
+    remove(CoordinatorFolder(folder), name)
+    _say(f"{name} is removed: start the coordinator again, and it rejects its key")
+    _say("it still has triple.key: the other sites should replace theirs by a new one, the same for all")
+
+
+@federation.command()
+def renew(
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER", help="The coordinator's, or sites'.")],
+    authority: AuthorityOption,
+) -> None:
+    """Sign new certificates for the coordinator or for sites, valid for two years."""
+    from fedrel.deployment.membership import renew as sign
+
+    for written in sign(authority, folders):
+        _say(f"{written}: new; start its program again")
 
 
 @federation.command()
@@ -121,10 +163,16 @@ def publish(
 
 
 @coordinator.command("start")
-def start_coordinator(folder: CoordinatorPath = HERE) -> None:
+def start_coordinator(
+    folder: CoordinatorPath = HERE,
+    bind: Annotated[
+        str, typer.Option(help="The address to listen on, of one of this machine's networks.")
+    ] = "0.0.0.0",
+) -> None:
     """Listen for the sites, until stopped."""
     from fedrel.deployment.child_processes import running, wait_until_free, wait_until_listening
     from fedrel.deployment.folders import CoordinatorFolder
+    from fedrel.deployment.keys import check_address, expiry_notes
     from fedrel.deployment.superlink import register_sites, superlink_program
     from fedrel.deployment.supernode import check_secret, trusted
 
@@ -132,11 +180,14 @@ def start_coordinator(folder: CoordinatorPath = HERE) -> None:
     port = here.federation.port
     trusted(here.path / "ca.crt")
     check_secret(here.path / "server.key")
+    check_address(bind)
+    for note in expiry_notes([here.path / "ca.crt", here.path / "server.crt"]):
+        _say(note)
     wait_until_free(port, "does the coordinator run already? If not, stop what listens there")
-    with running(superlink_program(here)) as process:
+    with running(superlink_program(here, bind)) as process:
         wait_until_listening(process, port, "Flower's superlink")
         register_sites(here)
-        _say(f"listening on port {port} for {', '.join(here.federation.sites)}; stop with Ctrl-C")
+        _say(f"listening on port {port} for {', '.join(here.federation.members)}; stop with Ctrl-C")
         problem = f"Flower's superlink ended (exit code {process.wait()})"
     raise UserError(problem, hint="its messages are above; start it again, and go on with --resume")
 
@@ -176,11 +227,14 @@ def prepare(folder: SitePath = HERE) -> None:
 def start_site(folder: SitePath = HERE) -> None:
     """Answer the coordinator, as far as site.toml allows, until stopped."""
     from fedrel.deployment.folders import SiteFolder
+    from fedrel.deployment.keys import expiry_notes
     from fedrel.deployment.supernode import check_coordinator, check_ready, run_supernode
 
     here = SiteFolder(folder)
     check_ready(here)
     check_coordinator(here)
+    for note in expiry_notes([here.path / "ca.crt", here.path / "runtime.crt"]):
+        _say(note)
     code = run_supernode(here, _say)
     problem = f"the coordinator rejected {here.name}, or Flower's supernode failed (exit code {code})"
     hint = (

@@ -47,6 +47,8 @@ class FederationTable(Section):
     port: int = Field(ge=1, le=65535)
     sites: list[str] = Field(min_length=1)
     """A site's number is its position here. Randomness is derived from it, so the order must not change."""
+    removed: list[str] = []
+    """Sites that take no part any more. They stay in `sites`, so that the others keep their numbers."""
     sizes: dict[str, int] = {}
     """By site, the most sentences or documents that it may say it holds, as the sites agreed: its size class."""
 
@@ -61,6 +63,11 @@ class FederationTable(Section):
     def agreed(self) -> list[int | None]:
         """The sizes by site number; None where nothing was agreed."""
         return [self.sizes.get(name) for name in self.sites]
+
+    @property
+    def members(self) -> dict[str, int]:
+        """The sites that take part, with their numbers."""
+        return {name: number for number, name in enumerate(self.sites) if name not in self.removed}
 
 
 @dataclass(frozen=True)
@@ -142,6 +149,11 @@ class SiteFolder:
     def site_data(self) -> Path:
         """The site's own text as columns; the folder's name stays, for prepared sites have it."""
         return self.path / "materials"
+
+    @property
+    def tensors(self) -> Path:
+        """The names of the model's tensors, which rules in site.toml may name."""
+        return self.path / "tensors.json"
 
     @property
     def state(self) -> Path:
@@ -232,7 +244,7 @@ def init_federation(folder: Path, sites: Sequence[str], host: str, port: int = P
     replace its key pair by one of its own and give the coordinator the public half.
     """
     check_host(host)
-    _check_names(sites)
+    check_site_names(sites)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(
             "is not an empty folder", file=folder, hint="choose another folder: keys are not overwritten"
@@ -243,7 +255,7 @@ def init_federation(folder: Path, sites: Sequence[str], host: str, port: int = P
     _write_coordinator(folder / "coordinator", authority, sites, host, port)
     for number, name in enumerate(sites):
         own = folder / "sites" / name
-        _write_site(own, authority, sites, number, host, port)
+        write_site(own, authority, sites, number, host, port)
         write_private(own / "triple.key", triple_key)
         public = folder / "coordinator" / "sites" / f"{name}.pub"
         write_text(public, (own / "site.pub").read_text(encoding="utf-8"))
@@ -264,9 +276,10 @@ def _write_coordinator(
     _write_templates("coordinator", folder, host=host, port=port, sites=sites, home=f"{HOME}/coordinator")
 
 
-def _write_site(
+def write_site(
     folder: Path, authority: Authority, sites: Sequence[str], number: int, host: str, port: int
 ) -> None:
+    """Write the folder of one site, with keys of its own."""
     name = sites[number]
     write_server_certificate(authority, LOCAL, folder / "runtime.crt", folder / "runtime.key")
     _write_authority(folder, authority)
@@ -300,7 +313,8 @@ def _write_templates(kind: str, folder: Path, **values: object) -> None:
         write_text(folder / name.replace("fedrel-site", f"fedrel-{values.get('name')}"), text)
 
 
-def _check_names(sites: Sequence[str]) -> None:
+def check_site_names(sites: Sequence[str]) -> None:
+    """Fail on names that cannot be folders and hosts, and on one that is there twice."""
     for name in sites:
         if not _SITE_NAME.fullmatch(name):
             problem = f"a site cannot be called {name!r}"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedrel.errors import UserError
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 YEAR = timedelta(days=365)
+WARNED_BEFORE = timedelta(days=30)
+RENEW = "whoever has the authority's key renews it with `fedrel federation renew`"
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,39 @@ class Authority:
         """Write certificate and key, to sign certificates of other servers later."""
         write_public(folder / "ca.crt", self.pem())
         write_private(folder / "ca.key", _private_pem(self.key))
+
+
+def read_authority(folder: Path) -> Authority:
+    """The authority that `Authority.write` wrote."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        certificate = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+        key: Any = load_pem_private_key((folder / "ca.key").read_bytes(), None)
+    except (OSError, ValueError, TypeError) as error:
+        hint = "name the folder `authority` that `fedrel federation init` wrote"
+        raise UserError(f"cannot sign certificates: {error}", file=folder, hint=hint) from error
+    return Authority(certificate, key)
+
+
+def expiry_notes(certificates: Sequence[Path], now: datetime | None = None) -> list[str]:
+    """A line for each certificate that ends within thirty days; a `UserError` for one that has ended."""
+    from cryptography import x509
+
+    now = now or datetime.now(UTC)
+    notes = []
+    for path in certificates:
+        try:
+            end = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+        except (OSError, ValueError) as error:
+            problem, hint = f"is not a certificate: {error}", "get it again from whoever made the federation"
+            raise UserError(problem, file=path, hint=hint) from error
+        if end <= now:
+            raise UserError(f"ended on {end:%d %B %Y}", file=path, hint=RENEW)
+        if end - now < WARNED_BEFORE:
+            notes.append(f"{path} ends on {end:%d %B %Y}, in {(end - now).days} days: {RENEW}")
+    return notes
 
 
 def new_authority(name: str, *, years: int = 10) -> Authority:
@@ -57,7 +92,10 @@ def new_authority(name: str, *, years: int = 10) -> Authority:
 def write_server_certificate(
     authority: Authority, hosts: Sequence[str], certificate: Path, key_file: Path, *, years: int = 2
 ) -> None:
-    """Write a TLS certificate for a program that listens under these names and addresses, and its key."""
+    """Write a TLS certificate for a program that listens under these names and addresses, and its key.
+
+    Files that are there are replaced.
+    """
     from cryptography import x509
     from cryptography.hazmat.primitives.hashes import SHA384
     from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -74,6 +112,8 @@ def write_server_certificate(
         .add_extension(identifier, critical=False)
         .sign(authority.key, SHA384())
     )
+    for path in (certificate, key_file):
+        path.unlink(missing_ok=True)
     write_public(certificate, _pem(signed))
     write_private(key_file, _private_pem(key))
 
@@ -138,6 +178,19 @@ def check_host(host: str) -> None:
     if not plain and not _is_address(host):
         problem = f"{host!r} is neither a host's name nor an address"
         raise UserError(problem, hint="name the coordinator's machine as the sites reach it, without a port")
+
+
+def check_address(address: str) -> None:
+    """Fail if this is no address of a network of this machine's."""
+    import socket
+
+    try:
+        family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((address, 0))
+    except (ValueError, OSError) as error:
+        hint = "give an address of this machine, as 10.0.0.5, or 0.0.0.0 for all"
+        raise UserError(f"cannot listen on {address!r}: {error}", hint=hint) from error
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from pydantic import Field
@@ -10,7 +10,7 @@ from pydantic import Field
 from fedrel.config.check import Section, check, read_toml
 from fedrel.config.schema import Config
 from fedrel.errors import UserError, nearest
-from fedrel.federation.messages import Message
+from fedrel.federation.messages import Message, ModelTensors
 from fedrel.methods.by_name import method, methods
 
 SITE_TOML = "site.toml"
@@ -118,6 +118,20 @@ def check_names(policy: SitePolicy, folder: Path) -> None:
             if field and field not in (fields := kinds[message].declared()):
                 problem = f"allow.{key}: {message} has no field {field!r}"
                 raise UserError(problem, file=folder / SITE_TOML, hint=nearest(field, fields))
+
+
+def check_tensors(policy: SitePolicy, known: Collection[str], folder: Path) -> None:
+    """Fail on rules about tensors that the experiment's model does not have: a misspelt rule protects nothing."""
+    kinds = kinds_of_message()
+    sent = [*known, *(f"{name}/{part}" for name in known for part in ("index", "values", "rest"))]
+    for key in ("may_leave", "must_stay"):
+        for rule in getattr(policy.allow, key):
+            message, _, rest = rule.partition(".")
+            field, _, named = rest.partition("/")
+            of_model = bool(named) and isinstance(kinds[message].declared()[field], ModelTensors)
+            if of_model and named not in sent:
+                problem = f"allow.{key}: the model has no tensor {named!r}"
+                raise UserError(problem, file=folder / SITE_TOML, hint=nearest(named, known))
 
 
 def objections(policy: SitePolicy, config: Config) -> list[str]:

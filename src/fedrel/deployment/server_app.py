@@ -16,6 +16,7 @@ from fedrel.data.store import Progress
 from fedrel.deployment.folders import CoordinatorFolder
 from fedrel.deployment.pauses import pull_soon_again
 from fedrel.deployment.publishing import open_coordinator
+from fedrel.deployment.superlink import DATABASE, purge
 from fedrel.errors import UserError
 from fedrel.federation.flower.members import Members, RemoteEngine, run_of
 from fedrel.federation.flower.transport import Transport
@@ -113,6 +114,7 @@ def _run(grid: Grid, request: Path) -> None:
         """A line for whoever follows the log."""
         left_out = "".join(f"; {sites.names[one.site]} {one.reason}" for one in done.refused)
         print(f"round {done.round}: {about_round(done, config.evaluation.measure)}{left_out}", flush=True)
+        purge(CoordinatorFolder(Path(asked["coordinator"])).flower / DATABASE)
 
     run(
         config,

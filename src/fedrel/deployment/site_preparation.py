@@ -30,11 +30,19 @@ from fedrel.deployment.artefacts import Artefacts
 from fedrel.deployment.experiment import sends_triple_numbers
 from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.numbering import published_triples, renumbered
-from fedrel.deployment.policy import SITE_TOML, TEXT, OwnFiles, check_names, objections, read_policy
+from fedrel.deployment.policy import (
+    SITE_TOML,
+    TEXT,
+    OwnFiles,
+    check_names,
+    check_tensors,
+    objections,
+    read_policy,
+)
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.site_data import SiteData
-from fedrel.files import write_text
+from fedrel.files import sealed, write_text
 
 Ints = npt.NDArray[np.int64]
 
@@ -67,10 +75,21 @@ def prepare_site(folder: SiteFolder, progress: Progress | None = None) -> Prepar
         problem = "nothing to train on was found in the site's files"
         raise UserError(problem, file=folder.path / SITE_TOML, hint="check data.files and data.format")
     held = only_own_rows(rows, folder.number, folder.sites)
-    prepare_site_data(text, held, artefacts, config, folder.site_data, progress).save(folder.site_data)
+    site_data = prepare_site_data(text, held, artefacts, config, folder.site_data, progress)
+    site_data.save(folder.site_data)
+    tensors = _tensors(config, site_data)
+    check_tensors(policy, tensors, folder.path)
+    write_text(folder.tensors, json.dumps(sealed({"tensors": tensors})))
     write_text(folder.path / "config.json", config.model_dump_json())
     write_text(folder.seal, json.dumps(artefacts.fingerprints, indent=1))
     return Prepared(len(rows), left_out, objections(policy, config))
+
+
+def _tensors(config: Config, site_data: SiteData) -> list[str]:
+    """The names of all tensors of the experiment's model, trained or not."""
+    kind = extractor_kind(config.extractor.kind)
+    model = kind.build(config.extractor, site_data.inputs, len(site_data.text.relations), config.seed)
+    return [name for name, _ in model.named_parameters()]
 
 
 def trainable(text: Corpus, artefacts: Artefacts) -> tuple[Ints, int]:

@@ -13,6 +13,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import closing, suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from fedrel.errors import UserError
 from fedrel.files import read_sealed, write_text
 
 FOR_SITES = "/v1/fleet/"
+DATABASE = "superlink.db"
+ERASING = (("secure_delete", "ON"), ("journal_size_limit", "0"))
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -40,7 +43,7 @@ def superlink_program(folder: CoordinatorFolder, listen: str = "0.0.0.0") -> Pro
         *("--ssl-certfile", str(path / "server.crt"), "--ssl-keyfile", str(path / "server.key")),
         "--enable-supernode-auth",
         "--disable-runtime-dependency-installation",
-        *("--database", str(path / "flower" / "superlink.db")),
+        *("--database", str(path / "flower" / DATABASE)),
     ]
     return Program(command, flower_environment(path / "flower"))
 
@@ -58,12 +61,18 @@ def write_connection(folder: CoordinatorFolder) -> None:
 def register_sites(folder: CoordinatorFolder) -> list[str]:
     """Register every site's public key with the running superlink; returns the names of those that are new.
 
-    If a site's key has been replaced, the old one is unregistered.
+    If a site's key has been replaced, or the site removed, the old one is unregistered.
     """
     kept = _registered(folder)
     before = {name: about["key"] for name, about in kept.items()}
     listed = status_by_node(folder)
-    for number, name in enumerate(folder.federation.sites):
+    members = folder.federation.members
+    for name in [one for one in kept if one not in members]:
+        if kept[name]["node"] in listed:
+            _flwr_supernode(folder, "unregister", kept[name]["node"], CONNECTION)
+        del kept[name]
+        write_text(_registered_file(folder), json.dumps(kept, indent=1))
+    for name, number in members.items():
         key = folder.public_key(name)
         if not key.is_file():
             raise UserError("no such file", file=key, hint=f"get site.pub of {name} and put it there")
@@ -75,7 +84,7 @@ def register_sites(folder: CoordinatorFolder) -> list[str]:
         added = _flwr_supernode(folder, "register", str(key.absolute()), CONNECTION, "--name", name)
         kept[name] = {"node": str(added["node-id"]), "number": number, "key": digest(key)}
         write_text(_registered_file(folder), json.dumps(kept, indent=1))
-    numbers = {kept[name]["node"]: number for number, name in enumerate(folder.federation.sites)}
+    numbers = {kept[name]["node"]: number for name, number in members.items()}
     write_text(folder.nodes, json.dumps(numbers, indent=1))
     return [name for name, about in kept.items() if before.get(name) != about["key"]]
 
@@ -121,7 +130,25 @@ def main() -> None:
     if not callable(getattr(extensions, "get_middleware", None)):
         raise SystemExit("this version of Flower cannot be guarded: its control API would be open to all")
     extensions.get_middleware = lambda: (Middleware(OnlySitesFromOutside),)
+    overwrite_what_is_deleted()
     flower_superlink()
+
+
+def overwrite_what_is_deleted() -> None:
+    """Let Flower's database overwrite what it deletes: a message is deleted as soon as it was fetched."""
+    from flwr.supercore import sql_mixin
+
+    sql_mixin.SQLITE_PRAGMAS = (*sql_mixin.SQLITE_PRAGMAS, *ERASING)  # type: ignore[attr-defined]
+
+
+def purge(database: Path) -> None:
+    """Empty the log that the database writes ahead, in which deleted messages would stay for a while."""
+    import sqlite3
+
+    if not database.exists():
+        return
+    with closing(sqlite3.connect(database, timeout=1)) as opened, suppress(sqlite3.Error):
+        opened.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # what is locked just now is purged a round later
 
 
 def _local(scope: dict[str, Any]) -> bool:
@@ -146,7 +173,7 @@ def _flwr_supernode(folder: CoordinatorFolder, *arguments: str) -> dict[str, Any
         reason = said.splitlines()[-1]
         hint = "is the coordinator running (`fedrel coordinator start`)?"
         if "already in use" in reason:
-            hint = f"stop the coordinator, remove {folder.flower / 'superlink.db'}, and start it again"
+            hint = f"stop the coordinator, remove {folder.flower / DATABASE}, and start it again"
         raise UserError(f"`flwr supernode {arguments[0]}` failed: {reason}", hint=hint)
     return answer
 

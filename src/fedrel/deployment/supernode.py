@@ -22,10 +22,11 @@ from fedrel.deployment.child_processes import (
 from fedrel.deployment.client_guard import write_programs
 from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.pauses import PausesOfANode, pull_soon_again
-from fedrel.deployment.policy import SITE_TOML, check_names, objections, read_policy
+from fedrel.deployment.policy import SITE_TOML, check_names, check_tensors, objections, read_policy
 from fedrel.deployment.record_check import check_whole
 from fedrel.deployment.task_starter import SITE
 from fedrel.errors import UserError
+from fedrel.files import read_sealed
 
 SECRET = ("site.key", "runtime.key", "triple.key")
 CONNECT_TIMEOUT = 10.0  # seconds for the coordinator to show its certificate
@@ -46,6 +47,9 @@ def check_ready(folder: SiteFolder) -> None:
     if found := objections(policy, folder.published):
         problem = f"would refuse the experiment: {'; '.join(found)}"
         raise UserError(problem, file=folder.path / SITE_TOML, hint="allow it there, or do not take part")
+    if folder.tensors.exists():  # sites that an earlier version prepared have no such list
+        known = read_sealed(folder.tensors, "a list of tensors", "run `fedrel site prepare` again")
+        check_tensors(policy, known.get("tensors", ()), folder.path)
     for name in SECRET:
         check_secret(folder.path / name)
     check_whole(folder)

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+_RESTORE = "restore the file from a copy, or remove the folder to start without site states"
+
+
 class SiteStates:
     """A folder of site states, all of one model. `model` is a name for it that tells its states from another's."""
 
@@ -40,8 +43,7 @@ class SiteStates:
         before = [file for file in self._files(site) if _round(file) < round_]
         if not before:
             return None
-        hint = "restore the file from a copy, or remove the folder to start without site states"
-        tensors, about = read_tensors(before[-1], "a site's state", hint)
+        tensors, about = read_tensors(before[-1], "a site's state", _RESTORE)
         if about.get("model") != self._model:
             raise UserError(
                 "is the state of another model",
@@ -67,9 +69,8 @@ class SiteStates:
         file = self._folder / f"{site:06}" / "within.safetensors"
         if not file.exists():
             return {}
-        with safe_open(file, framework="numpy") as opened:
-            same = opened.metadata() == {"model": self._model, "round": str(round_)}
-        return load_file(file) if same else {}
+        tensors, about = read_tensors(file, "what a site keeps within a round", _RESTORE)
+        return tensors if about == {"model": self._model, "round": str(round_)} else {}
 
     def _files(self, site: int) -> list[Path]:
         return sorted((self._folder / f"{site:06}").glob("round-*.safetensors"))
