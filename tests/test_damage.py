@@ -193,7 +193,7 @@ def copied(finished: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "pattern",
-    ["checkpoint/round-*", "checkpoint/best-*", "sites/000000/round-*", "metrics.jsonl", "environment.json"],
+    ["checkpoint/round-*", "checkpoint/best-*", "sites/000000/round-*", "metrics.jsonl"],
 )
 def test_what_a_run_goes_on_with(pattern: str, finished: Path, tmp_path: Path) -> None:
     run = copied(finished, tmp_path)
@@ -203,11 +203,7 @@ def test_what_a_run_goes_on_with(pattern: str, finished: Path, tmp_path: Path) -
         flipped(path, bit)
         with pytest.raises(UserError) as caught:
             fedrel.run(config(ROUNDS), run, resume=True)
-        assert (
-            path.name in str(caught.value.file)
-            or "is not those" in str(caught.value)
-            or "data are not" in str(caught.value)
-        )
+        assert path.name in str(caught.value.file)
         assert caught.value.hint
         shutil.copyfile(finished / path.relative_to(run), path)
     fedrel.run(config(ROUNDS), run, resume=True)

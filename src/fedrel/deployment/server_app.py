@@ -15,7 +15,7 @@ from fedrel.config.schema import Config
 from fedrel.data.store import Progress
 from fedrel.deployment.folders import CoordinatorFolder
 from fedrel.deployment.pauses import pull_soon_again
-from fedrel.deployment.publishing import open_coordinator
+from fedrel.deployment.publishing import CoordinatorData, open_coordinator
 from fedrel.deployment.superlink import DATABASE, purge
 from fedrel.errors import UserError
 from fedrel.federation.flower.members import Members, RemoteEngine, run_of
@@ -79,7 +79,8 @@ class RemoteSites:
             problem = f"{config.method!r} is for simulations only: {reason}"
             raise UserError(problem, hint="choose another method")
         file, coordinator = out / "federation.json", self._coordinator
-        members = Members(self._grid, self.names, self._sites_by_node(), file)
+        by_node = self._sites_by_node()
+        members = Members(self._grid, self.names, by_node, file)
         earlier = None if fresh else run_of(file)
         members.run = earlier or f"{config.digest()}-{secrets.token_hex(4)}"
         with RemoteEngine(
@@ -90,8 +91,10 @@ class RemoteSites:
             run=members.run,
             artefacts=coordinator.artefacts,
             journal=False,
+            largest=_largest_answer(coordinator),
             triples=coordinator.triples,
             agreed=CoordinatorFolder(self._folder).federation.agreed,
+            taking_part=None if by_node is None else by_node.values(),
         ) as engine:
             engine.wait_for_sites(config.engine.min_sites, within=config.engine.deadline)
             yield engine
@@ -103,6 +106,15 @@ class RemoteSites:
             return None
         nodes = read_sealed(file, "the list of sites' nodes", "submit the run again")
         return {int(node): int(site) for node, site in nodes.items()}
+
+
+def _largest_answer(coordinator: CoordinatorData) -> int:
+    """Most bytes that an answer can have beside tensors of the model: claims of all triples, or predictions.
+
+    64 MB more are for what a method may add; an answer of gigabytes is refused before it is decoded.
+    """
+    held = coordinator.ready.site_data
+    return (1 << 26) + 256 * coordinator.triples + 16 * len(held.validation) * len(held.text.relations)
 
 
 def _run(grid: Grid, request: Path) -> None:

@@ -69,16 +69,24 @@ def encode_refusal(refusal: Refusal, chain: bytes | None = None) -> RecordDict:
     return RecordDict({"refusal": numbers} | _of_chain(chain))
 
 
-def decode_answer(content: RecordDict, *, journal: bool = False) -> Answer:
-    """What a site sent back. Anything that is not an answer becomes a failure with the reason."""
+def decode_answer(content: RecordDict, *, journal: bool = False, largest: int | None = None) -> Answer:
+    """What a site sent back. Anything that is not an answer becomes a failure with the reason.
+
+    One of more than `largest` bytes is not decoded.
+    """
     try:
         chain = _chain(content)
         if "refusal" in content:
             return Answer(None, failure=str(decode_refusal(content)), chain=chain)
+        size = sum(len(array.data) for array in content["answer"].values())  # type: ignore[union-attr]
+        if largest is not None and size > largest:
+            return Answer(
+                None, failure=f"answered with {size:,} bytes, where {largest:,} are the most", chain=chain
+            )
         arrays = decode(_body(content["answer"]))
         written: Any = content["journal"]["entry"] if journal and "journal" in content else None
         entry = None if written is None else Entry.from_json(json.loads(written))
-    except (KeyError, TypeError, ValueError, RefusedError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RefusedError) as error:
         return Answer(None, failure=f"answered something else than it was asked for: {type(error).__name__}")
     return Answer(arrays, journal=entry, chain=chain)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,10 +112,16 @@ class RemoteEngine(FlowerEngine):
     _nodes: Members
 
     def __init__(
-        self, *given: object, triples: int, agreed: Sequence[int | None] = (), **named: object
+        self,
+        *given: object,
+        triples: int,
+        agreed: Sequence[int | None] = (),
+        taking_part: Collection[int] | None = None,
+        **named: object,
     ) -> None:
         super().__init__(*given, **named)  # type: ignore[arg-type]
         self._triples, self._agreed = triples, agreed  # the most that each site may say it holds, if agreed
+        self._taking_part = range(len(self._nodes.names)) if taking_part is None else frozenset(taking_part)
         # By site: the node that refused, or None if the request was lost on the way; and the reason.
         self._not_ready: dict[int, tuple[int | None, str]] = {}
 
@@ -129,16 +135,16 @@ class RemoteEngine(FlowerEngine):
             self._ask_new_sites()
             ready = np.count_nonzero(self._nodes.sizes())
             settled = ready + sum(node is not None for node, _ in self._not_ready.values())
-            if settled == len(self._nodes.names) or time.monotonic() > end:
+            if settled >= len(self._taking_part) or time.monotonic() > end:
                 break
             if (missing := self._missing()) != said:
                 _log.warning("waiting: %s", missing)
                 said = missing
             time.sleep(LOOK)
-        wanted = len(self._nodes.names) if at_least is None else at_least
+        wanted = len(self._taking_part) if at_least is None else at_least
         if ready < wanted:
             problem = (
-                f"{ready} of {len(self._nodes.names)} sites are ready, {wanted} must be: {self._missing()}"
+                f"{ready} of {len(self._taking_part)} sites are ready, {wanted} must be: {self._missing()}"
             )
             hint = "start or repair these sites, or set engine.min_sites to go on without them"
             raise UserError(problem, hint=hint)
@@ -189,7 +195,11 @@ class RemoteEngine(FlowerEngine):
     def _missing(self) -> str:
         reasons: Mapping[int, str] = {site: reason for site, (_, reason) in self._not_ready.items()}
         absent = np.flatnonzero(self._nodes.sizes() == 0).tolist()
-        named = (f"{self._nodes.names[site]} {reasons.get(site, 'is not connected')}" for site in absent)
+        named = (
+            f"{self._nodes.names[site]} {reasons.get(site, 'is not connected')}"
+            for site in absent
+            if site in self._taking_part
+        )
         return "; ".join(named)
 
 

@@ -21,7 +21,7 @@ from fedrel.federation.coordinator import Answer, Engine
 from fedrel.federation.engines.local import LocalEngine
 from fedrel.federation.flower import codec
 from fedrel.federation.flower.host import Request
-from fedrel.federation.messages import Arrays
+from fedrel.federation.messages import Arrays, payload
 from fedrel.federation.site import COORDINATOR
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 
 MARGIN = 60.0  # seconds that Flower keeps a request beyond its deadline: machines' clocks differ
+TENSORS = 4  # an answer may have so many times the tensors that were sent: weights, controls and the like
 NODE_UNAVAILABLE = 5  # Flower's error when a node that has a request is no longer connected
 
 
@@ -116,10 +117,13 @@ class FlowerEngine(Engine):
         run: str,
         artefacts: Mapping[str, str],
         journal: bool,
+        largest: int | None = None,
     ) -> None:
         self._transport, self._nodes, self._local = transport, nodes, LocalEngine(runner)
         self._config, self._run, self._artefacts = config.model_dump(mode="json"), run, dict(artefacts)
         self._journal = journal  # whether answers bring it
+        self._largest = largest  # bytes of an answer beside the model's tensors; None: any number
+        self._sent = 0  # bytes of the largest request so far, which has the model
 
     def ask(
         self, phase: str, round_: int, shared: Arrays, own: Mapping[int, Arrays]
@@ -129,6 +133,7 @@ class FlowerEngine(Engine):
             yield from self._local.ask(phase, round_, shared, own)
             return
         common = codec.encode_arrays(shared)
+        self._sent = max(self._sent, payload(shared) + max(map(payload, own.values()), default=0))
 
         def write(site: int) -> Outgoing | None:
             node = self._nodes.node(site)
@@ -155,7 +160,8 @@ class FlowerEngine(Engine):
             gone = reply.error.code == NODE_UNAVAILABLE
             failure = "is no longer connected" if gone else f"failed in Flower (its error {reply.error.code})"
             return Answer(None, failure=failure, lost=True)
-        return codec.decode_answer(reply.content, journal=self._journal)
+        largest = None if self._largest is None else self._largest + TENSORS * self._sent
+        return codec.decode_answer(reply.content, journal=self._journal, largest=largest)
 
     def _request(self, site: int, round_: int, phase: str) -> Request:
         return Request(self._run, self._config, self._artefacts, site, round_, phase)
