@@ -19,6 +19,7 @@ from fedrel.federation.site_data import SiteData
 from fedrel.methods.by_name import method, methods
 from fedrel.methods.by_name import parts as parts_of
 from fedrel.runs.case_study import watched_rows
+from fedrel.runs.records import LabelCounts
 
 Ints = npt.NDArray[np.int64]
 
@@ -97,3 +98,10 @@ def _check_device(name: str) -> None:
     except (RuntimeError, AssertionError) as error:
         problem = f"training.device {name!r} cannot be used: {str(error).splitlines()[0]}"
         raise UserError(problem, hint="'cpu' works everywhere") from error
+
+
+def label_counts(ready: Preparation) -> LabelCounts:
+    """n(k,c): how many training sentences, or pairs, of each relation each site holds."""
+    text, parts = ready.dataset.corpus, ready.site_data.partition
+    counts = parts.label_counts(text).tolist()
+    return LabelCounts(sites=list(parts.names), relations=list(text.relations), counts=counts)

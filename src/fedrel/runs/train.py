@@ -35,8 +35,8 @@ from fedrel.runs.engines import SimulatedSites, Sites, precision_of
 from fedrel.runs.environment import check_same_data, environment
 from fedrel.runs.folder import UNITS, MetricsFile, write_data_check, write_json
 from fedrel.runs.own_models import OwnModels
-from fedrel.runs.prepare import Ints, Preparation, configured_partition
-from fedrel.runs.records import Case, LabelCounts, Result, Round, Traffic, to_target
+from fedrel.runs.prepare import Ints, Preparation, configured_partition, label_counts
+from fedrel.runs.records import Case, Result, Round, Traffic, to_target
 from fedrel.runs.round_outcome import LostRoundError, check_weights, round_record
 from fedrel.runs.run_notes import noted
 from fedrel.tensors.compiling import compilation_seconds
@@ -394,10 +394,3 @@ def new_extractor(config: Config, ready: Preparation) -> Extractor:
     """A new extractor, with the weights that a run begins with."""
     kind, relations = extractor_kind(config.extractor.kind), len(ready.dataset.corpus.relations)
     return kind.build(config.extractor, ready.site_data.inputs, relations, config.seed)
-
-
-def label_counts(ready: Preparation) -> LabelCounts:
-    """n(k,c): how many training sentences, or pairs, of each relation each site holds."""
-    text, parts = ready.dataset.corpus, ready.site_data.partition
-    counts = parts.label_counts(text).tolist()
-    return LabelCounts(sites=list(parts.names), relations=list(text.relations), counts=counts)
