@@ -96,8 +96,12 @@ def test_sentences_go_through_documents(one: str, other: str, rows: list[Instanc
     """Every sentence becomes a document and comes back; a document asks about the pair the other way round, too."""
     with tempfile.TemporaryDirectory() as scratch:
         first = written(one, rows, Path(scratch))
-        done = convert(first, one, Path(scratch) / "second", other, lossy=other == "docred")
-        assert done.unit == "documents" and set(done.lost) <= {"the entities' ids", "the entities' types"}
+        done = convert(
+            first, one, Path(scratch) / "second", other, lossy=other in ("docred", "brat-documents")
+        )
+        assert done.unit == "documents"
+        if other != "docred":  # which numbers entities, and so loses all that is said by their ids
+            assert set(done.lost) <= {"the entities' types"}
         back = Path(scratch) / "third"
         assert convert(Path(scratch) / "second", other, back, "jsonl").unit == "sentences"
         found = {told(row) for row in reader("jsonl").read(back)}

@@ -26,6 +26,7 @@ _MENTION = re.compile(rf"(T\S+)\t(\S+) ({_PLACES})\t(.*)")
 _RELATION = re.compile(r"(R\S+)\t(\S+) [^\s:]+:(\S+) [^\s:]+:(\S+)\s*")
 _LINK = re.compile(r"(N\S+)\t\S+ (\S+) (\S+)(?:\t.*)?")
 _EQUAL = re.compile(r"\*\t\S+((?: \S+)+)\s*")
+_UNTYPED = "Entity"  # what a mention is called whose type is not known: brat needs one
 _UNUSED = {"E": "events", "A": "attributes", "M": "attributes", "#": "notes of annotators"}
 
 
@@ -61,7 +62,7 @@ class BratDocuments(MarkedDocuments):
                 for mention in entity.mentions:
                     key = len(marks) // 2 + 1
                     name = " ".join(row.text[mention.start : mention.end].split())
-                    marks.append(f"T{key}\t{entity.type} {mention.start} {mention.end}\t{name}")
+                    marks.append(f"T{key}\t{entity.type or _UNTYPED} {mention.start} {mention.end}\t{name}")
                     marks.append(f"N{key}\tReference T{key} {entity.id}\t{name}")
             for number, fact in enumerate(row.facts, 1):
                 marks.append(f"R{number}\t{fact.relation} Arg1:{first[fact.head]} Arg2:{first[fact.tail]}")
