@@ -197,6 +197,17 @@ def test_a_second_choice_in_a_round_is_refused_and_the_same_one_is_answered_agai
         np.testing.assert_array_equal(first[name], again[name])
 
 
+def test_other_winners_in_a_round_must_differ_by_enough_to_hide_each(called: Called):
+    """A round is tried again without a site that lied: the others then win more."""
+    liar = Liar(called, experiment(**QUICK))
+    called.bed.write_policy("north", repeats=2, examples=20)
+    liar.asks("claim", **liar.initial)
+    assert liar.asks("train", own=winners(*range(30))).arrays is not None
+    assert "the winners are not" in liar.asks("train", own=winners(*range(31))).failure
+    assert "differ by few sentences" in liar.note()
+    assert liar.asks("train", own=winners(*range(50))).arrays is not None
+
+
 def test_no_sentence_wins_with_few_others_more_often_than_allowed(called: Called):
     liar = Liar(called, experiment(training__rounds=9, **QUICK))
     called.bed.write_policy("north", examples=20, alone=2)

@@ -52,19 +52,22 @@ class OutsideNames:
         order = np.concatenate([np.arange(len(index)), np.full(more, -1)])
         order = self.generator("shuffle").permutation(order)
         claimed = np.where(order < 0, -1, index[order]).astype(np.int32)
-        self._states.keep(self._site, self._round, {"claimed": claimed})
+        before = self._states.kept(self._site, self._round)  # of a round that is done again
+        self._states.keep(self._site, self._round, {**before, "claimed": claimed})
         return order, np.arange(len(order), dtype=np.int32)
 
     def won(self, names: Indices) -> Indices:
         """The index of sentences that won, by what `claim` called them, in order; without decoys.
 
-        `UnclaimedError` for what the site did not claim in this round, for a claim twice, and for a sentence that
-        has won with few others in more rounds than the site allows.
+        `UnclaimedError` for what the site did not claim in this round, for a claim twice, for a sentence that has
+        won with few others in more rounds than the site allows, and for other winners than before in this round that
+        differ from those by fewer sentences than an answer may be made from: two updates would tell these few.
         """
         rules = self._rules
         if rules is None:
             return names
-        claimed = self._states.kept(self._site, self._round).get("claimed", np.zeros(0, np.int32))
+        kept = self._states.kept(self._site, self._round)
+        claimed = kept.get("claimed", np.zeros(0, np.int32))
         if len(names) and names.max() >= len(claimed):
             raise UnclaimedError(f"says that claim {names.max()} won, and there were {len(claimed)} claims")
         if len(np.unique(names)) < len(names):
@@ -74,4 +77,10 @@ class OutsideNames:
         few = len(won) < min(2 * rules.examples, len(claimed) / 2)
         if few and rules.wins and (often := Wins(rules.wins).add(self._round, won.tolist(), rules.alone)):
             raise UnclaimedError(f"sentence {often[0]} won with few others in more rounds than allow.alone")
+        earlier = [name for name in kept if name != "claimed"]
+        for name in earlier:
+            if 0 < len(np.setxor1d(kept[name], won)) < rules.examples:
+                raise UnclaimedError("the winners differ by few sentences from others of this round")
+        if not any(np.array_equal(kept[name], won) for name in earlier):
+            self._states.keep(self._site, self._round, {**kept, f"won {len(earlier)}": won})
         return won
