@@ -60,8 +60,8 @@ class OutsideNames:
         """The index of sentences that won, by what `claim` called them, in order; without decoys.
 
         `UnclaimedError` for what the site did not claim in this round, for a claim twice, for a sentence that has
-        won with few others in more rounds than the site allows, and for other winners than before in this round that
-        differ from those by fewer sentences than an answer may be made from: two updates would tell these few.
+        won with few others in more rounds than the site allows, and for other winners than before in this round
+        that differ from those by fewer sentences than an answer may be made from: two updates would tell these.
         """
         rules = self._rules
         if rules is None:
