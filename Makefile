@@ -54,6 +54,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/round.py
 	$(BIN)/python benchmarks/heads.py
 	$(BIN)/python benchmarks/reading.py
+	$(BIN)/python benchmarks/checksums.py
 	$(BIN)/python benchmarks/cold_start.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/transformer.py

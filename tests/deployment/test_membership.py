@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,7 @@ from fedrel.deployment.keys import check_address, expiry_notes
 from fedrel.deployment.membership import add_site, remove_site, renew
 from fedrel.deployment.policy import SitePolicy, check_tensors
 from fedrel.errors import UserError
+from tests.deployment.lock import LEFT_OUT, LOCK, needed, pinned
 from tests.deployment.test_folders import certificate, verify
 
 
@@ -191,9 +193,22 @@ def test_compose_files_and_units_name_commands_that_exist(folder: str, made: Pat
 
     services = yaml.safe_load((made / folder / "compose.yaml").read_text())["services"]
     [service] = services.values()
+    assert "--no-deps --require-hashes -r /requirements.txt" in service["build"]["dockerfile_inline"]
+    assert (made / folder / "requirements.txt").read_text() == LOCK.read_text()
     assert service["read_only"] and service["cap_drop"] == ["ALL"]
     [unit] = (made / folder).glob("*.service")
     [start] = [line for line in unit.read_text().splitlines() if line.startswith("ExecStart=")]
     for command in (service["command"], start.removeprefix("ExecStart=/usr/bin/env ")):
         words = command.split()[:3]
         assert words[0] == "fedrel" and words[1:] in (["coordinator", "start"], ["site", "start"])
+
+
+def test_the_pinned_requirements_are_those_of_constraints() -> None:
+    """All that `fedrel[flower]` needs, at the tested versions, with hashes; `tests.deployment.lock` writes them."""
+    found = re.findall(
+        r"^(\S+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", LOCK.read_text(), re.M
+    )
+    versions = pinned()
+    assert {name: version for name, version, _ in found} == {
+        name: versions[name] for name in needed() - LEFT_OUT
+    }
