@@ -67,7 +67,7 @@ def assert_accessible(page: Page) -> None:
         assert not link["href"].startswith("#") or link["href"][1:] in ids
     plots = [a for a in page.all("div") if "plot" in a.get("class", "").split()]
     assert len(plots) == len(page.figures) == len(page.all("figcaption"))
-    assert all(plot["role"] == "img" and plot["aria-label"] for plot in plots)
+    assert all(plot["role"] == "group" and plot["aria-label"] for plot in plots)
     assert all("scope" in header for header in page.all("th"))
 
 
