@@ -160,7 +160,10 @@ def test_a_file_that_grows_without_end_is_refused(
     else:
         path.write_bytes({".gz": gzip, ".bz2": bz2, ".xz": lzma}[suffix].compress(content))
     tracemalloc.start()
-    with pytest.raises(UserError, match="it grows more than 200 times when it is decompressed"):
+    with pytest.raises(
+        UserError,
+        match=r"it grows more than 200 times when it is .*\nhint: if that is right, decompress it yourself",
+    ):
         list(lines(path))
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -128,7 +128,8 @@ def unreadable(path: Path, error: Exception, after: str = "") -> UserError:
     if isinstance(error, FileNotFoundError):
         return UserError("no such file", file=path, hint="check the path")
     reason = getattr(error, "strerror", None) or error
-    return UserError(f"cannot read{after}: {reason}", file=path)
+    hint = "if that is right, decompress it yourself" if isinstance(error, _GrewError) else ""
+    return UserError(f"cannot read{after}: {reason}", file=path, hint=hint)
 
 
 # What reading files and archives can raise; zipfile raises RuntimeError for encrypted members.
@@ -165,6 +166,10 @@ def _bounded(file: Any, consumed: Callable[[], int]) -> IO[bytes]:
     return cast(IO[bytes], io.BufferedReader(_Bounded(file, consumed), 1 << 17))
 
 
+class _GrewError(OSError):
+    """A file that would fill the memory."""
+
+
 class _Counted(io.RawIOBase):
     """Passes on what another file reads, and counts it."""
 
@@ -189,7 +194,7 @@ class _Counted(io.RawIOBase):
 
 
 class _Bounded(_Counted):
-    """The same, until it is more than compressed text can have been, which is an `OSError`."""
+    """The same, until it is more than compressed text can have been, which is a `_GrewError`."""
 
     def __init__(self, file: IO[bytes], consumed: Callable[[], int]) -> None:
         super().__init__(file)
@@ -199,7 +204,9 @@ class _Bounded(_Counted):
         """As `io.RawIOBase` says."""
         size = super().readinto(buffer)
         if self.read_so_far > max(_SMALL, _GROWTH * self._consumed()):
-            raise OSError(f"it grows more than {_GROWTH} times when it is decompressed, as text never does")
+            raise _GrewError(
+                f"it grows more than {_GROWTH} times when it is decompressed, as text never does"
+            )
         return size
 
 

@@ -147,7 +147,7 @@ def purge(database: Path) -> None:
 
     if not database.exists():
         return
-    with closing(sqlite3.connect(database, timeout=1)) as opened, suppress(sqlite3.Error):
+    with closing(sqlite3.connect(database, timeout=0.05)) as opened, suppress(sqlite3.Error):
         opened.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # what is locked just now is purged a round later
 
 
