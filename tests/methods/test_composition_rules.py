@@ -269,6 +269,7 @@ def test_these_functions_add_up_and_others_do_not():
         "check",
         "simulation_only",
         "server_step",
+        "reach",
     }
     assert found == coordinator | {"fit", "loss", "correction"}
 

@@ -23,7 +23,8 @@ def test_a_method_is_described():
         "The sites choose one sentence for each triple together, then FedAvg on the chosen sentences."
     )
     assert found.paper.startswith("Sui, Chen, Liu, Zhao 2021")
-    assert [option.name for option in found.options] == ["weighting", "keyed_triples", "pooled_winners"]
+    options = ["weighting", "keyed_triples", "claims", "levels", "pooled_winners"]
+    assert [option.name for option in found.options] == options
     assert found.options[0] == OptionDescription(
         name="weighting",
         type='"examples" | "uniform"',
@@ -34,9 +35,19 @@ def test_a_method_is_described():
     assert [message.name for message in found.leaves_site] == ["Claims", "KeyedClaims", "Update"]
     assert found.leaves_site[0].about.startswith("Up: for each triple that a site's text mentions")
     assert found.leaves_site[1].fields == (
-        FieldDescription("digest", "uint8, claims by 32", "The triple's digest."),
-        FieldDescription("value", "float32, claims", "p(r|s) of the triple's best sentence."),
-        FieldDescription("index", "int32, claims", "That sentence's index at the site."),
+        FieldDescription(
+            "digest",
+            "uint8, claims by 32",
+            "The triple's digest; between real sites, another one in every round.",
+        ),
+        FieldDescription(
+            "value", "float32, claims", "p(r|s) of the triple's best sentence, or its rank at the site."
+        ),
+        FieldDescription(
+            "index",
+            "int32, claims",
+            "That sentence's index at the site; of a real site, the claim's own place in this list.",
+        ),
     )
     assert (found.simulation_only, found.trained_by) == (None, "kernels")
 
