@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from fedrel.data.load import Dataset, dataset
 from fedrel.data.natural_sites import text_files
 from fedrel.data.text_files import there
 from fedrel.errors import UserError
+from tests.conftest import REAL_DATA
 from tests.data.text_free import text_free
 
 LIMIT = 0.05
@@ -90,8 +90,9 @@ def test_no_preset_leaks_in_secret() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("FEDREL_DATA" not in os.environ, reason="FEDREL_DATA names no folder of corpora")
-def test_what_can_be_guessed_without_text_is_documented() -> None:
+@pytest.mark.skipif(REAL_DATA is None, reason="FEDREL_DATA names no folder of corpora")
+def test_what_can_be_guessed_without_text_is_documented(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDREL_DATA", str(REAL_DATA))
     said, asked = documented(), {}
     for name in presets():
         config = load_config(name)
