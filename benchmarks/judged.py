@@ -296,7 +296,8 @@ def page(found: dict[str, Any], reading: str = "") -> str:
     if "mix" in found:
         lines += ["", "## With judged sentences among the training text", "", *_mixed(found["mix"])]
     lines += ["", "## How", "", "```sh", *found["commands"], "```", ""]
-    lines += [f"Commit {found['commit']}. All numbers are in `judged.json`."]
+    commits = ", ".join(f"{part} at {commit}" for part, commit in found["commits"].items())
+    lines += [f"Commits: {commits}. All numbers are in `judged.json`."]
     return re.sub("\n{3,}", "\n\n", "\n".join(lines)) + "\n"
 
 
@@ -400,7 +401,7 @@ def main() -> None:
         if asked.part == "mix":
             command += f" --methods {asked.methods} --rounds {asked.rounds}"
         found["commands"] = [c for c in found["commands"] if f" {asked.part} " not in c] + [command]
-        found["commit"] = environment("", "float32").commit
+        found.setdefault("commits", {})[asked.part] = environment("", "float32").commit
         asked.out.mkdir(parents=True, exist_ok=True)
         record.write_text(json.dumps(found, indent=1) + "\n")
     reading = asked.out / "reading.md"
