@@ -2,18 +2,20 @@
 
     python docs/_site/studio_pictures.py [--runs FOLDER]
 
-It needs Chromium and takes a minute or two. `--runs` takes a folder of runs that has the comparison already.
+It needs Chromium and takes a minute or two. `--runs` takes a folder that has the runs already.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import io
+import json
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from PIL import Image
@@ -22,8 +24,8 @@ from playwright.sync_api import Browser, sync_playwright
 PICTURES = Path(__file__).parents[1] / "assets"
 FEDREL = [sys.executable, "-m", "fedrel"]
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-ROUNDS = 150
-WIDE, PHONE = {"width": 1200, "height": 780}, {"width": 390, "height": 780}
+ROUNDS = 60
+WIDE, PHONE = {"width": 1200, "height": 860}, {"width": 390, "height": 780}
 TEXT = "Ada Quill, who was born in Troutmere, works for Halden Works. Bo Marrow met Ada Quill in Troutmere."
 NAMES = ["Ada Quill", "Troutmere", "Halden Works", "Bo Marrow"]
 
@@ -31,43 +33,54 @@ NAMES = ["Ada Quill", "Troutmere", "Halden Works", "Bo Marrow"]
 def main() -> None:
     """Train, serve, photograph."""
     parser = argparse.ArgumentParser(description="Make the pictures of docs/studio.md.")
-    parser.add_argument("--runs", type=Path, help="a folder that has the comparison `denoising` already")
+    parser.add_argument("--runs", type=Path, help="a folder that has the runs already")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fedrel-pictures-") as name:
         root = Path(name) / "runs"
         if asked.runs:
             shutil.copytree(asked.runs, root)
         else:
-            methods = ["--methods", "none,one,lazy-mil", "--seeds", "2", "--set", "training.rounds=15"]
-            subprocess.run(
-                [*FEDREL, "compare", "demo", *methods, "--out", root / "denoising", "-q"], check=True
-            )
-        settings = ["--set", f"training.rounds={ROUNDS}", "--set", "evaluation.every=1", "--set", "seed=7"]
-        with (
-            subprocess.Popen(
-                [*FEDREL, "studio", root, "--port", "0"], stdout=subprocess.PIPE, text=True
-            ) as studio,
-            subprocess.Popen(
-                [*FEDREL, "run", "demo", "--out", root / "overnight", "-q", *settings]
-            ) as training,
-        ):
+            train(root)
+        lock = cut(root / "overnight")
+        with subprocess.Popen(
+            [*FEDREL, "studio", root, "--port", "0"], stdout=subprocess.PIPE, text=True
+        ) as studio:
             assert studio.stdout is not None
             url = studio.stdout.readline().split(" at ")[1].strip()
             try:
-                photograph(url, root / "overnight" / "metrics.jsonl")
+                photograph(url)
             finally:
-                training.terminate()
                 studio.terminate()
+                os.close(lock)
 
 
-def photograph(url: str, metrics: Path) -> None:
+def train(root: Path) -> None:
+    """A comparison, and a longer run."""
+    few = ["--methods", "none,one,lazy-mil", "--seeds", "2", "--set", "training.rounds=15"]
+    subprocess.run([*FEDREL, "compare", "demo", *few, "--out", root / "denoising", "-q"], check=True)
+    long = ["--set", f"training.rounds={ROUNDS}", "--set", "evaluation.every=1", "--set", "seed=7"]
+    subprocess.run([*FEDREL, "run", "demo", *long, "--out", root / "overnight", "-q"], check=True)
+
+
+def cut(run: Path) -> int:
+    """Make a finished run look as it did while it was trained; returns the lock that it held then."""
+    for name in ("result.json", "report.html", "pr_curve.json", "case_study.json", "label_counts.json"):
+        (run / name).unlink()
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(lines[: ROUNDS * 2 // 3]))
+    state = json.loads((run / "state.json").read_text())
+    (run / "state.json").write_text(json.dumps(state | {"phase": "training"}))
+    handle = os.open(run, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    return handle
+
+
+def photograph(url: str) -> None:
     """All pictures."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        while not metrics.exists() or metrics.read_text().count("\n") < ROUNDS // 2:
-            time.sleep(0.5)
-        picture(browser, f"{url}run?id=overnight", "studio-run")
+        picture(browser, f"{url}run?id=overnight", "studio-run", scroll=".banner")
         picture(browser, f"{url}run?id=overnight", "studio-run-dark", scheme="dark", scroll="#convergence")
         picture(browser, url, "studio-runs")
         picture(browser, url, "studio-runs-phone", size=PHONE)
@@ -83,6 +96,7 @@ def picture(
     """One page, from its top or from one of its sections on."""
     context = browser.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
     page = context.new_page()
+    page.set_default_timeout(90_000)
     page.goto(url)
     page.wait_for_timeout(1500)
     if scroll:

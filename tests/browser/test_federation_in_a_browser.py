@@ -35,6 +35,6 @@ def test_the_pages_of_a_federation(federation: Testbed, studio, open_page, real_
     until(at_site, f"/\\d answers left this site/.test({SITE})")
     assert at_site.get_by_role("row", name="Update 2").count() == 1  # by kind: two rounds
     text = at_coordinator.inner_text("body")
-    assert "fewer than" not in text and "site.toml" not in text, "a site's own rules are not shown here"
+    assert "allow.may_leave" not in text, "what a site notes for itself is not shown here"
     at_coordinator.get_by_role("link", name="first").click()
     at_coordinator.get_by_text("On the test set fedavg reaches").wait_for()
