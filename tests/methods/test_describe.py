@@ -11,9 +11,11 @@ import torch
 from fedrel.errors import UserError
 from fedrel.extractors.heads import HEADS
 from fedrel.extractors.pcnn.pcnn import PCNN
+from fedrel.federation import secure_messages
 from fedrel.federation.messages import Message
 from fedrel.methods.by_name import FieldDescription, OptionDescription, _field_docs, describe, methods
 from fedrel.methods.composition import reached
+from fedrel.methods.summed_answers import SummedAnswers
 
 
 def test_a_method_is_described():
@@ -135,13 +137,23 @@ def test_the_messages_are_those_of_the_documentation():
     found: dict[tuple[str, str], set[str]] = {}
     for name in OURS:
         kind = methods()[name]
-        functions = [getattr(kind, one) for one in reached(kind)]
+        functions = [getattr(kind, one) for one in reached(kind, leave_out=["collect_sum"])]
         asked = [function for function in functions if getattr(function, "leaves_site", False)]
-        for message in {*kind.carried(), *(taken for function in asked for taken in function.takes)}:
+        taken = {message for function in asked for message in function.takes}
+        for message in taken | {*kind.carried()} - {*SummedAnswers.carries}:  # of secure sums: the next test
             found.setdefault((message.__name__, "down"), set()).add(name)
         for function in asked:
             found.setdefault((function.gives.__name__, "up"), set()).add(name)
     assert listed == found
+
+
+def test_the_messages_of_secure_sums_are_those_of_their_page():
+    page = (Path(__file__).parents[2] / "docs" / "secure-sums.md").read_text(encoding="utf-8")
+    table = page.partition("| message | way | what it has |")[2].partition("\n\n")[0]
+    listed = {row.split("`")[1] for row in table.splitlines()[2:]}
+    assert listed == {
+        name for name, kind in vars(secure_messages).items() if kind in Message.__subclasses__()
+    }
 
 
 def test_kernels_train_every_head(monkeypatch):

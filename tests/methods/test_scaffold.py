@@ -217,5 +217,5 @@ def test_wrong_options_are_refused():
 
 def test_a_method_that_sends_no_weights_is_refused_as_company(tmp_path):
     config = tiny(method="scaffold+feded", partition__coordinator=0.2)
-    with pytest.raises(UserError, match="feded does not use `after_training`, which scaffold changes"):
+    with pytest.raises(UserError, match="both define `summand`"):
         fast(config, prepare(config), 1, tmp_path)

@@ -213,6 +213,17 @@ class AggregationSection(Section):
         return self.rule == "mean" and not self.norm_bound and not self.share_cap
 
 
+class PrivacySection(Section):
+    """What makes messages tell less."""
+
+    secure_sum: bool = False
+    """The coordinator gets the sum of the sites' answers, and nothing else of any of them (docs/secure-sums.md)."""
+    min_cohort: int = Field(3, ge=3)
+    """The fewest sites that a secure sum may be over."""
+    range: float = Field(4.0, gt=0, allow_inf_nan=False)
+    """The largest change of a weight in a round that fits a secure sum's numbers; a larger one is clipped."""
+
+
 class ExtractorSection(Section):
     """The options of an extractor. Each kind of extractor has a section class of its own, in its own folder."""
 
@@ -254,6 +265,7 @@ class Config(Section):
     ] = Field(default_factory=_default_extractor)
     training: Training = Training()
     aggregation: AggregationSection = AggregationSection()
+    privacy: PrivacySection = PrivacySection()
     evaluation: Evaluation = Evaluation()
     engine: EngineSection = EngineSection()
     sweep: dict[str, list[Any]] = {}
@@ -335,6 +347,8 @@ class Config(Section):
         for key, unset in (("target_on", "dev"), ("tune_threshold", False)):
             if evaluation[key] == unset:
                 del evaluation[key]
+        if not self.privacy.secure_sum:
+            del tree["privacy"]
         return tree
 
     def digest(self) -> str:

@@ -160,6 +160,9 @@ def _check(experiment: Experiment, path: Path) -> None:
     config, shared = experiment.config, experiment.shared
     if reason := method(config.method, config.methods).simulation_only():
         raise UserError(f"{config.method!r} is for simulation only: {reason}", file=path)
+    if config.privacy.secure_sum:
+        problem = "privacy.secure_sum: real sites have no keys for secure sums yet"
+        raise UserError(problem, file=path, hint="leave it out; simulations have it")
     if config.aggregation.rule != "mean" and (reason := method(config.method, config.methods).only_mean()):
         problem = (
             f"aggregation.rule {config.aggregation.rule!r} cannot be used with {config.method}: {reason}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.config.schema import AggregationSection
+from fedrel.config.schema import AggregationSection, PrivacySection
 from fedrel.evaluation.heterogeneity import class_distances
 from fedrel.federation.messages import Arrays, Message, Model, RefusedError, Update, payload
 from fedrel.federation.site import COORDINATOR
@@ -60,6 +60,7 @@ class Federation:
         min_sites: int = 1,
         extra_sites: int = 0,
         aggregation: AggregationSection | None = None,
+        privacy: PrivacySection | None = None,
     ) -> None:
         self.weights = weights
         self.state = dict(state or {})  # what a method keeps at the coordinator; checkpoints save it
@@ -71,6 +72,7 @@ class Federation:
         self.validation = validation  # how many labelled sentences the coordinator holds (D_v)
         self.notes = RoundNotes()
         self.aggregation = aggregation or AggregationSection()
+        self.privacy = privacy or PrivacySection()
         self._engine, self._check = engine, check
         self._shapes: Shapes = {name: tensor.shape for name, tensor in weights.items()}
         self._fraction, self._seed = fraction, seed
@@ -356,6 +358,8 @@ class RoundNotes:
     refused: list[dict[str, Any]] = field(default_factory=list)
     examples: int = 0
     loss: float = 0.0
+    clipped: int = 0
+    """How many numbers did not fit the fixed point of a secure sum."""
     journals: dict[int, Entry] = field(default_factory=dict)
     losses: dict[int, float] = field(default_factory=dict)
     """Of each site's update, its mean training loss."""

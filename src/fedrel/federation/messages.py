@@ -197,6 +197,11 @@ class Update(Message):
     loss: Annotated[float, Array("float64", low=-LARGEST, high=LARGEST)]
     """The mean training loss."""
 
+    @property
+    def sites(self) -> int:
+        """How many sites' training it comes from."""
+        return 1
+
 
 HOLDINGS = "census"  # the phase in which a site says what it holds; sites in use know it by this name
 

@@ -76,6 +76,8 @@ class Method(BaseModel):
     """The bag head that pools a pair's sentences at test time."""
     pools_data: ClassVar[bool] = False
     """True for a method that puts all sites' text in one place: a baseline, for simulation only."""
+    single_answers: ClassVar[str] = ""
+    """What its coordinator does with single sites' answers, so that their sum is not enough; or nothing."""
     several_sites: ClassVar[bool] = True
     """False if only one place trains, so that there is nothing to compare it with."""
     own_models: ClassVar[bool] = False

@@ -19,6 +19,7 @@ Floats = npt.NDArray[np.float64]
 LEVELS = 255  # of an 8-bit probability: a row of them adds up to this
 SLACK = 2**-10  # how far a float16 probability may be from the number it stands for, with room
 SMALLEST = 2.0**-24  # the smallest float16: what was rounded to zero was less
+LOGS = -float(np.log(SMALLEST))  # the largest size of a logarithm of such a probability
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,31 @@ class BytePredictions(Message):
         rows = self.probabilities.sum(1, dtype=np.int64)
         if (rows != LEVELS).any():
             raise RefusedError(f"predictions of a sentence add up to {rows[rows != LEVELS][0]}, not {LEVELS}")
+
+
+@dataclass(frozen=True, slots=True)
+class MeanPredictions:
+    """The mean of several sites' predictions, in the place of one site's; it never travels."""
+
+    probabilities: Floats
+
+    @classmethod
+    def of(cls, numbers: npt.NDArray[np.float32], teacher: str) -> MeanPredictions:
+        """From the mean of what sites add to a sum, in parts of `LOGS`."""
+        mean = numbers.astype(np.float64) * LOGS
+        return cls(np.exp(mean) if teacher == "logits" else mean)
+
+    def read(self) -> Floats:
+        """The probabilities; those of a mean of logarithms need not add up to 1."""
+        return self.probabilities
+
+
+@dataclass(frozen=True, slots=True)
+class Teacher(Message):
+    """At the coordinator: the teacher's logits z for every sentence of D_v (Eq. 5)."""
+
+    logits: Annotated[npt.NDArray[np.float32], Array("float32", ("validation", "relations"))]
+    """A row for each sentence of D_v, a column for each relation."""
 
 
 def in_parts(probabilities: Floats, levels: int) -> Floats:

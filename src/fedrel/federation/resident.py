@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from fedrel.config.schema import PrivacySection
 from fedrel.data.bags import Bags, joined, slices
+from fedrel.privacy.secret_keys import Secrets, SimulatedSecrets
 from fedrel.seeding import derive, numpy_generator
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ class ResidentModel:
     """A model that stays in memory; each site starts it from the global weights again.
 
     `new_extractor` builds the model, and another one where a method needs two. `rules` are what a real
-    site keeps to itself and allows; a simulation has none.
+    site keeps to itself and allows, `secrets` what it signs with; a simulation has no rules, and makes up secrets.
     """
 
     def __init__(
@@ -39,9 +41,13 @@ class ResidentModel:
         seed: int,
         states: SiteStates,
         rules: SiteRules | None = None,
+        secrets: Secrets | None = None,
+        privacy: PrivacySection | None = None,
     ) -> None:
         self.site_data, self.training, self.seed = site_data, training, seed
         self.states, self.rules = states, rules
+        self.secrets = secrets or SimulatedSecrets(seed)
+        self.privacy = privacy or PrivacySection()
         self.extractor = new_extractor()
         self._new_extractor = new_extractor
         self._others: dict[str, Extractor] = {}

@@ -21,6 +21,7 @@ from fedrel.seeding import numpy_generator, torch_generator
 if TYPE_CHECKING:
     import torch
 
+    from fedrel.config.schema import PrivacySection
     from fedrel.extractors.base import Extractor, Fitted
     from fedrel.extractors.batches import Batch
     from fedrel.extractors.heads import Reading
@@ -161,6 +162,39 @@ class Site:
         if not isinstance(message, kind):
             raise RefusedError(f"the request lacks {kind.__name__}")
         return message
+
+    @property
+    def messages(self) -> list[Message]:
+        """All that was sent to the site in this round."""
+        return list(self._messages.values())
+
+    # The site's secrets, for secure sums.
+
+    @property
+    def secret(self) -> bytes:
+        """Bytes that only this site knows; in a simulation they follow from the run's seed."""
+        return self._model.secrets.of(self.number)
+
+    @property
+    def privacy(self) -> PrivacySection:
+        """The section of this name in the site's own copy of the config."""
+        return self._model.privacy
+
+    def registered_key(self, site: int) -> bytes:
+        """The public key with which another site signs."""
+        return self._model.secrets.registered_key(site)
+
+    def once(self, purpose: str, digest: str) -> None:
+        """Note that the site answers a request for this purpose; `RefusedError` if it answered another one."""
+        if not self._model.states.note(self.number, f"{self.round} {purpose}", digest):
+            raise RefusedError(
+                "was asked before, in this round, for something that this would tell more about"
+            )
+
+    @property
+    def rounding(self) -> np.random.Generator:
+        """The generator of this site's stochastic rounding in this round."""
+        return numpy_generator(self._model.seed, "rounding", self.round, self.number)
 
     # The site's state between rounds.
 

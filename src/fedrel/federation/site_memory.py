@@ -11,6 +11,8 @@ really express their relation. A simulation on one machine may read it; real sit
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +24,7 @@ import numpy.typing as npt
 from fedrel.data.sentences import SentenceCorpus
 from fedrel.data.store import Corpus
 from fedrel.errors import UserError
-from fedrel.files import read_tensors, write_tensors
+from fedrel.files import locked_in_turn, read_tensors, write_tensors
 from fedrel.tensors.weights import Weights
 
 if TYPE_CHECKING:
@@ -71,6 +73,19 @@ class SiteStates:
             return {}
         tensors, about = read_tensors(file, "what a site keeps within a round", _RESTORE)
         return tensors if about == {"model": self._model, "round": str(round_)} else {}
+
+    def note(self, site: int, question: str, answer: str) -> bool:
+        """Note how a site answers a question; False if it answered otherwise before, in whatever process."""
+        file = self._folder / f"{site:06}" / "answered.jsonl"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with locked_in_turn(file.parent), file.open("a+", encoding="utf-8") as opened:
+            opened.seek(0)
+            found = dict(json.loads(line) for line in opened)
+            if question not in found:
+                opened.write(json.dumps([question, answer]) + "\n")
+                opened.flush()
+                os.fsync(opened.fileno())
+        return bool(found.get(question, answer) == answer)
 
     def _files(self, site: int) -> list[Path]:
         return sorted((self._folder / f"{site:06}").glob("round-*.safetensors"))

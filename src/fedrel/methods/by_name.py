@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
 from fedrel.config.plugins import Registry
-from fedrel.config.schema import AggregationSection
+from fedrel.config.schema import AggregationSection, Config
 from fedrel.errors import UserError, nearest
 from fedrel.federation.messages import Array, Message
 from fedrel.federation.method import Method
@@ -66,6 +66,27 @@ def check_aggregation(chosen: Method, section: AggregationSection, updates: int)
             f"aggregation.rule {section.rule!r} with {liars} liars needs {needed} updates a round, "
             f"and there are {updates}",
             hint="lower aggregation.liars, or raise training.fraction",
+        )
+
+
+def check_secure_sum(chosen: Method, config: Config) -> None:
+    """Fail if secure sums are asked for, and the coordinator would need single sites' answers."""
+    if not config.privacy.secure_sum:
+        return
+    if not chosen.several_sites:
+        raise UserError(
+            f"privacy.secure_sum: {chosen.name} trains in one place, so there is no sum to hide in",
+            hint="leave privacy.secure_sum out",
+        )
+    single = chosen.single_answers
+    if config.aggregation.rule != "mean":
+        single = f"aggregation.rule {config.aggregation.rule!r}"
+    elif config.aggregation.norm_bound or config.aggregation.share_cap:
+        single = "aggregation.norm_bound or share_cap"
+    if single:
+        raise UserError(
+            f"privacy.secure_sum: {single} needs the answers of single sites",
+            hint="choose secure sums, or this",
         )
 
 
@@ -129,8 +150,8 @@ def describe(name: str) -> MethodDescription:
 
 
 def leaves_site(kind: type[Method]) -> list[type[Message]]:
-    """The kinds of message that sites send in a round of a method."""
-    functions = (getattr(kind, name) for name in sorted(reached(kind)))
+    """The kinds of message that sites send in a round of a method, if answers are not summed securely."""
+    functions = (getattr(kind, name) for name in sorted(reached(kind, leave_out=["collect_sum"])))
     given = [function.gives for function in functions if getattr(function, "leaves_site", False)]
     return list(dict.fromkeys(given))
 

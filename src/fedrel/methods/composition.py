@@ -10,7 +10,7 @@ work so (`unsuited`).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import combinations
@@ -73,15 +73,16 @@ def owner(part: type[Method], option: str) -> type[Method]:
     return next(one for one in reversed(part.__mro__) if option in getattr(one, "model_fields", {}))
 
 
-def reached(kind: type[Method], start: str = "round") -> set[str]:
+def reached(kind: type[Method], start: str = "round", leave_out: Collection[str] = ()) -> set[str]:
     """The names of all functions and attributes of a class that a function may use, itself or by others.
 
-    They are read off the code. A name that only looks the same counts too.
+    They are read off the code. A name that only looks the same counts too. What only those in `leave_out` use is
+    not counted.
     """
     found, pending = {start}, [start]
     while pending:
         for function in _definitions(kind, pending.pop()):
-            used = {name for name in _names(function) if hasattr(kind, name)} - found
+            used = {name for name in _names(function) if hasattr(kind, name)} - found - {*leave_out}
             found |= used
             pending += used
     return found

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from fedrel.federation.messages import LARGEST, Array, Message, ModelTensors, RefusedError, Update
-from fedrel.tensors.weights import Rows, Tensors, Weights, moved, plus
+from fedrel.federation.messages import LARGEST, Array, Message, Model, ModelTensors, RefusedError, Update
+from fedrel.federation.summands import Summand, check_uniform, moved_by, moves
+from fedrel.methods.fedavg import FedAvg
+from fedrel.tensors.weights import Floats, Rows, Tensors, WeightedMean, Weights, moved, plus
+
+if TYPE_CHECKING:
+    from fedrel.federation.coordinator import Federation
+    from fedrel.federation.site import Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,17 @@ class ControlledUpdate(Update):
     path: Annotated[float, Array("float64", low=1e-9, high=LARGEST)]
     """Steps times learning rate; with weight decay, earlier steps count a little less."""
 
+    def change(self, start: Weights, c: Weights) -> Tensors:
+        """The change of c_k that follows from the update."""
+        return change(start, self.weights, self.path, c)
+
+    def slopes(self, start: Weights, c: Weights) -> tuple[Floats, Floats]:
+        """How far each weight moved, rows that the update leaves out too; and the same divided by the path."""
+        drifts = WeightedMean(c)
+        drifts.add(self.drift(), 1.0)
+        moved = moves(start, self) + np.concatenate([one.reshape(-1) for one in drifts.result().values()])
+        return moved, moved / np.float32(self.path)
+
     def check_path(self, start: Weights) -> None:
         """Refuse a path so short that the control variate of the update would be too large to use."""
         for name, move in moved(start, self.weights).items():
@@ -42,6 +59,46 @@ class ControlledUpdate(Update):
         }
 
 
+@dataclass(frozen=True, slots=True)
+class SummedControlledUpdate(ControlledUpdate):
+    """The mean of several sites' updates, in the place of one site's; it never travels."""
+
+    count: int
+    slope: Weights
+    """The mean of the sites' moves, each divided by its path."""
+
+    @property
+    def sites(self) -> int:
+        """How many sites it is the mean of."""
+        return self.count
+
+    def change(self, start: Weights, c: Weights) -> Tensors:
+        """The mean change of their c_k."""
+        return plus(plus({}, self.slope, -1.0), c, -1.0)
+
+    def drift(self) -> dict[str, Rows]:
+        """Nothing: its weights have all rows."""
+        return {}
+
+
+class SummedControls(FedAvg):
+    """Updates with control variates, and their sum; a base class without a name."""
+
+    def summed(self, fed: Federation, mean: Summand, sites: int) -> SummedControlledUpdate:
+        """The mean of the sites' moves, and of their moves divided by their paths."""
+        check_uniform(self.weighting, self.name)
+        mean_move, slope = np.split(mean.numbers, 2)
+        weights, c_like = moved_by(fed.weights, mean_move), moved_by(zeros(fed.weights), slope)
+        return SummedControlledUpdate(weights, mean.examples, mean.loss, 1.0, sites, c_like)
+
+    def summand(self, site: Site) -> Summand:
+        """What the site adds to a sum of all sites: moves, and moves divided by the path."""
+        update = self.train(site)
+        assert isinstance(update, ControlledUpdate)
+        numbers = np.concatenate(update.slopes(site.received(Model).weights, site.received(Control).variate))
+        return Summand(numbers, self.update_weight(update), update.examples, update.loss)
+
+
 def change(start: Weights, trained: Tensors, path: float, c: Weights) -> Tensors:
     """Option II: the change of c_k, (start - trained) / path - c; zero in rows that an update leaves out."""
     moves = moved(start, trained)
@@ -50,3 +107,8 @@ def change(start: Weights, trained: Tensors, path: float, c: Weights) -> Tensors
         for name, move in moves.items()
     }
     return plus(plus({}, moves, -1 / path), listed, -1.0)
+
+
+def zeros(like: Weights) -> Weights:
+    """A zero for every weight."""
+    return {name: np.zeros_like(tensor) for name, tensor in like.items()}

@@ -28,6 +28,8 @@ class FedAtt(FedAvg):
         "Ji et al. 2019, Learning Private Neural Language Modeling with Attentive Aggregation"
     )
 
+    single_answers: ClassVar[str] = "fedatt's attention over the sites"
+
     step: float = Field(1.2, gt=0)
     """ε, how far the weights move; 1.2 is the value of the authors' released code."""
 

@@ -7,12 +7,14 @@ trains at the sites and averages inherits from this class and overrides the func
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal
+from math import ceil
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fedrel.data.bags import Bags
 from fedrel.federation.messages import Message, Model, RefusedError, Update
 from fedrel.federation.method import adds_up, at_site
-from fedrel.methods.local_objective import LocalObjective
+from fedrel.federation.summands import Summand, SummedUpdate, moved_by, moves
+from fedrel.methods.summed_answers import SummedAnswers
 from fedrel.tensors.weights import Sum, Weights
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from fedrel.federation.site import Site
 
 
-class FedAvg(LocalObjective):
+class FedAvg(SummedAnswers):
     """Local training on every sentence; the average is weighted by the number of examples."""
 
     name: ClassVar[str] = "fedavg"
@@ -39,7 +41,7 @@ class FedAvg(LocalObjective):
     def train_and_average(self, fed: Federation, *sent: Message | Mapping[int, Message]) -> None:
         """Send the weights, and what else is given, to the active sites, and average their updates."""
         total = self.aggregator(fed)
-        updates = fed.ask(self.train, fed.model, *self.before_training(fed), *sent)
+        updates = self.collect(fed, self.train, fed.model, *self.before_training(fed), *sent)
         for site, update in fed.trusted(updates):
             total.add(update.weights, self.update_weight(update))
             self.on_update(fed, site, update)
@@ -73,6 +75,14 @@ class FedAvg(LocalObjective):
     def server_update(self, fed: Federation, mean: Weights) -> Weights:
         """The next global weights: the sum's result."""
         return mean
+
+    def largest_weight(self, fed: Federation) -> int:
+        """The largest `update_weight` that a site can have."""
+        return ceil(self.update_weight(Update({}, int(fed.sizes.max()), 0.0)))
+
+    def summed(self, fed: Federation, mean: Summand, sites: int) -> Any:
+        """The mean of several sites' moves as if it were one site's update."""
+        return SummedUpdate(moved_by(fed.weights, mean.numbers), mean.examples, mean.loss, sites)
 
     def check(self, fed: Federation, site: int, answer: Message) -> None:
         """Refuse an update from more examples than the site holds."""
@@ -108,6 +118,12 @@ class FedAvg(LocalObjective):
             for batch in site.batches(examples):
                 site.step(self.loss(site, batch, site.read(objective.head, batch)))
         return len(examples.rows)
+
+    def summand(self, site: Site) -> Summand:
+        """What the site adds to a sum of all sites: how far training moved its weights."""
+        update = self.train(site)
+        numbers = moves(site.received(Model).weights, update)
+        return Summand(numbers, self.update_weight(update), update.examples, update.loss)
 
     def examples(self, site: Site) -> Bags:
         """What the site trains on: all that it has."""

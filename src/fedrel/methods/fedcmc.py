@@ -52,6 +52,7 @@ class FedCMC(FedAvg):
         "with Heterogeneous Label Distribution"
     )
     carries: ClassVar[tuple[type[Message], ...]] = (ClassVectors,)
+    single_answers: ClassVar[str] = "fedcmc's choice of class vectors"
 
     mu: float = Field(1.0, ge=0)
     """μ of Eq. 15, how much the sites' vectors count beside the own classifier; 0 is FedAvg. The paper does not

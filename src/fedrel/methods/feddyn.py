@@ -11,7 +11,7 @@ which acts on all rows, does not count as a move of the table.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -19,6 +19,7 @@ from pydantic import Field
 from fedrel.extractors.objective import Correction
 from fedrel.federation.messages import Model, Update
 from fedrel.federation.method import OwnStep
+from fedrel.federation.summands import Summand, check_uniform
 from fedrel.methods.fedavg import FedAvg
 from fedrel.tensors.weights import WeightedMean, Weights, advanced, moved, plus
 
@@ -43,12 +44,17 @@ class FedDyn(FedAvg):
 
     # The coordinator's half.
 
+    def summed(self, fed: Federation, mean: Summand, sites: int) -> Any:
+        """The mean of the sites' updates, all the same: h needs their plain mean."""
+        check_uniform(self.weighting, self.name)
+        return super().summed(fed, mean, sites)
+
     def on_update(self, fed: Federation, site: int, update: Update) -> None:
         """Sum up how far the sites moved."""
         super().on_update(fed, site, update)
         if STORED not in fed.memo:
             fed.memo[STORED] = WeightedMean(fed.weights)
-        fed.memo[STORED].add(moved(fed.weights, update.weights), 1.0)
+        fed.memo[STORED].add(moved(fed.weights, update.weights), float(update.sites))
 
     def after_training(self, fed: Federation) -> None:
         """h -= alpha / K * sum_k (w_k - w). K counts all sites that hold text."""

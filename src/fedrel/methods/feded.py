@@ -8,19 +8,17 @@ with the teacher beside the labels (Algorithm 1).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from fedrel.data.bags import Bags
-from fedrel.federation.messages import Array, Message, Model, RefusedError, Update
-from fedrel.federation.method import OwnStep, at_coordinator, at_site
-from fedrel.federation.predictions import SMALLEST, BytePredictions, Floats, Predictions, in_parts
+from fedrel.federation.messages import Message, Model, RefusedError, Update
+from fedrel.federation.method import at_coordinator, at_site
+from fedrel.federation.predictions import BytePredictions, Floats, Predictions, Teacher
 from fedrel.methods.baselines import needs_validation
-from fedrel.methods.fedavg import FedAvg
+from fedrel.methods.summed_predictions import SummedPredictions
 from fedrel.tensors.weights import NoAnswerError, dense
 
 if TYPE_CHECKING:
@@ -30,15 +28,7 @@ if TYPE_CHECKING:
     from fedrel.federation.site import Site
 
 
-@dataclass(frozen=True, slots=True)
-class Teacher(Message):
-    """At the coordinator: the teacher's logits z for every sentence of D_v (Eq. 5)."""
-
-    logits: Annotated[npt.NDArray[np.float32], Array("float32", ("validation", "relations"))]
-    """A row for each sentence of D_v, a column for each relation."""
-
-
-class FedED(FedAvg):
+class FedED(SummedPredictions):
     """Sites upload predictions of a labelled set, and the coordinator distils them into the global model."""
 
     name: ClassVar[str] = "feded"
@@ -50,13 +40,8 @@ class FedED(FedAvg):
 
     temperature: float = Field(1.0, gt=0)
     """τ of Eq. 4. The paper does not give its value; 1 is our choice."""
-    teacher: Literal["logits", "probs"] = "logits"
-    """What is averaged to z: `logits`, as the paper's text says, or `probs`, as its Eq. 5 is written."""
     upload: Literal["float16", "uint8"] = "float16"
     """The type in which a probability is sent."""
-    levels: int = Field(0, ge=0)
-    """Probabilities are rounded to multiples of 1 / levels before they are sent; 0: to the type's own numbers."""
-
     # The coordinator's half.
 
     def round(self, fed: Federation) -> None:
@@ -65,7 +50,8 @@ class FedED(FedAvg):
         predict: Callable[[Site], Predictions | BytePredictions] = (
             self.predict if self.upload == "float16" else self.predict_bytes
         )
-        answers = [answer.read() for _, answer in fed.ask(predict, fed.model, *self.before_training(fed))]
+        asked = self.collect(fed, predict, fed.model, *self.before_training(fed))
+        answers = [answer.read() for _, answer in asked]
         if not answers:
             raise NoAnswerError
         update = fed.work(self.distil, fed.model, Teacher(self.ensemble(answers).astype(np.float32)))
@@ -74,10 +60,7 @@ class FedED(FedAvg):
 
     def ensemble(self, answers: Sequence[Floats]) -> Floats:
         """Eq. 5: the teacher's logits z, the mean over the sites."""
-        if self.teacher == "logits":
-            smallest = 0.5 / self.levels if self.levels else SMALLEST  # what was rounded to zero was less
-            answers = [np.log(np.maximum(answer, smallest)) for answer in answers]
-        mean: Floats = np.mean(answers, axis=0)
+        mean: Floats = np.mean([self.to_average(answer) for answer in answers], axis=0)
         return mean
 
     def check(self, fed: Federation, site: int, answer: Message) -> None:
@@ -109,39 +92,14 @@ class FedED(FedAvg):
         q = (z / self.temperature).softmax(1)
         return cross_entropy(logits, labels) + kl_div(logits.log_softmax(1), q, reduction="batchmean")
 
-    @classmethod
-    def no_updates(cls) -> str | None:
-        """Sites send predictions."""
-        return "its sites send predictions, not updates"
-
-    @classmethod
-    def only_mean(cls) -> str | None:
-        """The same."""
-        return cls.no_updates()
-
-    def reach(self, own: OwnStep) -> float:
-        """The coordinator's steps, of two losses each, go where the site's own would go with as many steps."""
-        return super().reach(own) + 2 * own.effort * own.length
-
     # The site's half.
 
     def examples(self, site: Site) -> Bags:
         """The site's sentences, each on its own (Eq. 3)."""
         return site.singles(site.rows)
 
-    @at_site(takes=(Model,), gives=Predictions)
-    def predict(self, site: Site) -> Predictions:
-        """Train, then predict p(r|s) for all of D_v."""
-        self.fit(site)
-        return Predictions.of(self.told(site))
-
     @at_site(takes=(Model,), gives=BytePredictions)
     def predict_bytes(self, site: Site) -> BytePredictions:
         """The same, sent in 8 bits."""
         self.fit(site)
         return BytePredictions.of(self.told(site))
-
-    def told(self, site: Site) -> Floats:
-        """The probabilities as they are told, [V, R]."""
-        probabilities = site.probabilities(site.validation)
-        return in_parts(probabilities, self.levels) / self.levels if self.levels else probabilities

@@ -24,7 +24,7 @@ from pydantic import Field
 from fedrel.extractors.objective import Correction
 from fedrel.federation.messages import Message, Model, Update
 from fedrel.federation.method import OwnStep, at_site
-from fedrel.methods.controls import Control, ControlledUpdate, change
+from fedrel.methods.controls import Control, ControlledUpdate, SummedControls, change, zeros
 from fedrel.methods.fedavg import FedAvg
 from fedrel.tensors.weights import WeightedMean, Weights, advanced, plus
 
@@ -37,7 +37,7 @@ STORED = "scaffold"  # at a site: c_k; in the coordinator's state: c
 CHANGES, DRIFTS = "scaffold.changes", "scaffold.drifts"  # what the coordinator sums up in a round
 
 
-class Scaffold(FedAvg):
+class Scaffold(SummedControls):
     """FedAvg with control variates against the drift of sites."""
 
     name: ClassVar[str] = "scaffold"
@@ -70,7 +70,7 @@ class Scaffold(FedAvg):
         c = variate(fed)
         if CHANGES not in fed.memo:
             fed.memo |= {CHANGES: WeightedMean(c), DRIFTS: WeightedMean(c)}
-        fed.memo[CHANGES].add(change(fed.weights, update.weights, update.path, c), 1.0)
+        fed.memo[CHANGES].add(update.change(fed.weights, c), float(update.sites))
         fed.memo[DRIFTS].add(update.drift(), self.update_weight(update))
 
     def after_training(self, fed: Federation) -> None:
@@ -130,7 +130,6 @@ class Scaffold(FedAvg):
 
 def variate(fed: Federation) -> Weights:
     """c, zero before the first round."""
-    for name, weight in fed.weights.items():
-        if f"{STORED}.{name}" not in fed.state:
-            fed.state[f"{STORED}.{name}"] = np.zeros_like(weight)
+    for name, zero in zeros(fed.weights).items():
+        fed.state.setdefault(f"{STORED}.{name}", zero)
     return {name: fed.state[f"{STORED}.{name}"] for name in fed.weights}

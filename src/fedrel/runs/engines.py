@@ -119,7 +119,13 @@ def new_runner(config: Config, site_data: SiteData, states: Path, rules: SiteRul
         return new.to(config.training.device)
 
     resident = ResidentModel(
-        site_data, model, config.training, config.seed, SiteStates(states, config.digest()), rules
+        site_data,
+        model,
+        config.training,
+        config.seed,
+        SiteStates(states, config.digest()),
+        rules,
+        privacy=config.privacy,
     )
     return Runner(method(config.method, config.methods), resident)
 

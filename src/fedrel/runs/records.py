@@ -79,6 +79,7 @@ class Round(Record):
     at_sites: dict[int, SiteRound] = {}
     watched: dict[int, float] = {}
     class_distances: dict[int, list[float]] | None = None
+    clipped: int = Field(0, exclude_if=lambda found: not found)
     stood_out: dict[int, float] = Field({}, exclude_if=lambda found: not found)
     began_from: int | None = Field(None, exclude_if=lambda found: found is None)
 

@@ -100,6 +100,7 @@ def round_record(
             "selection_precision": expressing / weight if weight else None,
             "active": notes.active,
             "examples": notes.examples,
+            "clipped": notes.clipped,
             "refused": notes.refused,
             "at_sites": {
                 site: {"loss": notes.losses.get(site), "up": notes.sent.get(site, 0)}

@@ -28,7 +28,7 @@ from fedrel.extractors.registry import extractor_kind
 from fedrel.extractors.saved import save_model
 from fedrel.federation.coordinator import DivergedError, Federation
 from fedrel.files import ELSEWHERE, locked, write_tensors, write_text
-from fedrel.methods.by_name import check_aggregation, method
+from fedrel.methods.by_name import check_aggregation, check_secure_sum, method
 from fedrel.runs.case_study import SEARCHED, case_study, evidence, pair_options
 from fedrel.runs.checkpoint import Checkpoint, Checkpoints, KeptStates
 from fedrel.runs.engines import SimulatedSites, Sites, precision_of
@@ -160,6 +160,7 @@ class Session:
         self._method = method(config.method, config.methods)
         active = max(int(config.training.fraction * ready.site_data.partition.sites + 1e-9), 1)
         check_aggregation(self._method, config.aggregation, active)
+        check_secure_sum(self._method, config)
         self._task = task(config.evaluation, ready.dataset)
         text, relations = ready.dataset.corpus, len(ready.dataset.corpus.relations)
         if checkpoint is None:
@@ -179,6 +180,7 @@ class Session:
             min_sites=config.engine.min_sites or 1,
             extra_sites=config.engine.extra_sites,
             aggregation=config.aggregation,
+            privacy=config.privacy,
         )
         self._own = OwnModels(config, ready, engine, self._fed) if self._method.own_models else None
         self._at = checkpoint

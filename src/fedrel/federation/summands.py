@@ -1,0 +1,88 @@
+"""What a site adds to a secure sum, and how it is written in fixed point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrel.errors import UserError
+from fedrel.federation.messages import RefusedError, Update
+from fedrel.privacy.fixed_point import LARGEST_SUM, FixedPoint, Ring
+from fedrel.tensors.weights import Floats, Weights, dense
+
+LARGEST_LOSS = 64.0  # a larger mean loss is clipped
+_COUNTS = 3  # numbers at the end that are whole: the weight, the examples, how many numbers were clipped
+
+
+@dataclass(frozen=True)
+class Summand:
+    """A site's numbers, and how much they count; or the mean of several sites' numbers, and their sums."""
+
+    numbers: Floats
+    weight: float
+    examples: int = 1
+    loss: float = 0.0
+    clipped: int = 0
+    """How many of the numbers did not fit."""
+
+
+def encoded(summand: Summand, numbers: FixedPoint, bound: int, generator: np.random.Generator) -> Ring:
+    """A summand in fixed point, its numbers multiplied by its weight's share of the largest weight there is."""
+    if not 0 < summand.weight <= bound or summand.weight != int(summand.weight):
+        raise RefusedError(
+            f"a weight of {summand.weight:g} in the sum, and whole numbers up to {bound} are agreed"
+        )
+    if numbers.sites * max(bound, summand.examples) > LARGEST_SUM:
+        raise RefusedError(f"{numbers.sites} sites with {summand.examples} examples do not fit a sum")
+    share = summand.weight / bound
+    loss = np.array([min(summand.loss, LARGEST_LOSS) / LARGEST_LOSS * numbers.range], np.float32)
+    found, clipped = numbers.encode(np.concatenate([summand.numbers.reshape(-1), loss]), share, generator)
+    counts = [int(summand.weight), summand.examples, min(clipped, numbers.levels)]
+    return np.concatenate([found, np.array(counts, np.uint32)])
+
+
+def decoded(total: Ring, numbers: FixedPoint, bound: int) -> Summand:
+    """The mean that a sum of encoded summands stands for, weighted by their weights."""
+    weight, examples, clipped = (int(count) for count in total[-_COUNTS:])
+    mean = numbers.decode(total[:-_COUNTS]) * (bound / weight)
+    loss = float(mean[-1]) / numbers.range * LARGEST_LOSS
+    return Summand(mean[:-1].astype(np.float32), weight, examples, loss, clipped)
+
+
+@dataclass(frozen=True, slots=True)
+class SummedUpdate(Update):
+    """The mean of several sites' updates, in the place of one site's; it never travels."""
+
+    count: int
+
+    @property
+    def sites(self) -> int:
+        """How many sites it is the mean of."""
+        return self.count
+
+
+def check_uniform(weighting: str, name: str) -> None:
+    """Fail for a method that needs the plain mean, if the sum's weights are not all the same."""
+    if weighting != "uniform":
+        hint = f'set methods.{name}.weighting = "uniform"'
+        raise UserError(
+            f"{name} with secure sums needs the mean over sites that all count the same", hint=hint
+        )
+
+
+def moves(start: Weights, update: Update) -> Floats:
+    """How far training moved each weight, one tensor after the other; of tables, every row."""
+    trained = dense(start, update.weights)
+    return np.concatenate([(trained[name] - tensor).reshape(-1) for name, tensor in start.items()])
+
+
+def moved_by(start: Weights, numbers: npt.NDArray[np.float32]) -> dict[str, Floats]:
+    """The weights that such moves lead to."""
+    places = np.cumsum([tensor.size for tensor in start.values()])
+    parts = np.split(numbers, places[:-1])
+    return {
+        name: tensor + part.reshape(tensor.shape)
+        for (name, tensor), part in zip(start.items(), parts, strict=True)
+    }

@@ -1,0 +1,104 @@
+"""How a round's answers reach the coordinator: one by one, or as their sum only (`privacy.secure_sum`).
+
+Methods whose coordinator needs no more than a sum say what a site adds to it (`summand`) and what its mean stands
+for (`summed`). The secure sum itself is Bonawitz et al. 2017; its two halves are in `fedrel.federation.secure_sum`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from fedrel.federation.messages import Message, Model, RefusedError
+from fedrel.federation.method import at_site
+from fedrel.federation.secure_messages import (
+    NONCE,
+    MaskedNumbers,
+    Peers,
+    PeerShares,
+    PublicKeys,
+    SealedShares,
+    Session,
+    Survivors,
+    Unmasking,
+)
+from fedrel.federation.secure_sum import Cohort, Member
+from fedrel.federation.summands import Summand, decoded, encoded
+from fedrel.methods.local_objective import LocalObjective
+from fedrel.privacy.fixed_point import FixedPoint
+
+if TYPE_CHECKING:
+    from fedrel.federation.coordinator import Federation
+    from fedrel.federation.site import Site
+
+
+SUM = -2  # stands for a site's number where the answer is the mean of all sites'
+
+
+class SummedAnswers(LocalObjective):
+    """Answers one by one, or their sum; a base class without a name."""
+
+    carries: ClassVar[tuple[type[Message], ...]] = (Session, Peers, PeerShares, Survivors)
+
+    # The coordinator's half.
+
+    def collect(
+        self, fed: Federation, phase: Callable[[Site], Any], *sent: Message | Mapping[int, Message]
+    ) -> Iterator[tuple[int, Any]]:
+        """The active sites' answers; with secure sums one answer, the mean of theirs."""
+        return self.collect_sum(fed, *sent) if fed.privacy.secure_sum else fed.ask(phase, *sent)
+
+    def collect_sum(
+        self, fed: Federation, *sent: Message | Mapping[int, Message]
+    ) -> Iterator[tuple[int, Any]]:
+        """Figure 4 of the paper: keys, shares, masked numbers, unmasking."""
+        session = Session(np.frombuffer(fed.generator("session", *fed.notes.active).bytes(NONCE), np.uint8))
+        keys = dict(fed.ask(self.give_keys, session))
+        bound, order = self.largest_weight(fed), fed.generator("peers").permutation(sorted(keys)).tolist()
+        cohort = Cohort(session, keys, bound, order)
+        cohort.shared(fed.ask(self.give_shares, session, cohort.peers()))
+        total = cohort.total(fed.ask(self.answer_masked, session, *sent, *cohort.to_mask()))
+        cohort.unmask(total, fed.ask(self.unmask, session, *cohort.to_unmask()))
+        mean = decoded(total, FixedPoint(fed.privacy.range, len(keys)), bound)
+        fed.notes.clipped += mean.clipped
+        if mean.examples > fed.sizes[cohort.answered].sum():
+            raise RefusedError("the sites say that they trained on more examples than they hold")
+        yield SUM, self.summed(fed, mean, len(cohort.answered))
+
+    def summed(self, fed: Federation, mean: Summand, sites: int) -> Any:
+        """The mean of several sites' `summand`s as if it were one site's answer."""
+        raise TypeError(f"{type(self).__name__} does not say what a sum stands for")
+
+    def largest_weight(self, fed: Federation) -> int:
+        """The largest weight that a site can have in a sum: all count the same."""
+        return 1
+
+    # The site's half.
+
+    def summand(self, site: Site) -> Summand:
+        """What the site adds to a sum of all sites."""
+        raise TypeError(f"{type(self).__name__} does not say what a site adds to a sum")
+
+    @at_site(takes=(Session,), gives=PublicKeys)
+    def give_keys(self, site: Site) -> PublicKeys:
+        """Step 1."""
+        return Member(site).public_keys()
+
+    @at_site(takes=(Session, Peers), gives=SealedShares)
+    def give_shares(self, site: Site) -> SealedShares:
+        """Step 2."""
+        return Member(site).shares()
+
+    @at_site(takes=(Model, Session, Peers, PeerShares), gives=MaskedNumbers)
+    def answer_masked(self, site: Site) -> MaskedNumbers:
+        """Step 3: train, and send what the sum needs, masked."""
+        peers = site.received(Peers)
+        numbers = FixedPoint(site.privacy.range, peers.cohort)
+        return Member(site).masked(encoded(self.summand(site), numbers, peers.bound, site.rounding))
+
+    @at_site(takes=(Session, Peers, PeerShares, Survivors), gives=Unmasking)
+    def unmask(self, site: Site) -> Unmasking:
+        """Step 4."""
+        return Member(site).unmasking()

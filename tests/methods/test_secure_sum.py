@@ -1,0 +1,135 @@
+"""With secure sums a method trains as without, up to the rounding of fixed point, or is refused with the reason."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from fedrel.errors import UserError
+from fedrel.federation.coordinator import Answer
+from fedrel.federation.engines.local import LocalEngine
+from fedrel.methods.by_name import check_secure_sum, method, methods
+from fedrel.runs.engines import new_runner
+from fedrel.runs.prepare import prepare
+from fedrel.runs.train import Session, run
+from tests.conftest import tiny
+from tests.methods.slow_rounds import fast, same
+
+SUMMED = {  # method: how far weights may be from those without secure sums
+    "fedavg": 1e-6,
+    "lazy-mil": 1e-6,
+    "fedprox": 1e-6,
+    "moon": 1e-6,
+    "fedrs": 1e-6,
+    "fedlc": 1e-6,
+    "fedavgm": 1e-6,
+    "fedadam": 1e-3,  # divides by the root of small numbers
+    "feddyn": 1e-3,  # divides by alpha, and takes weight decay of unused words for moves
+    "feded": 1e-5,
+    "scaffold": 1e-3,  # divides by the path
+}
+SINGLE = {
+    "fedatt": "fedatt's attention over the sites needs the answers of single sites",
+    "fedcmc": "fedcmc's choice of class vectors needs the answers of single sites",
+    "centralised": "trains in one place",
+    "local": "trains in one place",
+    "validation-only": "trains in one place",
+}
+HEADS = {"none", "one", "ave", "att", "att-ra"}  # change what a site trains, not what it sends
+DOCUMENTS = {"fedlcc"}
+
+
+@pytest.fixture(scope="module")
+def data():
+    config = tiny(method="fedavg", extractor__bias=False, training__fraction=1.0, partition__coordinator=0.1)
+    return config, prepare(config)
+
+
+def test_every_method_is_summed_or_refused():
+    ours = {name for name, kind in methods().items() if kind.__module__.startswith("fedrel.methods.")}
+    assert ours == {*SUMMED, *SINGLE, *HEADS, *DOCUMENTS}
+
+
+@pytest.mark.parametrize("name", SUMMED)
+def test_weights_are_those_of_plain_answers(data, name, tmp_path):
+    config, ready = data
+    plain = fast(config.with_settings([f"method={name}"]), ready, 2, tmp_path / "plain")
+    secure = fast(
+        config.with_settings([f"method={name}", "privacy.secure_sum=true"]), ready, 2, tmp_path / "secure"
+    )
+    same(secure, plain.checkpoint().weights, atol=SUMMED[name])
+    assert any((plain.checkpoint().weights[n] != w).any() for n, w in secure.checkpoint().weights.items())
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_a_method_that_needs_single_answers_is_refused(name):
+    config = tiny(method=name, privacy__secure_sum=True)
+    with pytest.raises(UserError, match=SINGLE[name]):
+        check_secure_sum(method(name, {}), config)
+
+
+def test_nothing_but_masked_numbers_crosses(data, tmp_path):
+    config, ready = data
+    config = config.with_settings(["privacy.secure_sum=true", "training.rounds=1"])
+    run(config, tmp_path / "run")
+    (noted,) = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    up = {kind for kind, sent in noted["bytes"]["by_kind"].items() if sent["up"]}
+    assert up == {"PublicKeys", "SealedShares", "MaskedNumbers", "Unmasking"}
+    assert noted["examples"] == len(ready.site_data.partition.order)
+
+
+class Deaf(LocalEngine):
+    """Loses a site's answers from one phase on."""
+
+    def __init__(self, runner, site, phase):
+        super().__init__(runner)
+        self.site = site
+        order = ["give_keys", "give_shares", "answer_masked", "unmask"]
+        self.phases = set(order[order.index(phase) :])
+
+    def ask(self, phase, round_, shared, own):
+        for site, answer in super().ask(phase, round_, shared, own):
+            lost = site == self.site and phase in self.phases
+            yield site, Answer(None, "gone", lost=True) if lost else answer
+
+
+@pytest.mark.parametrize("phase", ["give_keys", "give_shares", "answer_masked", "unmask"])
+def test_a_site_that_drops_out_is_left_out_of_the_mean_or_not_missed(data, phase, tmp_path):
+    config, ready = data
+    config = config.with_settings(["privacy.secure_sum=true"])
+    session = Session(config, ready, Deaf(new_runner(config, ready.site_data, tmp_path), 2, phase), None)
+    session.next_round()
+    plain = data[0]
+
+    class Absent(LocalEngine):
+        def ask(self, phase_, round_, shared, own):
+            for site, answer in super().ask(phase_, round_, shared, own):
+                yield site, Answer(None, "gone") if site == 2 and phase != "unmask" else answer
+
+    expected = Session(plain, ready, Absent(new_runner(plain, ready.site_data, tmp_path)), None)
+    expected.next_round()
+    same(session, expected.checkpoint().weights, atol=1e-6)
+
+
+def test_too_few_sites_end_the_run_with_a_reason(data, tmp_path):
+    config = data[0].with_settings(["privacy.secure_sum=true", "privacy.min_cohort=7"])
+    with pytest.raises(UserError, match="a cohort of 6 sites, and at least 7 are demanded"):
+        run(config, tmp_path / "run")
+
+
+def test_clipped_numbers_are_counted(data, tmp_path):
+    config, ready = data
+    config = config.with_settings(["privacy.secure_sum=true", "privacy.range=0.001"])
+    session = fast(config, ready, 1, tmp_path)
+    start = fast(config, ready, 0, tmp_path).checkpoint().weights
+    moved = max(np.abs(w - start[name]).max() for name, w in session.checkpoint().weights.items())
+    assert 0 < moved < 0.00101
+
+
+@pytest.mark.parametrize("rule", ["aggregation.rule=median", "aggregation.norm_bound=2"])
+def test_rules_that_look_at_single_updates_are_refused(data, rule):
+    config = data[0].with_settings(["method=fedavg", "privacy.secure_sum=true", rule])
+    with pytest.raises(UserError, match="needs the answers of single sites"):
+        check_secure_sum(method("fedavg", {}), config)
