@@ -344,8 +344,8 @@ class Config(Section):
                 del tree["data"][key]
         if self.aggregation.is_plain:
             del tree["aggregation"]
-        for key, unset in (("target_on", "dev"), ("tune_threshold", False)):
-            if evaluation[key] == unset:
+        for key, without in (("target_on", "dev"), ("tune_threshold", False)):
+            if evaluation[key] == without:
                 del evaluation[key]
         if not self.privacy.secure_sum:
             del tree["privacy"]

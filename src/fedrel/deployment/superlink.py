@@ -138,7 +138,8 @@ def overwrite_what_is_deleted() -> None:
     """Let Flower's database overwrite what it deletes: a message is deleted as soon as it was fetched."""
     from flwr.supercore import sql_mixin
 
-    sql_mixin.SQLITE_PRAGMAS = (*sql_mixin.SQLITE_PRAGMAS, *ERASING)  # type: ignore[attr-defined]
+    pragmas: tuple[tuple[str, str], ...] = (*sql_mixin.SQLITE_PRAGMAS, *ERASING)  # type: ignore[attr-defined]
+    sql_mixin.SQLITE_PRAGMAS = pragmas  # type: ignore[attr-defined, assignment]
 
 
 def purge(database: Path) -> None:

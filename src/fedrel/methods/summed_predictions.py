@@ -12,7 +12,6 @@ from fedrel.federation.method import OwnStep, at_site
 from fedrel.federation.predictions import LOGS, SMALLEST, Floats, MeanPredictions, Predictions, in_parts
 from fedrel.federation.summands import Summand
 from fedrel.methods.fedavg import FedAvg
-from fedrel.methods.summed_answers import SummedAnswers
 
 if TYPE_CHECKING:
     from fedrel.federation.coordinator import Federation
@@ -38,7 +37,9 @@ class SummedPredictions(FedAvg):
         """The mean of the sites' predictions as if it were one site's."""
         return MeanPredictions.of(mean.numbers.reshape(fed.validation, fed.relations), self.teacher)
 
-    largest_weight = SummedAnswers.largest_weight  # Eq. 5: all sites' predictions count the same
+    def largest_weight(self, fed: Federation) -> int:
+        """Eq. 5: all sites' predictions count the same."""
+        return 1
 
     @classmethod
     def no_updates(cls) -> str | None:

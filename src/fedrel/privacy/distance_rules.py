@@ -160,7 +160,7 @@ def _reach(values: Floats, median: Doubles, first: int, count: int) -> Doubles:
 
 def median_shares(products: Doubles, weights: Doubles) -> Doubles:
     """How much each update has in the geometric median of all, which is a mean of them; `weights` are theirs."""
-    given = weights / weights.sum()
+    given: Doubles = weights / weights.sum()
     shares, own = given, np.diag(products)
     near = _NEAR * float(np.sqrt(own.max()))
     if not near:  # nobody moved
@@ -168,7 +168,7 @@ def median_shares(products: Doubles, weights: Doubles) -> Doubles:
     for _ in range(_STEPS):
         towards = products @ shares
         apart = np.sqrt(np.maximum(own - 2 * towards + shares @ towards, 0.0))
-        next_ = given / np.maximum(apart, near)
+        next_: Doubles = given / np.maximum(apart, near)
         next_ /= next_.sum()
         if np.abs(next_ - shares).max() < 1 / _SHARES:
             break

@@ -78,7 +78,7 @@ def decode_answer(content: RecordDict, *, journal: bool = False, largest: int | 
         chain = _chain(content)
         if "refusal" in content:
             return Answer(None, failure=str(decode_refusal(content)), chain=chain)
-        size = sum(len(array.data) for array in content["answer"].values())  # type: ignore[union-attr]
+        size = sum(len(array.data) for array in content["answer"].values())  # type: ignore[union-attr, misc]
         if largest is not None and size > largest:
             return Answer(
                 None, failure=f"answered with {size:,} bytes, where {largest:,} are the most", chain=chain
