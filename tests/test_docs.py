@@ -337,7 +337,7 @@ def test_every_file_and_field_of_a_run_folder_is_documented(out):
     assert set(page["The files"]) == {f"{path.name}{'/' if path.is_dir() else ''}" for path in out.iterdir()}
     line = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
     line["refused"] = [{"site": 0, "message": "Update", "reason": "of an honest run there are none"}]
-    line |= {"stood_out": None, "began_from": 1, "threshold": 0.4}  # none of these
+    line |= {"stood_out": None, "began_from": 1, "threshold": 0.4, "clipped": 1}  # none of these
     assert set(page["metrics.jsonl"]) == paths(line)
     for name in (
         "result.json",

@@ -63,7 +63,7 @@ def test_a_folder_says_which_kind_it_has(sentences: SentenceCorpus, documents: D
     for corpus in (sentences, documents):
         again = open_corpus(corpus.folder)
         assert type(again) is type(corpus) and again.fingerprint == corpus.fingerprint
-    with pytest.raises(UserError, match="not a corpus, or a damaged one"):
+    with pytest.raises(UserError, match="is not a corpus, or is damaged"):
         SentenceCorpus.open(documents.folder)
 
 

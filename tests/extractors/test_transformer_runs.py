@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 import fedrel
 from fedrel.config.check import check
@@ -64,9 +65,9 @@ def config(files: Path, *settings: str) -> Config:
     return check(Config, tree, "test").with_settings(settings)
 
 
-def weights(folder: Path) -> bytes:
-    model = folder / "model"
-    return (model / "weights.safetensors").read_bytes() + (model / "encoder/model.safetensors").read_bytes()
+def weights(folder: Path) -> dict[str, bytes]:
+    files = (folder / "model" / "weights.safetensors", folder / "model" / "encoder/model.safetensors")
+    return {name: tensor.tobytes() for file in files for name, tensor in load_file(file).items()}
 
 
 def stop_after_two(one: Round) -> None:

@@ -54,7 +54,9 @@ def test_a_sentence_that_no_site_holds_is_refused(site, number, beyond):
 
 def test_selection_precision_is_of_the_judged_sentences_about_related_pairs():
     corpus = SimpleNamespace(
-        relation=np.array([1, 1, 2, 0, 1], np.int32), expresses=np.array([1, 0, -1, 1, 1], np.int8)
+        relation=np.array([1, 1, 2, 0, 1], np.int32),
+        expresses=np.array([1, 0, -1, 1, 1], np.int8),
+        has_na=True,
     )
     journal = Journal(corpus, True, np.zeros(0, np.int64))
     journal.trained(np.arange(5), torch.tensor([1.0, 2.0, 4.0, 8.0, 0.5]))
@@ -64,7 +66,7 @@ def test_selection_precision_is_of_the_judged_sentences_about_related_pairs():
 @given(rows=numbers, watched=numbers.map(sorted), seed=st.integers(0, 99))
 def test_the_journal_follows_exactly_the_watched_rows(rows, watched, seed):
     weights = np.random.default_rng(seed).random(len(rows)).astype(np.float32)
-    corpus = SimpleNamespace(relation=np.ones(61, np.int32))
+    corpus = SimpleNamespace(relation=np.ones(61, np.int32), has_na=True)
     journal = Journal(corpus, False, np.array(watched, dtype=np.int64))
     for _ in range(2):
         journal.trained(np.array(rows, dtype=np.int64), torch.from_numpy(weights))

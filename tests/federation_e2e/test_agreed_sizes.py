@@ -45,7 +45,7 @@ def test_a_site_that_says_it_holds_more_than_agreed_is_refused(monkeypatch, tmp_
     monkeypatch.setattr(FlowerEngine, "ask", ask)
     engine = RemoteEngine.__new__(RemoteEngine)
     engine._nodes = Members(Grid(), ["a", "b", "c"], {10: 0, 11: 1, 12: 2}, tmp_path / "federation.json")
-    engine._triples, engine._not_ready = 7, {}
+    engine._triples, engine._not_ready, engine._taking_part = 7, {}, range(3)
     monkeypatch.setattr(engine, "_identify", lambda _: None)
     engine._agreed = table(c=10_000, a=1_000).agreed
     np.testing.assert_array_equal(engine.holdings().sizes, [900, 50_000, 0])

@@ -69,4 +69,6 @@ def test_engines_give_the_same_weights_and_metrics(name: str, engine: str, run: 
 def test_every_method_has_a_case_and_every_case_a_record(golden: Golden) -> None:
     assert known_methods() <= {part for case in CASES.values() for part in case.tree["method"].split("+")}
     assert set(golden["expected"]) == set(CASES)
-    assert all(set(recorded) == set(CASES) for recorded in golden["hashes"].values())
+    recorded = [set(cases) for cases in golden["hashes"].values()]
+    assert set(CASES) in recorded  # a machine that has not recorded what changed since has fewer
+    assert all(cases <= set(CASES) for cases in recorded)

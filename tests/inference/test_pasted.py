@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from fedrel.data.units import sentences_of
 from fedrel.errors import UserError
 from fedrel.extractors.findings import Finding, FoundEntity, Token
 from fedrel.inference.document_model import DocumentModel
 from fedrel.inference.model import Model, Prediction, Support
 from fedrel.inference.pasted import predict_text
-from fedrel.inference.text_forms import of_document, with_marks
+from fedrel.inference.text_forms import with_marks
 
 TEXT = "Ada met Bo. Then Ada left.\n\nBo saw Cy and Ada."
 
@@ -58,7 +59,7 @@ def test_marks_of_one_wording_are_one_entity():
         ("Ada", [0, 17]),
         ("Bo", [8]),
     ]
-    assert [(one.text, one.head.name, one.tail.name) for one in of_document(document)] == [
+    assert [(one.text, one.head.name, one.tail.name) for one in sentences_of(document)] == [
         ("Ada met Bo.", "Ada", "Bo"),
         ("Ada met Bo.", "Bo", "Ada"),
     ]

@@ -14,9 +14,9 @@ from fedrel.methods.by_name import method
     ("share", "drawn"), [(1.0, None), (0.5, 5), (0.26, 3), (0.24, 2), (0.99, 10), (0.001, 1)]
 )
 def test_a_share_of_the_bags_is_drawn_at_least_one(share, drawn):
-    site = SimpleNamespace(bags=list(range(10)), sample=lambda bags, count: (bags, count))
+    site = SimpleNamespace(examples=list(range(10)), sample=lambda bags, count: (bags, count))
     found = method("centralised", {"centralised": {"share": share}}).examples(site)
-    assert found == (site.bags if drawn is None else (site.bags, drawn))
+    assert found == (site.examples if drawn is None else (site.examples, drawn))
 
 
 @pytest.mark.parametrize("one_place", ["centralised", "validation-only"])

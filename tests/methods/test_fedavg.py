@@ -7,11 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from fedrel.config.schema import PrivacySection
 from fedrel.extractors.objective import Correction
 from fedrel.federation.messages import Model, RefusedError, Update
 from fedrel.methods.by_name import method
 from fedrel.methods.fedavg import FedAvg
-from fedrel.tensors.weights import NoAnswerError
+from fedrel.tensors.weights import NoAnswerError, WeightedMean
 
 
 class MadeUp:
@@ -21,6 +22,7 @@ class MadeUp:
         self.weights = {"w": np.array([1.0, 2.0], np.float32)}
         self.sizes = np.array(sizes)
         self.updates, self.asked, self.used = updates, [], []
+        self.privacy = PrivacySection()
 
     @property
     def model(self) -> Model:
@@ -29,6 +31,15 @@ class MadeUp:
     def ask(self, phase, *sent):
         self.asked.append((phase.__name__, [type(one).__name__ for one in sent]))
         yield from self.updates.items()
+
+    def new_sum(self) -> WeightedMean:
+        return WeightedMean(self.weights)
+
+    def trusted(self, updates):
+        return updates
+
+    def check_mean(self, mean) -> None:
+        assert np.isfinite(mean["w"]).all()
 
     def learned(self, update) -> None:
         self.used.append(update.examples)
@@ -100,7 +111,7 @@ class OneSite:
     """A site that notes what a method does with it."""
 
     def __init__(self, *, kernels: bool = False) -> None:
-        self.bags = SimpleNamespace(rows=np.arange(5))
+        self.examples = SimpleNamespace(rows=np.arange(5))
         self.kernels, self.done = kernels, []
         self.extractor = SimpleNamespace(
             criterion=lambda logits, labels: f"criterion of {logits} and {labels}"
@@ -118,12 +129,12 @@ class OneSite:
         self.done.append("correct")
 
     def fit(self, bags, objective) -> bool:
-        assert bags is self.bags
+        assert bags is self.examples
         self.done.append(f"fit {objective.head}")
         return self.kernels
 
     def batches(self, bags):
-        assert bags is self.bags
+        assert bags is self.examples
         return ["a", "b"]
 
     def read(self, head, batch):

@@ -19,6 +19,7 @@ from fedrel.methods.by_name import method
 from fedrel.methods.feded import FedED
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
+from fedrel.runs.round_outcome import LostRoundError
 from fedrel.runs.train import Session, run
 from fedrel.seeding import numpy_generator
 from tests.conftest import NO_STATES, local_session, tiny
@@ -182,7 +183,7 @@ def test_a_lying_site_is_refused_and_the_round_goes_on(lie, reason):
 
 def test_with_no_usable_predictions_the_run_stops_after_a_second_try():
     session = begun(lambda at: LyingEngine(at, "predict", lie_nan, set(range(6))))
-    with pytest.raises(UserError, match="round 1: no site's answer could be used"):
+    with pytest.raises(LostRoundError, match="no site's answer could be used"):
         session.next_round()
 
 

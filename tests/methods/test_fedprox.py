@@ -8,6 +8,7 @@ import pytest
 from fedrel.errors import UserError
 from fedrel.methods.by_name import method
 from fedrel.runs.prepare import prepare
+from fedrel.runs.round_outcome import LostRoundError
 from tests.conftest import tiny
 from tests.methods.slow_rounds import SlowFedAvg, fast, same, small
 
@@ -80,7 +81,7 @@ def test_the_loss_that_is_reported_is_that_of_the_data():
 
 def test_a_pull_that_overshoots_is_refused_and_a_negative_one_too():
     config = tiny(method="fedprox").with_settings(["methods.fedprox.mu=10"])
-    with pytest.raises(UserError, match=r"a pull of 10 overshoots at a learning rate of 0\.3"):
+    with pytest.raises(LostRoundError, match=r"a pull of 10 overshoots at a learning rate of 0\.3"):
         fast(config, prepare(config), 1)
     with pytest.raises(UserError, match=r"methods\.fedprox\.mu"):
         method("fedprox", {"fedprox": {"mu": -1}})

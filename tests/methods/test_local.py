@@ -79,12 +79,10 @@ def test_each_site_keeps_its_best_round_on_dev():
     )
     own._fed, own._measure = fed, "f1"
     own._engine = SimpleNamespace(score=max)
-    own._corpus = SimpleNamespace(label_counts=lambda rows: np.array([0, 1]))
+    own._corpus = SimpleNamespace(fact_count=lambda rows: 1)
     own._dev = SimpleNamespace(sites=2, rows=lambda site: np.array([site]))
     task = SimpleNamespace(
-        evaluate=lambda rows, head, score: SimpleNamespace(
-            metrics=lambda: {"f1": metrics[rows[0]][now[0] - 1]}
-        )
+        choose=lambda rows, head, score: SimpleNamespace(metrics=lambda: {"f1": metrics[rows[0]][now[0] - 1]})
     )
     for round_ in (1, 2, 3):
         now[0] = round_

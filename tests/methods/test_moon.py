@@ -12,6 +12,7 @@ from fedrel.methods.by_name import method
 from fedrel.methods.moon import Anchors
 from fedrel.runs.checkpoint import Checkpoints
 from fedrel.runs.prepare import prepare
+from fedrel.runs.round_outcome import LostRoundError
 from fedrel.runs.train import run
 from tests.conftest import tiny
 from tests.federation.test_engines import same as same_runs
@@ -133,7 +134,7 @@ def test_a_head_that_mixes_sentences_is_refused():
 def test_sentences_of_other_sites_are_refused(tmp_path):
     config = tiny(method="moon+lazy-mil", training__fraction=1.0)
     config = config.with_settings(["methods.lazy-mil.pooled_winners=true"])
-    with pytest.raises(UserError, match="known for its own sentences only"):
+    with pytest.raises(LostRoundError, match="known for its own sentences only"):
         fast(config, prepare(config), 2, tmp_path)
 
 

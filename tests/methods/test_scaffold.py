@@ -14,6 +14,7 @@ from fedrel.methods.by_name import method
 from fedrel.methods.scaffold import DRIFTS
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
+from fedrel.runs.round_outcome import LostRoundError
 from fedrel.runs.train import Session
 from tests.conftest import tiny
 from tests.federation.test_lying_sites import LyingEngine
@@ -206,7 +207,7 @@ def test_a_lying_site_does_not_reach_c(lie, reason, tmp_path):
 
 def test_another_optimiser_than_sgd_is_refused(tmp_path):
     config = tiny(method="scaffold", training__optimiser="adamw")
-    with pytest.raises(UserError, match=r'defined for training\.optimiser = "sgd" only'):
+    with pytest.raises(LostRoundError, match=r'defined for training\.optimiser = "sgd" only'):
         fast(config, prepare(config), 1, tmp_path)
 
 

@@ -80,6 +80,7 @@ def test_a_round_reads_back_as_itself_under_the_documented_names(tmp_path: Path)
         "active": [2, 4],
         "examples": 30,
         "refused": [{"site": 4, "message": "Update", "reason": "it is too large"}],
+        "at_sites": {},
         "watched": {"12": 0.5, "3": 1.0},
         "class_distances": {"2": [0.5, -0.25]},
     }
