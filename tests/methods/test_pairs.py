@@ -49,9 +49,10 @@ REFUSED = {
     },
     **dict.fromkeys(("fedadam+feddyn", "fedadam+scaffold", "fedavgm+feddyn"), TWO_STEPS),
     **dict.fromkeys(("fedavgm+scaffold", "feddyn+scaffold"), TWO_STEPS),
+    "feded+scaffold": "both define `summ(and|ed)`, and one of the two would be ignored",
     "fedlc+fedrs": "both define `calibration`, and one of the two would be ignored",
     "fedatt+scaffold": "scaffold corrects the mean of the updates, and another part replaces that mean",
-    **dict.fromkeys(("fedatt+feded", "fedcmc+feded", "feddyn+feded", "feded+scaffold"), UNUSED),
+    **dict.fromkeys(("fedatt+feded", "fedcmc+feded", "feddyn+feded"), UNUSED),
     **{f"{name}+validation-only": UNUSED for name in ("fedatt", "fedcmc", "feddyn", "scaffold")},
     **dict.fromkeys(
         ("feded+lazy-mil", "feded+validation-only", "lazy-mil+validation-only"), "both define `round`"

@@ -25,6 +25,8 @@ METHODS: dict[
     "local_training": (["local", "options"], ["local"]),
     "moon": (["options", "composition_rules", "moon"], ["moon"]),
     "scaffold": (["options", "scaffold"], ["scaffold", "scaffold-rate"]),
+    "summed_answers": (["secure_sum"], ["fedavg"]),
+    "summed_predictions": (["feded", "secure_sum"], ["feded", "feded-probabilities"]),
     "server": (["server", "options", "composition_rules"], ["fedavgm", "fedadam"]),
 }
 MESSAGES = "fedrel.federation.messages"
