@@ -50,7 +50,7 @@ class Site:
 
     def __init__(self, number: int) -> None:
         self.number, self.secret, self.messages = number, SECRETS.of(number), []
-        self.privacy = PrivacySection()
+        self.privacy, self.round = PrivacySection(), 1
         self._keys: dict[int, bytes] = {}
 
     def registered_key(self, site: int) -> bytes:
@@ -82,7 +82,7 @@ def session(count: int, megabytes: list[int]) -> dict[int, dict[str, float]]:
     for number, site in sites.items():
         site.messages = [SESSION]
         keys[number] = Member(site).public_keys()
-    cohort = Cohort(SESSION, keys, 1, np.random.default_rng(0).permutation(count).tolist())
+    cohort = Cohort(SESSION, 1, keys, 1, np.random.default_rng(0).permutation(count).tolist())
     peers = cohort.peers()
     around = peers[0].site.tolist()
     shares = {}

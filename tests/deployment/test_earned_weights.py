@@ -122,6 +122,19 @@ def test_a_step_against_its_own_update_is_refused(judge: Judge):
     assert judge.asks(2, moved(-2.5)) == ""
 
 
+def test_rounds_that_are_left_out_do_not_hide_the_direction(judge: Judge):
+    judge.asks(1, START)
+    judge.trains(1, START)
+    assert "went against this site's own update" in judge.asks(3, moved(-7))
+
+
+def test_going_back_and_forth_between_rounds_earns_nothing(judge: Judge):
+    judge.asks(1, START)
+    judge.trains(1, START)
+    assert judge.asks(50, moved(400)) == ""  # it may have been away for 49 rounds
+    assert "in 1 round," in judge.asks(2, moved(800))
+
+
 def test_where_it_did_not_take_part_its_update_need_not_be_in_it(judge: Judge):
     judge.asks(1, START)
     judge.trains(1, START)

@@ -10,9 +10,20 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from fedrel.config.schema import PrivacySection
 from fedrel.federation.messages import RefusedError
-from fedrel.federation.secure_messages import Peers, PeerShares, Session, Survivors
-from fedrel.federation.secure_sum import SPARSE_FROM, Cohort, Member, degree, neighbours, quorum
-from fedrel.privacy.secret_keys import SimulatedSecrets, add_mask, combined, divided
+from fedrel.federation.secure_messages import MaskedNumbers, Peers, PeerShares, Session, Survivors
+from fedrel.federation.secure_sum import (
+    SPARSE_FROM,
+    Cohort,
+    Member,
+    bound_to_round,
+    degree,
+    neighbours,
+    quorum,
+    signed_text,
+)
+from fedrel.federation.summands import decoded
+from fedrel.privacy.fixed_point import FixedPoint
+from fedrel.privacy.secret_keys import SimulatedSecrets, add_mask, combined, divided, signing_key
 from fedrel.tensors.weights import NoAnswerError
 
 SECRETS = SimulatedSecrets(7)
@@ -25,6 +36,7 @@ class FakeSite:
     """A site as `Member` uses it."""
 
     number: int
+    round: int = field(default=1, init=False)
     privacy: PrivacySection = field(default_factory=PrivacySection)
     noted: dict[str, str] = field(default_factory=dict)
     messages: list = field(default_factory=list)
@@ -54,7 +66,7 @@ class Trial:
         generator = np.random.default_rng(3)
         self.numbers = {n: generator.integers(0, 2**32, LENGTH, dtype=np.uint32) for n in self.sites}
         keys = dict(self.asked(1, {n: [] for n in self.sites}, Member.public_keys))
-        self.cohort = Cohort(SESSION, keys, 10, sorted(keys))
+        self.cohort = Cohort(SESSION, 1, keys, 10, sorted(keys))
 
     def asked(self, step, own, answer):
         gone = set().union(*(self.lost.get(earlier, set()) for earlier in range(1, step + 1)))
@@ -260,3 +272,56 @@ def test_messages_survive_packing():
         again = type(message).unpack(message.pack(), {})
         for name, array in message.pack().items():
             np.testing.assert_array_equal(array, again.pack()[name])
+
+
+def test_the_same_session_in_another_round_has_other_masks():
+    one, other = FakeSite(0), FakeSite(0)
+    one.messages = other.messages = [SESSION]
+    other.round = 2
+    assert not np.array_equal(Member(one).public_keys().keys, Member(other).public_keys().keys)
+
+
+def test_other_shares_of_the_same_secrets_are_refused():
+    trial = Trial(6)
+    trial.share()
+    peers = trial.cohort.peers()[0]
+    fewer = Peers(peers.site[:4], peers.keys[:4], peers.signature[:4], 6, 10)
+    trial.sites[0].messages = [SESSION, fewer]
+    with pytest.raises(RefusedError, match="was asked before"):
+        Member(trial.sites[0]).shares()
+
+
+def test_a_key_of_low_order_is_refused():
+    trial = Trial(4)
+    peers = trial.cohort.peers()[0]
+    keys, signature = peers.keys.copy(), peers.signature.copy()
+    keys[2] = 0  # the site signs it itself
+    text = signed_text(bound_to_round(SESSION, 1), 2, keys[2].tobytes())
+    signature[2] = np.frombuffer(signing_key(SECRETS.of(2)).sign(text), np.uint8)
+    trial.sites[0].messages = [SESSION, replace(peers, keys=keys, signature=signature)]
+    with pytest.raises(RefusedError, match=r"a public key is not one \(site 2\)"):
+        Member(trial.sites[0]).shares()
+
+
+def test_an_answer_of_another_length_is_left_out():
+    trial = Trial(5)
+    trial.share()
+    trial.mask()
+    trial.cohort._masked.clear()
+    cut = {n: MaskedNumbers(one.numbers[:1]) if n == 3 else one for n, one in trial.masked.items()}
+    total = trial.cohort.total(cut.items())
+    assert trial.cohort.answered == [0, 1, 2, 4]
+    del trial.masked[3]
+    np.testing.assert_array_equal(trial.unmask(total), trial.expected())
+
+
+@pytest.mark.parametrize(("weight", "sites"), [(0, 3), (2, 3), (31, 3)])
+def test_weights_that_cannot_be_true_end_the_round(weight, sites):
+    total = np.array([5, 6, weight, 9, 0], np.uint32)
+    with pytest.raises(NoAnswerError, match="a site lied"):
+        decoded(total, FixedPoint(4.0, sites), 10, sites)
+
+
+def test_without_an_answer_there_is_no_mean():
+    with pytest.raises(NoAnswerError):
+        decoded(np.zeros(0, np.uint32), FixedPoint(4.0, 3), 10, 0)

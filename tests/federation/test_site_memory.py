@@ -45,3 +45,15 @@ def test_a_state_of_another_model_or_a_damaged_one_is_refused(tmp_path):
     next(tmp_path.rglob("*.safetensors")).write_bytes(b"rubbish")
     with pytest.raises(UserError, match="is not a site's state"):
         SiteStates(tmp_path, "one").read(3, 2)
+
+
+def test_what_was_answered_is_noted_once_and_a_line_cut_short_is_dropped(tmp_path):
+    states = SiteStates(tmp_path, "model")
+    assert states.note(3, "1 masked", "a")
+    assert states.note(3, "1 masked", "a") and not states.note(3, "1 masked", "b")
+    file = tmp_path / "000003" / "answered.jsonl"
+    file.write_text(file.read_text() + '["1 unmask')  # the machine failed while it wrote
+    assert states.note(3, "1 unmasked", "c") and not states.note(3, "1 unmasked", "d")
+    file.write_text("x\n")
+    with pytest.raises(UserError, match=r"answered\.jsonl: is damaged"):
+        states.note(3, "2 masked", "a")

@@ -10,6 +10,7 @@ import pytest
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer
 from fedrel.federation.engines.local import LocalEngine
+from fedrel.federation.messages import RefusedError
 from fedrel.methods.by_name import check_secure_sum, method, methods
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
@@ -133,3 +134,14 @@ def test_rules_that_look_at_single_updates_are_refused(data, rule):
     config = data[0].with_settings(["method=fedavg", "privacy.secure_sum=true", rule])
     with pytest.raises(UserError, match="needs the answers of single sites"):
         check_secure_sum(method("fedavg", {}), config)
+
+
+def test_a_site_does_not_send_its_answer_by_itself(data, tmp_path):
+    config, ready = data
+    config = config.with_settings(["privacy.secure_sum=true"])
+    runner = new_runner(config, ready.site_data, tmp_path)
+    runner.open("train", 1, {})
+    weights = fast(config, ready, 0, tmp_path).checkpoint().weights
+    arrays = {f"Model.weights/{name}": tensor for name, tensor in weights.items()}
+    with pytest.raises(RefusedError, match="would tell this site's answer by itself"):
+        runner.answer("train", 1, 0, arrays)

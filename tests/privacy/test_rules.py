@@ -14,7 +14,15 @@ from scipy.stats import trim_mean
 
 from fedrel.privacy import coordinate_rules, update_blocks
 from fedrel.privacy.coordinate_rules import Median, TrimmedMean, comparisons, middle
-from fedrel.privacy.distance_rules import Agreeing, Bulyan, GeometricMedian, Krum, MultiKrum, gram
+from fedrel.privacy.distance_rules import (
+    Agreeing,
+    Bulyan,
+    GeometricMedian,
+    Krum,
+    MultiKrum,
+    gram,
+    median_shares,
+)
 from fedrel.privacy.update_blocks import UpdateStore
 from fedrel.tensors import compiling
 from fedrel.tensors.weights import NoAnswerError, Rows, dense
@@ -236,3 +244,11 @@ def test_half_of_the_coordinates_may_be_anything():
         lies = (1e5 * generator.normal(size=(5, 40))).astype(np.float32)
         found = coordinate_rules.middle(generator.permutation(np.concatenate([honest, lies])), 5)
         assert (found >= honest.min(axis=0)).all() and (found <= honest.max(axis=0)).all()
+
+
+def test_a_very_long_lie_does_not_move_the_geometric_median_far():
+    honest = [np.array([1.0, 0.0]), np.array([0.0, 1.0])]
+    for length in (1e3, 1e7, 1e9):
+        updates = np.stack([*honest, np.array([-length, 0.0])])
+        shares = median_shares(updates @ updates.T, np.ones(3))
+        assert np.linalg.norm(shares @ updates) < 2

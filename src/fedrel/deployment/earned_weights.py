@@ -68,6 +68,7 @@ class _Memory:
     """What a site remembers of a run's weights, beside the weights that it saw last and its own last step."""
 
     round: int = 0  # of the weights seen last; 0: none
+    highest: int = 0  # the largest number of a round so far
     seen: list[str] = field(default_factory=list)  # the SHA-256 of all that passed
     trained: int = 0  # the round of its own last step; 0: none
     first: dict[str, list[float]] = field(default_factory=dict)  # by tensor, how long its first step was
@@ -130,7 +131,7 @@ class EarnedWeights:
                     before = self._read("seen") if begun else initial()
                 except SafetensorError:  # a machine that failed may have left the file incomplete
                     begun, before = False, initial()
-                rounds = max(abs(round_ - memory.round), 1) if begun else round_ - 1
+                rounds = max(round_ - memory.highest, 1) if begun else round_ - 1
                 step = _Step(before, weights, method, rounds, round_, effort)
                 try:
                     self._check_step(step, trial=False)
@@ -142,7 +143,7 @@ class EarnedWeights:
                     self._keep()  # whoever asks again need not wait for another one
                     self._check_step(step, trial=True)
         memory.seen = [one for one in memory.seen if one != known.sha256] + [known.sha256]
-        memory.round = round_
+        memory.round, memory.highest = round_, max(round_, memory.highest)
         self._write("seen", weights)
 
     def trained(self, round_: int, start: Weights, tensors: Tensors) -> None:
@@ -180,14 +181,14 @@ class EarnedWeights:
     def _check_direction(self, step: _Step, whole: float) -> None:
         """The step must not go far against the site's own update, where that is part of it."""
         memory = self._memory
-        if not memory.trained or memory.trained != memory.round or step.rounds > 1 or step.effort:
+        if not memory.trained or memory.trained != memory.round or step.effort:
             return
         update = self._read("own")
         length = np.sqrt(sum(one**2 for one, _ in memory.last.values()))
         along = sum(_dot(update[name], step.after[name] - step.before[name]) for name in update) / max(
             length, 1e-30
         )
-        if along < -self._against * whole:
+        if along < -self._against * whole * step.rounds:
             raise UnearnedError(
                 f"they went against this site's own update, {-along / whole:.3g} times its length"
             )

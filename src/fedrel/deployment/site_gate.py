@@ -79,6 +79,10 @@ class SiteGate:
             return self.refuse(
                 request, refusal, "another question of the same kind was answered in this round"
             )
+        if request.round == 1 and any(
+            array.any() for name, array in rest.items() if name.startswith(_CONTROL)
+        ):
+            return self.refuse(request, Refusal(RefusalCode.INITIAL), "a control variate before any training")
         if known is None:
             return None
         try:
@@ -192,7 +196,7 @@ class SiteGate:
     # What the weights of a run are judged by.
 
     def _earned(self, request: Request) -> EarnedWeights:
-        folder = self._folder.state / request.run / "earned"
+        folder = self._folder.state / f"earned-{self._folder.fingerprint}"  # whatever the run is called
         return EarnedWeights(folder, self._allow.step, self._allow.against)
 
     def _last(self, request: Request) -> LastAnswers:
@@ -226,6 +230,7 @@ class SiteGate:
         self.chain = bytes.fromhex(chain)
 
 
+_CONTROL = "Control."  # SCAFFOLD's: zero in the first round
 _MODEL = "Model.weights/"  # how the arrays of global weights are called in a request
 _DIFFERS = {
     "config": RefusalCode.CONFIG,

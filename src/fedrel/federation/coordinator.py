@@ -65,7 +65,7 @@ class Federation:
         self.weights = weights
         self.state = dict(state or {})  # what a method keeps at the coordinator; checkpoints save it
         self.memo: dict[str, Any] = {}  # what a method keeps within a round
-        self.round = 0
+        self.round, self.attempt = 0, 0
         self.sizes = sizes  # [K], how many sentences each site holds
         self.triples = triples  # how many triples the knowledge base has
         self.relations = relations  # how many relations the model tells apart
@@ -106,7 +106,7 @@ class Federation:
         if not attempt:
             self._sent = {}
         before = self.notes if attempt else RoundNotes()
-        self.round, self.memo = round_, {}
+        self.round, self.attempt, self.memo = round_, attempt, {}
         self.notes = RoundNotes(np.sort(drawn).tolist(), before.traffic, before.refused, sent=before.sent)
 
     def ask(

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.federation.messages import Arrays, Message, RefusedError
+from fedrel.federation.messages import Arrays, Message, RefusedError, Update
 from fedrel.federation.method import Method
-from fedrel.federation.site import Site
+from fedrel.federation.predictions import BytePredictions, Predictions
+from fedrel.federation.site import COORDINATOR, Site
 from fedrel.federation.site_memory import Entry
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from fedrel.tensors.weights import Weights
 
 
+_SINGLE = (Update, Predictions, BytePredictions)  # answers that a secure sum takes the place of
 SITES_AT_ONCE, SENTENCES_AT_ONCE = 16, 4096  # that a group of sites has, at most
 
 
@@ -57,6 +59,8 @@ class Runner:
         missing = [kind.__name__ for kind in function.takes if kind not in received]
         if missing:
             raise RefusedError(f"the request for {phase} lacks {missing[0]}")
+        if self.model.privacy.secure_sum and site != COORDINATOR and issubclass(function.gives, _SINGLE):
+            raise RefusedError(f"{phase} would tell this site's answer by itself, and secure sums are agreed")
         asked = Site(self.model, site, round_, received, wait)
         return function(asked).pack(), asked.journal.entry
 

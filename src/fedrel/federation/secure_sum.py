@@ -66,8 +66,8 @@ UNSAFE, FAILS = 2.0**-40, 2.0**-30  # how likely that it does not, for any of it
 def quorum(peers: int) -> int:
     """How many of a site's peers must work together to uncover a secret of it: two thirds.
 
-    Each gives one kind of share. So whatever a coordinator tells each of them, it gets no quorum of both kinds, as
-    long as fewer than a third of them tell it both.
+    Each gives one kind of share. So of one division into shares a coordinator gets no quorum of both kinds, as long
+    as fewer than a third of them tell it both.
     """
     return -(-2 * peers // 3)
 
@@ -77,7 +77,7 @@ class Member:
 
     def __init__(self, site: Site) -> None:
         self._site, self._min_cohort = site, site.privacy.min_cohort
-        self._nonce = site.received(Session).nonce.tobytes()
+        self._nonce = bound_to_round(site.received(Session), site.round)
         self._keys = SessionKeys.of(site.secret, self._nonce)
 
     def public_keys(self) -> PublicKeys:
@@ -89,6 +89,7 @@ class Member:
     def shares(self) -> SealedShares:
         """Step 2: each peer's shares of the two secrets, encrypted for it."""
         peers = self._peers
+        self._site.once(f"shares {self._nonce.hex()}", digest([self._site.received(Peers)]))
         divide = [
             divided(seed, quorum(len(peers)), len(peers))
             for seed in (self._keys.mask_seed, self._keys.own_seed)
@@ -104,11 +105,11 @@ class Member:
 
         Different numbers under the same masks would tell their difference: a session has one such request.
         """
+        self._opened()  # a peer whose shares cannot be read could not be replaced
         sent = [
             one for one in self._site.messages if not isinstance(one, PeerShares)
-        ]  # masks do not need them
+        ]  # masks do not need these
         self._site.once(f"masked {self._nonce.hex()}", digest(sent))
-        self._opened()  # a peer whose shares cannot be read could not be replaced
         add_mask(numbers, own_mask(self._keys.own_seed), 1)
         for peer, keys in self._peers.items():
             if peer != self._site.number:
@@ -126,7 +127,7 @@ class Member:
             raise RefusedError("names other peers than those that exchanged shares")
         if self._site.number in dropped:
             raise RefusedError("says that this site dropped out")
-        if len(answered) < self._min_cohort:
+        if len(answered) < max(self._min_cohort, quorum(len(self._peers))):
             raise RefusedError(
                 f"a sum over {len(answered)} sites, and at least {self._min_cohort} are demanded"
             )
@@ -152,6 +153,8 @@ class Member:
                 check_signature(
                     self._site.registered_key(peer), bytes(signature), signed_text(self._nonce, peer, keys)
                 )
+                for key in (keys[:KEY], keys[KEY:]):  # one of low order fails here
+                    agreed(self._keys.mask_key, key, b"check")
             except TamperedError as error:
                 raise RefusedError(f"{error} (site {peer})") from error
         return found
@@ -180,9 +183,9 @@ class Cohort:
     """The sites of one session, as the coordinator sees them: who is whose peer, and how far each has come."""
 
     def __init__(
-        self, session: Session, keys: Mapping[int, PublicKeys], bound: int, order: Sequence[int]
+        self, session: Session, round_: int, keys: Mapping[int, PublicKeys], bound: int, order: Sequence[int]
     ) -> None:
-        self._nonce, self._keys, self._bound = session.nonce.tobytes(), keys, bound
+        self._nonce, self._keys, self._bound = bound_to_round(session, round_), keys, bound
         self._neighbours = neighbours(order)
         self._boxes: dict[int, dict[int, Bytes]] = {}  # by sender and receiver
         self._masked: set[int] = set()
@@ -203,10 +206,15 @@ class Cohort:
         return peers, {site: self._shares_for(site) for site in peers}
 
     def total(self, answers: Iterable[tuple[int, MaskedNumbers]]) -> Ring:
-        """The sum of the answers of step 3, with what is left of the masks."""
+        """The sum of the answers of step 3, with what is left of the masks; one of another length is left out."""
         total: Ring = np.zeros(0, np.uint32)
         for site, answer in answers:
-            total = total + answer.numbers if len(total) else answer.numbers.copy()
+            if not self._masked:
+                total = answer.numbers.copy()
+            elif len(answer.numbers) == len(total):
+                total += answer.numbers
+            else:
+                continue
             self._masked.add(site)
         return total
 
@@ -239,9 +247,12 @@ class Cohort:
             if owner in self._masked:
                 add_mask(total, own_mask(seed), -1)
             else:
+                own = private_key(seed)
+                if own.public_key().public_bytes_raw() != self._keys[owner].keys[:KEY].tobytes():
+                    raise NoAnswerError("shares of a site that dropped out do not fit its key: a site lied")
                 for peer in self._masked.intersection(self._alive(owner)):
                     key = self._keys[peer].keys[:KEY].tobytes()
-                    add_mask(total, pair_mask(private_key(seed), key, self._nonce), -sign(peer, owner))
+                    add_mask(total, pair_mask(own, key, self._nonce), -sign(peer, owner))
 
     def _secret(self, owner: int, shares: Mapping[int, bytes]) -> bytes:
         needed = quorum(len(self._neighbours[owner]))
@@ -283,7 +294,7 @@ def degree(count: int) -> int:
     for peers in range(2, count - 1, 2):
         needed = quorum(peers + 1)
         unsafe = _at_least(needed, peers, colluding, count - 1)
-        fails = _at_least(peers + 2 - needed, peers, dropping, count - 1)
+        fails = _at_least(peers + 1 - needed, peers, dropping, count - 1)
         if count * unsafe < UNSAFE and count * fails < FAILS:
             return peers
     return 2 * (count // 2)
@@ -295,6 +306,11 @@ def _at_least(least: int, drawn: int, marked: int, count: int) -> float:
         comb(marked, k) * comb(count - marked, drawn - k) for k in range(least, min(drawn, marked) + 1)
     )
     return ways / comb(count, drawn)
+
+
+def bound_to_round(session: Session, round_: int) -> bytes:
+    """What all keys of a session are bound to: the same session in another round has other keys."""
+    return session.nonce.tobytes() + round_.to_bytes(4, "big")
 
 
 def signed_text(nonce: bytes, site: int, keys: bytes) -> bytes:

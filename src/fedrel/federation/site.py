@@ -188,7 +188,7 @@ class Site:
         """Note that the site answers a request for this purpose; `RefusedError` if it answered another one."""
         if not self._model.states.note(self.number, f"{self.round} {purpose}", digest):
             raise RefusedError(
-                "was asked before, in this round, for something that this would tell more about"
+                "answered another request of this kind in this round: both together would tell more than a sum"
             )
 
     @property

@@ -80,7 +80,12 @@ class SiteStates:
         file.parent.mkdir(parents=True, exist_ok=True)
         with locked_in_turn(file.parent), file.open("a+", encoding="utf-8") as opened:
             opened.seek(0)
-            found = dict(json.loads(line) for line in opened)
+            whole = [line for line in opened if line.endswith("\n")]  # one cut short was never acted upon
+            opened.truncate(sum(len(line.encode()) for line in whole))
+            try:
+                found = dict(json.loads(line) for line in whole)
+            except ValueError as error:
+                raise UserError(f"is damaged: {error}", file=file, hint="restore it from a copy") from error
             if question not in found:
                 opened.write(json.dumps([question, answer]) + "\n")
                 opened.flush()

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from fedrel.errors import UserError
 from fedrel.federation.messages import RefusedError, Update
 from fedrel.privacy.fixed_point import LARGEST_SUM, FixedPoint, Ring
-from fedrel.tensors.weights import Floats, Weights, dense
+from fedrel.tensors.weights import Floats, NoAnswerError, Weights, dense
 
 LARGEST_LOSS = 64.0  # a larger mean loss is clipped
 _COUNTS = 3  # numbers at the end that are whole: the weight, the examples, how many numbers were clipped
@@ -43,9 +43,16 @@ def encoded(summand: Summand, numbers: FixedPoint, bound: int, generator: np.ran
     return np.concatenate([found, np.array(counts, np.uint32)])
 
 
-def decoded(total: Ring, numbers: FixedPoint, bound: int) -> Summand:
-    """The mean that a sum of encoded summands stands for, weighted by their weights."""
+def decoded(total: Ring, numbers: FixedPoint, bound: int, sites: int) -> Summand:
+    """The mean that a sum of so many encoded summands stands for, weighted by their weights.
+
+    `NoAnswerError` if there is none, or if the weights cannot be true.
+    """
+    if len(total) <= _COUNTS:
+        raise NoAnswerError
     weight, examples, clipped = (int(count) for count in total[-_COUNTS:])
+    if not sites <= weight <= bound * sites:
+        raise NoAnswerError(f"the weights of {sites} sites add up to {weight}: a site lied")
     mean = numbers.decode(total[:-_COUNTS]) * (bound / weight)
     loss = float(mean[-1]) / numbers.range * LARGEST_LOSS
     return Summand(mean[:-1].astype(np.float32), weight, examples, loss, clipped)

@@ -8,6 +8,7 @@ import json
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Literal, get_args, get_origin
 
 from fedrel.config.plugins import Registry
@@ -73,6 +74,9 @@ def check_secure_sum(chosen: Method, config: Config) -> None:
     """Fail if secure sums are asked for, and the coordinator would need single sites' answers."""
     if not config.privacy.secure_sum:
         return
+    if find_spec("cryptography") is None or find_spec("Crypto") is None:
+        problem = "privacy.secure_sum needs cryptography and pycryptodome, which are not installed"
+        raise UserError(problem, hint="pip install 'fedrel[privacy]'")
     if not chosen.several_sites:
         raise UserError(
             f"privacy.secure_sum: {chosen.name} trains in one place, so there is no sum to hide in",
@@ -86,7 +90,7 @@ def check_secure_sum(chosen: Method, config: Config) -> None:
     if single:
         raise UserError(
             f"privacy.secure_sum: {single} needs the answers of single sites",
-            hint="choose secure sums, or this",
+            hint="leave out privacy.secure_sum, or what needs single answers",
         )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from fedrel.federation.messages import Message, Model, RefusedError
+from fedrel.federation.messages import Message, Model
 from fedrel.federation.method import at_site
 from fedrel.federation.secure_messages import (
     NONCE,
@@ -28,6 +28,7 @@ from fedrel.federation.secure_sum import Cohort, Member
 from fedrel.federation.summands import Summand, decoded, encoded
 from fedrel.methods.local_objective import LocalObjective
 from fedrel.privacy.fixed_point import FixedPoint
+from fedrel.tensors.weights import NoAnswerError
 
 if TYPE_CHECKING:
     from fedrel.federation.coordinator import Federation
@@ -54,17 +55,18 @@ class SummedAnswers(LocalObjective):
         self, fed: Federation, *sent: Message | Mapping[int, Message]
     ) -> Iterator[tuple[int, Any]]:
         """Figure 4 of the paper: keys, shares, masked numbers, unmasking."""
-        session = Session(np.frombuffer(fed.generator("session", *fed.notes.active).bytes(NONCE), np.uint8))
+        nonce = fed.generator("session", fed.attempt, *fed.notes.active).bytes(NONCE)
+        session = Session(np.frombuffer(nonce, np.uint8))
         keys = dict(fed.ask(self.give_keys, session))
         bound, order = self.largest_weight(fed), fed.generator("peers").permutation(sorted(keys)).tolist()
-        cohort = Cohort(session, keys, bound, order)
+        cohort = Cohort(session, fed.round, keys, bound, order)
         cohort.shared(fed.ask(self.give_shares, session, cohort.peers()))
         total = cohort.total(fed.ask(self.answer_masked, session, *sent, *cohort.to_mask()))
         cohort.unmask(total, fed.ask(self.unmask, session, *cohort.to_unmask()))
-        mean = decoded(total, FixedPoint(fed.privacy.range, len(keys)), bound)
+        mean = decoded(total, FixedPoint(fed.privacy.range, len(keys)), bound, len(cohort.answered))
         fed.notes.clipped += mean.clipped
         if mean.examples > fed.sizes[cohort.answered].sum():
-            raise RefusedError("the sites say that they trained on more examples than they hold")
+            raise NoAnswerError("the sites say that they trained on more examples than they hold")
         yield SUM, self.summed(fed, mean, len(cohort.answered))
 
     def summed(self, fed: Federation, mean: Summand, sites: int) -> Any:

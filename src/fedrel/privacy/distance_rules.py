@@ -162,7 +162,7 @@ def median_shares(products: Doubles, weights: Doubles) -> Doubles:
     """How much each update has in the geometric median of all, which is a mean of them; `weights` are theirs."""
     given: Doubles = weights / weights.sum()
     shares, own = given, np.diag(products)
-    near = _NEAR * float(np.sqrt(own.max()))
+    near = _NEAR * float(np.sqrt(np.median(own) or own.max()))  # of the typical length, not of a liar's
     if not near:  # nobody moved
         return given
     for _ in range(_STEPS):
@@ -170,9 +170,9 @@ def median_shares(products: Doubles, weights: Doubles) -> Doubles:
         apart = np.sqrt(np.maximum(own - 2 * towards + shares @ towards, 0.0))
         next_: Doubles = given / np.maximum(apart, near)
         next_ /= next_.sum()
-        if np.abs(next_ - shares).max() < 1 / _SHARES:
+        moved, shares = (np.abs(next_ - shares) * np.sqrt(own)).max(), next_
+        if moved < near:
             break
-        shares = next_
     return shares
 
 
