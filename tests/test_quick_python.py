@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REAL
+from tests.quick_python.client import at_start
 
 QUICK = os.environ["FEDREL_QUICK_PYTHON"]
+COLLECTED = at_start(os.environ)  # before any test, or a library that it imports, has changed a variable
 LOOK = "import os, sys; print(__name__, sys.argv, os.getcwd(), os.environ['SAID'], sys.stdin.read(), sys.path[0])"
 
 
@@ -61,6 +63,10 @@ def test_a_command_does_what_it_does_in_a_new_process(arguments, tmp_path):
 
 
 def test_it_is_a_fork_that_has_torch_already(tmp_path, monkeypatch):
+    for name in at_start(os.environ).keys() - COLLECTED.keys():
+        monkeypatch.delenv(name)
+    for name, value in COLLECTED.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("PYTHONBREAKPOINT", "changes nothing at the start")
     code = "import sys; print('torch' in sys.modules, sys.executable)"
     assert outcome(sys.executable, "-c", code, folder=tmp_path)[1] == f"True {QUICK}/python\n"
