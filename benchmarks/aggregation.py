@@ -17,7 +17,9 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import tempfile
 import time
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -42,7 +44,7 @@ def rounds(turns: int) -> dict[str, float]:
     config = load_config("world/attacks").with_settings({"engine.kind": "local", "evaluation.every": 1000})
     ready = prepare(config)
     spent: dict[str, list[float]] = {name: [] for name in VARIANTS}
-    with engine(config, ready, ready.dataset.corpus.folder / "no-states") as local:
+    with tempfile.TemporaryDirectory() as states, engine(config, ready, Path(states)) as local:
         sessions = {
             name: Session(config.with_settings(settings), ready, local, None)
             for name, settings in VARIANTS.items()

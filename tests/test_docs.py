@@ -33,8 +33,7 @@ from fedrel.runs.train import run
 from tests.conftest import tiny
 
 ROOT = Path(__file__).parents[1]
-DRAFT = "README-draft.md"
-PAGES = sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != DRAFT)
+PAGES = sorted((ROOT / "docs").glob("*.md"))
 FENCED = re.compile(r"^```(?P<mark>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# file: (\S+)\n")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
@@ -190,8 +189,7 @@ def links(page: Path) -> list[str]:
     ids=lambda page: page.name,
 )
 def test_links_lead_somewhere(page):
-    start = ROOT if page.name == DRAFT else page.parent  # the draft is to stand at the top
-    assert [link for link in links(page) if not (start / link).exists()] == []
+    assert [link for link in links(page) if not (page.parent / link).exists()] == []
 
 
 def tables(page: str) -> dict[str, dict[str, list[str]]]:

@@ -34,7 +34,7 @@ from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.passing import pass_on
 from fedrel.deployment.pauses import Pauses, PausesOfANode
 from fedrel.deployment.site_runner import ResidentHost, ResidentSite
-from fedrel.deployment.site_socket import SOCKET, StrangerError, accept, connected, listening, receive, send
+from fedrel.deployment.site_socket import SOCKET, OtherUserError, accept, connected, listening, receive, send
 from fedrel.deployment.task_starter import Supervised
 from fedrel.errors import UserError
 from fedrel.federation.flower import codec
@@ -91,9 +91,9 @@ def test_another_users_process_is_not_answered_nor_asked(
     with listening(tmp_path) as server:
         with connected(tmp_path):
             monkeypatch.setattr(os, "geteuid", lambda: 12345)
-            with pytest.raises(StrangerError, match="expected 12345"):
+            with pytest.raises(OtherUserError, match="expected 12345"):
                 accept(server)
-        with pytest.raises(StrangerError), connected(tmp_path):
+        with pytest.raises(OtherUserError), connected(tmp_path):
             pass
 
 

@@ -18,10 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fedrel.errors import UserError
-from fedrel.federation.messages import Arrays, RefusedError
+from fedrel.federation.messages import Arrays, RefusedError, hash_arrays
 from fedrel.federation.wire import decode, encode
 from fedrel.files import atomic_file, write_text
 
@@ -37,9 +35,7 @@ def question(request: Request, arrays: Arrays, weights: str = "") -> str:
     `weights` is the SHA-256 of the global weights, if they came; `arrays` is the rest.
     """
     whole = hashlib.sha256(json.dumps([request.round, request.phase, request.gives, weights]).encode())
-    for name, array in sorted(arrays.items()):
-        whole.update(json.dumps([name, str(array.dtype), array.shape]).encode())
-        whole.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    hash_arrays(whole, arrays)
     return whole.hexdigest()
 
 

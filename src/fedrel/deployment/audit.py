@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from fedrel.errors import UserError
-from fedrel.federation.messages import Arrays
+from fedrel.federation.messages import Arrays, hash_arrays
 from fedrel.files import write_text
 
 if TYPE_CHECKING:
@@ -128,11 +128,8 @@ def describe(
 ) -> AuditEntry:
     """The entry for an answer that is about to leave."""
     whole = hashlib.sha256()
-    fields = []
-    for name, array in sorted(arrays.items()):
-        fields.append(Field(name, str(array.dtype), array.shape, array.nbytes))
-        whole.update(json.dumps([name, str(array.dtype), array.shape]).encode())
-        whole.update(array.tobytes())
+    hash_arrays(whole, arrays)
+    fields = [Field(name, str(one.dtype), one.shape, one.nbytes) for name, one in sorted(arrays.items())]
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return AuditEntry(
         now, run, round_, phase, message, tuple(fields), whole.hexdigest(), note, asked, policy or {}

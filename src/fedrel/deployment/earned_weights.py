@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from fedrel.federation.messages import hash_arrays
 from fedrel.federation.method import Method, OwnStep
 from fedrel.files import write_tensors, write_text
 from fedrel.tensors.weights import Tensors, Weights, dense
@@ -54,11 +55,9 @@ class Fingerprint:
 
 
 def fingerprint(weights: Weights) -> Fingerprint:
-    """The fingerprint of weights: SHA-256 of names, shapes and numbers."""
+    """The fingerprint of weights: SHA-256 of names, types, shapes and numbers."""
     whole = hashlib.sha256()
-    for name, tensor in sorted(weights.items()):
-        whole.update(json.dumps([name, tensor.shape]).encode())
-        whole.update(np.ascontiguousarray(tensor).data)
+    hash_arrays(whole, weights)
     norms = {name: float(f"{_length(tensor):.6g}") for name, tensor in sorted(weights.items())}
     return Fingerprint(whole.hexdigest(), norms)
 

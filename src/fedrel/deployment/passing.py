@@ -14,7 +14,7 @@ from pathlib import Path
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedrel.deployment.site_socket import StrangerError, connected, receive, send
+from fedrel.deployment.site_socket import OtherUserError, connected, receive, send
 from fedrel.federation.flower.record_bytes import from_bytes, to_bytes
 
 ATTEMPTS = 3  # a request that ends the runner so often is given up
@@ -43,7 +43,7 @@ def pass_on(folder: Path, content: RecordDict) -> RecordDict:
                 asked += 1
                 send(connection, request)
                 return from_bytes(receive(connection))
-        except StrangerError as error:
+        except OtherUserError as error:
             _log.error("%s", error)
             break
         except OSError:  # it is about to start, or was killed

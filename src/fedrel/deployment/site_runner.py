@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from flwr.app import RecordDict
 
 from fedrel.deployment.client_app import SiteHost
-from fedrel.deployment.site_socket import StrangerError, accept, listening, receive, remove_socket, send
+from fedrel.deployment.site_socket import OtherUserError, accept, listening, receive, remove_socket, send
 from fedrel.errors import UserError
 from fedrel.federation.flower.client import respond
 from fedrel.federation.flower.record_bytes import from_bytes, to_bytes
@@ -100,7 +100,7 @@ def serve(folder: Path) -> None:
             try:
                 with accept(server) as connection:
                     _serve_one(site, connection)
-            except (StrangerError, OSError, MemoryError) as error:
+            except (OtherUserError, OSError, MemoryError) as error:
                 _log.warning("a connection was closed: %s", error)
 
 

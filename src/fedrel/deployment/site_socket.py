@@ -24,7 +24,7 @@ _LENGTH = struct.Struct("!Q")
 _CREDENTIALS = struct.Struct("3i")  # process, user, group
 
 
-class StrangerError(Exception):
+class OtherUserError(Exception):
     """Another user's process is at the other end."""
 
 
@@ -61,11 +61,11 @@ def remove_socket(site: Path) -> None:
 
 
 def accept(server: socket.socket) -> socket.socket:
-    """The next connection; `StrangerError` if it is another user's."""
+    """The next connection; `OtherUserError` if it is another user's."""
     connection, _ = server.accept()
     try:
         _check_user(connection)
-    except StrangerError:
+    except OtherUserError:
         connection.close()
         raise
     return connection
@@ -73,7 +73,7 @@ def accept(server: socket.socket) -> socket.socket:
 
 @contextmanager
 def connected(site: Path) -> Iterator[socket.socket]:
-    """A connection to a site's runner; `OSError` if none listens, `StrangerError` if it is another user's."""
+    """A connection to a site's runner; `OSError` if none listens, `OtherUserError` if it is another user's."""
     with socket.socket(socket.AF_UNIX) as connection:
         with _short(site / FOLDER) as path:
             connection.connect(path)
@@ -110,7 +110,7 @@ def _check_user(connection: socket.socket) -> None:
         told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         _, user, _ = _CREDENTIALS.unpack(told)
         if user != os.geteuid():
-            raise StrangerError(f"user {user} is at the other end, expected {os.geteuid()}")
+            raise OtherUserError(f"user {user} is at the other end, expected {os.geteuid()}")
 
 
 @contextmanager

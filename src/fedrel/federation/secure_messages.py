@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.federation.messages import Array, Message, RefusedError
+from fedrel.federation.messages import Array, Message, RefusedError, hash_arrays
 from fedrel.privacy.fixed_point import Ring
 from fedrel.privacy.secret_keys import KEY, SEALED, SECRET, SIGNATURE, Bytes, rows
 
@@ -115,7 +115,6 @@ def digest(messages: Iterable[Message]) -> str:
     """The SHA-256 of some messages: equal only if they are."""
     found = hashlib.sha256()
     for message in sorted(messages, key=lambda one: type(one).__name__):
-        for name, array in message.pack().items():
-            found.update(f"{type(message).__name__}.{name}:{array.dtype.str}:{array.shape};".encode())
-            found.update(np.ascontiguousarray(array).data)
+        found.update(type(message).__name__.encode())
+        hash_arrays(found, message.pack())
     return found.hexdigest()
