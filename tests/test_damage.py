@@ -89,6 +89,16 @@ def test_weights(tmp_path: Path) -> None:
     assert noticed(path, read, 300) == 300
 
 
+def test_equal_weights_are_equal_files(tmp_path: Path) -> None:
+    about = {"model": "toy", "Å": '"\\\n\x01', "method": "fedavg", "round": "7"}
+    written = []
+    for number in range(20):
+        write_tensors(tmp_path / f"{number}", {"a": np.ones(2, np.float32), "Å": np.zeros(3)}, about)
+        assert read_tensors(tmp_path / f"{number}", "weights", "")[1] == about
+        written.append((tmp_path / f"{number}").read_bytes())
+    assert len(set(written)) == 1
+
+
 def test_weights_without_a_checksum_are_of_an_older_version(tmp_path: Path) -> None:
     save_file({"a": np.ones(2, np.float32)}, tmp_path / "old", metadata={"model": "toy"})
     assert read_tensors(tmp_path / "old", "weights", "")[1] == {"model": "toy"}

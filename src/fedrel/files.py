@@ -219,8 +219,21 @@ def write_tensors(
     with atomic_file(path, flush=flush) as part:
         try:
             save_file(dict(tensors), part, metadata={**whole, _SHA256: _tensor_digest(tensors, whole)})
+            _order_metadata(part)
         except SafetensorError as error:  # how the library reports a full disk
             raise OSError(str(error)) from error
+
+
+def _order_metadata(path: Path) -> None:
+    """Sort what a safetensors file says about itself: the library writes it in any order, so equal files differ."""
+    with path.open("rb+") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        if len(text) <= size:  # spaces fill the rest, as in what the library writes
+            file.seek(8)
+            file.write(text.ljust(size))
 
 
 def read_tensors(path: Path, what: str, hint: str) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
