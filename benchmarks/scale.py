@@ -212,6 +212,8 @@ def main() -> int:
     parser.add_argument("--plain-rounds", type=int, default=2, help="measured in plain PyTorch (default: 2)")
     parser.add_argument("--batch-size", type=int, default=8, help="B (default: 8)")
     arguments = parser.parse_args()
+    if arguments.folder:
+        arguments.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fedrel-scale-") as own:
         os.environ["FEDREL_CACHE"] = str(Path(own) / "cache")
         result = measure(
