@@ -24,6 +24,7 @@ from pydantic import BaseModel
 
 import fedrel
 from fedrel.config.data_sections import ColumnNames, DocumentData, FileData, WorldData
+from fedrel.config.privacy_sections import DifferentialPrivacy
 from fedrel.config.schema import Config
 from fedrel.extractors.document import DocumentSection
 from fedrel.extractors.pcnn import PCNNSection
@@ -209,7 +210,11 @@ def tables(page: str) -> dict[str, dict[str, list[str]]]:
 def keys_of(model: type[BaseModel]) -> dict[str, str]:
     """A section's keys and their defaults as the page writes them."""
     return {
-        name: "none" if field.default is None else json.dumps(field.default, default=str)
+        name: "required"
+        if field.is_required()
+        else "none"
+        if field.default is None
+        else json.dumps(field.default, default=str)
         for name, field in model.model_fields.items()
         if not isinstance(
             field.get_default(call_default_factory=True), BaseModel
@@ -228,6 +233,7 @@ def sections() -> dict[str, type[BaseModel]]:
             found['[extractor] with kind = "document"'] = DocumentSection
         elif isinstance(field.default, BaseModel):
             found[f"[{name}]"] = type(field.default)
+    found["[privacy.dp]"] = DifferentialPrivacy
     return found
 
 
@@ -336,6 +342,7 @@ def test_every_file_and_field_of_a_run_folder_is_documented(out):
     line = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
     line["refused"] = [{"site": 0, "message": "Update", "reason": "of an honest run there are none"}]
     line |= {"stood_out": None, "began_from": 1, "threshold": 0.4, "clipped": 1}  # none of these
+    line["privacy"] = {"epsilon": 1.0, "rates": [0.1], "clip": 1.0}
     assert set(page["metrics.jsonl"]) == paths(line)
     for name in (
         "result.json",
@@ -347,7 +354,7 @@ def test_every_file_and_field_of_a_run_folder_is_documented(out):
     ):
         content = json.loads((out / name).read_text())
         if name == "result.json":
-            content["threshold"] = 0.4
+            content |= {"threshold": 0.4, "epsilon": 1.0}
         empty = (
             {key: None for key, value in content.items() if value == {}} if isinstance(content, dict) else {}
         )

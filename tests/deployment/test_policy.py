@@ -15,7 +15,7 @@ from fedrel.deployment.policy import (
     Allowed,
     SitePolicy,
     check_names,
-    gives_privacy,
+    not_private,
     objections,
     read_policy,
 )
@@ -220,13 +220,21 @@ def test_a_change_of_policy_takes_effect_at_once(federation):
     assert SiteGate(federation.site("north")).allow(request(federation)) == Refusal(RefusalCode.ROUNDS, 0)
 
 
+SITE_LEVEL = ["privacy.dp.level=site", "privacy.dp.noise=1", "privacy.dp.clip=1"]
+
+
 @pytest.mark.parametrize("name", methods())
 def test_where_differential_privacy_is_demanded_every_method_is_refused(name):
     named = {"methods": tuple(methods()), "may_leave": ("Holdings",), "rounds": 1, "epochs": 3}
     allow = Allowed(**named, differential_privacy=True)
     config = tiny(method=f'"{name}"')
     policy = SitePolicy(coordinator="localhost:9092", allow=allow, privacy={"levels": 0})
-    assert objections(policy, config) == [f"allow.differential_privacy is demanded, and {name!r} gives none"]
+    demanded = "allow.differential_privacy is demanded, and "
+    assert objections(policy, config) == [f"{demanded}the experiment has no [privacy.dp]"]
+    by_coordinator = config.with_settings(SITE_LEVEL)
+    assert objections(policy, by_coordinator) == [
+        f"{demanded}the coordinator, which adds the noise, sees the answers without it"
+    ]
     without = allow.model_copy(update={"differential_privacy": False})
     assert not objections(policy.model_copy(update={"allow": without}), config)
 
@@ -254,10 +262,12 @@ def test_with_a_broken_record_nothing_is_answered(federation):
         gate.allow(request(federation, round=0, phase=HOLDINGS, gives="Holdings"))
 
 
-def test_a_composed_method_is_private_only_if_every_part_is(monkeypatch):
-    monkeypatch.setattr(methods()["fedprox"], "differentially_private", True)
-    assert gives_privacy("fedprox")
-    assert not gives_privacy("fedprox+lazy-mil") and not gives_privacy("lazy-mil+fedprox")
+def test_a_composed_method_is_private_only_if_every_part_is():
+    def reason(name):
+        return not_private(tiny(method=f'"{name}"').with_settings([*SITE_LEVEL, "privacy.dp.level=sentence"]))
+
+    assert reason("fedprox") is None
+    assert "claims" in reason("fedprox+lazy-mil") and reason("fedprox+lazy-mil") == reason("lazy-mil+fedprox")
 
 
 def test_an_empty_policy_allows_nothing(federation):

@@ -115,7 +115,7 @@ def test_preparing_lists_what_the_policy_would_refuse(federation):
     federation.policy("west", methods=["fedavg"], epochs=1, differential_privacy=True)
     assert prepare_site(federation.site("west")).objections == [
         "allow.methods does not name 'lazy-mil'",
-        "allow.differential_privacy is demanded, and 'lazy-mil' gives none",
+        "allow.differential_privacy is demanded, and the experiment has no [privacy.dp]",
         "allow.epochs is 1, the experiment asks for 2",
     ]
 

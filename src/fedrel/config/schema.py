@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from fedrel.config.check import Kinds, Section, Settings, apply_settings, check
 from fedrel.config.data_sections import ColumnNames, DocumentData, FileData, WorldData
 from fedrel.config.plugins import registry
+from fedrel.config.privacy_sections import PrivacySection
 
 # Keys of [data] that came after version 0.1, with their defaults.
 _LATER_DATA: dict[str, Any] = {"sites": [], "none_label": None, "on_error": "stop", "max_skipped": 0.01}
@@ -213,17 +214,6 @@ class AggregationSection(Section):
         return self.rule == "mean" and not self.norm_bound and not self.share_cap
 
 
-class PrivacySection(Section):
-    """What makes messages tell less."""
-
-    secure_sum: bool = False
-    """The coordinator gets the sum of the sites' answers, and nothing else of any of them (docs/secure-sums.md)."""
-    min_cohort: int = Field(3, ge=3)
-    """The fewest sites that a secure sum may be over."""
-    range: float = Field(4.0, gt=0, allow_inf_nan=False)
-    """The largest change of a weight in a round that fits a secure sum's numbers; a larger one is clipped."""
-
-
 class ExtractorSection(Section):
     """The options of an extractor. Each kind of extractor has a section class of its own, in its own folder."""
 
@@ -348,6 +338,10 @@ class Config(Section):
             if evaluation[key] == without:
                 del evaluation[key]
         if not self.privacy.secure_sum:
+            tree["privacy"] = {"dp": tree["privacy"]["dp"]}
+        if self.privacy.dp is None:
+            del tree["privacy"]["dp"]
+        if not tree["privacy"]:
             del tree["privacy"]
         return tree
 

@@ -149,7 +149,7 @@ def _with_defaults(config: Config) -> Config:
     changes: dict[str, Any] = {"methods": options}
     section = config.extractor
     changes["extractor"] = extractor_kind(section.kind).between_sites(section)
-    if "norm_bound" not in config.aggregation.model_fields_set:
+    if "norm_bound" not in config.aggregation.model_fields_set and not config.privacy.site_noise:
         chosen = method(config.method, config.methods)
         if chosen.several_sites and chosen.no_updates() is None:
             changes["aggregation"] = config.aggregation.model_copy(update={"norm_bound": NORM_BOUND})
@@ -163,6 +163,9 @@ def _check(experiment: Experiment, path: Path) -> None:
     if config.privacy.secure_sum:
         problem = "privacy.secure_sum: real sites have no keys for secure sums yet"
         raise UserError(problem, file=path, hint="leave it out; simulations have it")
+    if config.privacy.dp and config.privacy.dp.adaptive_clip is not None:
+        problem = "privacy.dp.adaptive_clip: real sites could not tell how far the noise moves the weights"
+        raise UserError(problem, file=path, hint="leave it out, and choose clip in a simulation")
     if config.aggregation.rule != "mean" and (reason := method(config.method, config.methods).only_mean()):
         problem = (
             f"aggregation.rule {config.aggregation.rule!r} cannot be used with {config.method}: {reason}"

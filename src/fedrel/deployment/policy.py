@@ -54,7 +54,7 @@ class Allowed(Section):
     against: float = Field(3, ge=0)
     """How many times its own update the global weights may go against it in a round in which it took part."""
     differential_privacy: bool = False
-    """Refuse methods that are not differentially private."""
+    """Refuse experiments whose answers are not differentially private when they leave."""
 
     def lets(self, message: str, name: str) -> bool:
         """Whether an array of a message may leave, by its name (`weights/filters`)."""
@@ -139,8 +139,8 @@ def objections(policy: SitePolicy, config: Config) -> list[str]:
     allow, found = policy.allow, []
     if refused := refused_parts(allow, config.method):
         found.append(f"allow.methods does not name {', '.join(map(repr, refused))}")
-    if allow.differential_privacy and not gives_privacy(config.method):
-        found.append(f"allow.differential_privacy is demanded, and {config.method!r} gives none")
+    if allow.differential_privacy and (reason := not_private(config)):
+        found.append(f"allow.differential_privacy is demanded, and {reason}")
     if not any(rule.split(".")[0] == "Holdings" for rule in allow.may_leave):
         found.append("allow.may_leave does not name 'Holdings', with which every run begins")
     if allow.rounds == 0:
@@ -168,13 +168,13 @@ def refused_parts(allow: Allowed, name: str) -> list[str]:
     return [part for part in name.split("+") if part not in allow.methods]
 
 
-def gives_privacy(name: str) -> bool:
-    """Whether all answers of a method are differentially private: every part of a composed one must say so.
-
-    A part that does not might send more than the others protect.
-    """
-    known = methods()
-    return all(known[part].differentially_private for part in name.split("+"))
+def not_private(config: Config) -> str | None:
+    """Why an experiment's answers are not differentially private when they leave the site, or None if they are."""
+    if config.privacy.dp is None:
+        return "the experiment has no [privacy.dp]"
+    if config.privacy.site_noise and not config.privacy.secure_sum:
+        return "the coordinator, which adds the noise, sees the answers without it"
+    return method(config.method, config.methods).unprotected or None
 
 
 def kinds_of_message() -> dict[str, type[Message]]:

@@ -20,8 +20,8 @@ from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.keys import signature
 from fedrel.deployment.policy import (
     REFUSAL,
-    gives_privacy,
     kinds_of_message,
+    not_private,
     read_policy,
     refused_parts,
     too_fine,
@@ -154,8 +154,8 @@ class SiteGate:
         name = self._folder.published.method  # that of the request is the same
         if refused := refused_parts(self._allow, name):
             return Refusal(RefusalCode.METHOD), f"allow.methods does not name {refused[0]!r}"
-        if self._allow.differential_privacy and not gives_privacy(name):
-            return Refusal(RefusalCode.PRIVACY), f"{name!r} gives no differential privacy"
+        if self._allow.differential_privacy and (reason := not_private(self._folder.published)):
+            return Refusal(RefusalCode.PRIVACY), reason
         if fine := too_fine(self._privacy, self._folder.published):
             return Refusal(RefusalCode.LEVELS, self._privacy.levels), fine
         return None

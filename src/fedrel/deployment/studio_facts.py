@@ -145,9 +145,9 @@ def policy_in_words(allow: Allowed) -> list[str]:
         "examples": f"No answer leaves that was made from fewer than {allow.examples:,} examples."
         if allow.examples > 1
         else "An answer may be made from a single example.",
-        "differential_privacy": "Methods that are not differentially private are refused."
+        "differential_privacy": "Answers that are not differentially private when they leave are refused."
         if allow.differential_privacy
-        else "Methods need not be differentially private.",
+        else "Answers need not be differentially private.",
     }
     others = {
         name: f"{name} = {getattr(allow, name)!r}" for name in type(allow).model_fields if name not in said

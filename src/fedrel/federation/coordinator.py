@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.config.schema import AggregationSection, PrivacySection
+from fedrel.config.privacy_sections import PrivacySection
+from fedrel.config.schema import AggregationSection
 from fedrel.evaluation.heterogeneity import class_distances
+from fedrel.federation.drawing import Draw, draw
 from fedrel.federation.messages import Arrays, Message, Model, RefusedError, Update, payload
+from fedrel.federation.round_notes import RoundNotes
 from fedrel.federation.site import COORDINATOR
 from fedrel.federation.site_memory import Entry
-from fedrel.federation.wire import framing
+from fedrel.privacy.site_noise import Normal, system_normal
 from fedrel.privacy.trust import bound_factors, capped, new_sum, shortened
 from fedrel.privacy.update_blocks import UpdateStore
-from fedrel.privacy.update_norms import Moves, Norms
+from fedrel.privacy.update_norms import Norms
 from fedrel.seeding import numpy_generator
 from fedrel.tensors.weights import NoAnswerError, Sum, Tensors, Weights, dense
 
@@ -77,6 +80,7 @@ class Federation:
         self._shapes: Shapes = {name: tensor.shape for name, tensor in weights.items()}
         self._fraction, self._seed = fraction, seed
         self._min_sites, self._extra_sites = min_sites, extra_sites
+        self.drawn = Draw([], [])
         self._reserve: list[int] = []
         self._model, self._norms = Model(weights), Norms(weights)
         self._sent: dict[tuple[int, int], Message] = {}  # in this round, by site and the message's id
@@ -89,25 +93,32 @@ class Federation:
         return self._model
 
     def draw(self, round_: int, attempt: int = 0, without: Collection[int] = ()) -> None:
-        """Begin a round: draw max(int(C*K), 1) sites without replacement from those that have data, and a reserve.
+        """Begin a round: draw its sites from those that have data, and a reserve (`fedrel.federation.drawing`).
 
-        The reserve is in the order in which its sites would replace others. A second attempt at the same round
-        draws other sites, none of them in `without`; the bytes and refusals of the first attempt stay in the notes.
+        A second attempt at the same round draws other sites, none of them in `without`; the bytes and refusals of
+        the first attempt stay in the notes.
         """
         if (reported := self._engine.holdings()) is not None:
             self.sizes, self.triples = reported.sizes, reported.triples
-        with_data = np.setdiff1d(np.flatnonzero(self.sizes), list(without))
-        wanted = max(int(self._fraction * len(self.sizes) + 1e-9), 1)  # 0.29 * 100 is 28.999… in floats
-        generator = numpy_generator(self._seed, "draw", round_, attempt)
-        drawn = generator.choice(with_data, size=min(wanted, len(with_data)), replace=False)
-        others = np.setdiff1d(with_data, drawn)
-        order = numpy_generator(self._seed, "reserve", round_, attempt).permutation(others)
-        self._reserve = order[: self._extra_sites].tolist()
+        dp = self.privacy.site_noise
+        self.drawn = draw(
+            self.sizes,
+            self._fraction,
+            self._seed,
+            round_,
+            attempt,
+            without=without,
+            reserve=self._extra_sites,
+            sampling=dp.sampling if dp else "fixed",
+        )
+        self._reserve = self.drawn.reserve
         if not attempt:
             self._sent = {}
         before = self.notes if attempt else RoundNotes()
         self.round, self.attempt, self.memo = round_, attempt, {}
-        self.notes = RoundNotes(np.sort(drawn).tolist(), before.traffic, before.refused, sent=before.sent)
+        self.notes = RoundNotes(
+            list(self.drawn.sites), before.traffic, before.refused, sent=before.sent, rates=before.rates
+        )
 
     def ask(
         self, phase: Callable[[Site], Reply], *sent: Message | Mapping[int, Message]
@@ -168,6 +179,11 @@ class Federation:
         """The coordinator's own randomness for one purpose in this round."""
         return numpy_generator(self._seed, *purpose, self.round)
 
+    def normal(self, *purpose: int | str) -> Normal:
+        """Where this round's noise for one purpose comes from: the seed in a simulation, where it protects nobody,
+        else the operating system."""
+        return system_normal if self._engine.reaches_real_sites else self.generator(*purpose).standard_normal
+
     def new_sum(self) -> Sum:
         """What turns a round's updates into one model, as `[aggregation]` says: by default a weighted mean."""
         return new_sum(self.aggregation, self.weights)
@@ -203,9 +219,8 @@ class Federation:
 
     def learned(self, update: Update) -> None:
         """Note the examples and the loss of an update that went into the average."""
-        before = self.notes.examples
         self.notes.examples += update.examples
-        self.notes.loss += (update.loss - self.notes.loss) * update.examples / (before + update.examples)
+        self.notes.loss += (update.loss - self.notes.loss) * update.examples / max(self.notes.examples, 1)
 
     def _checked_answers(
         self, phase: Callable[[Site], Reply], sent: Sequence[Message | Mapping[int, Message]]
@@ -273,6 +288,9 @@ class DivergedError(NoAnswerError):
 class Engine(ABC):
     """Carries requests to the sites and their answers back, and scores with the coordinator's own model."""
 
+    reaches_real_sites: ClassVar[bool] = False
+    """Whether the sites are others' machines, so that randomness that protects them must not follow from a seed."""
+
     @abstractmethod
     def ask(
         self, phase: str, round_: int, shared: Arrays, own: Mapping[int, Arrays]
@@ -319,55 +337,6 @@ class Reported:
     sizes: npt.NDArray[np.int64]
     triples: int
     """How many triples have a number that all sites agreed on."""
-
-
-@dataclass
-class Traffic:
-    """Bytes sent, by direction and kind of message. `payload` counts the numbers themselves.
-
-    What encoding adds is counted beside it, as `framing`: it too is the same on every engine.
-    """
-
-    up: dict[str, int] = field(default_factory=dict)
-    down: dict[str, int] = field(default_factory=dict)
-    framing: dict[str, int] = field(default_factory=lambda: {"up": 0, "down": 0})
-
-    def record(self, direction: str, kind: str, arrays: Arrays, times: int = 1) -> None:
-        """Add a message, sent to one site or to several."""
-        counts: dict[str, int] = getattr(self, direction)
-        counts[kind] = counts.get(kind, 0) + times * payload(arrays)
-        self.framing[direction] += times * framing(arrays)
-
-    def summary(self) -> dict[str, Any]:
-        """Totals, and the split by kind."""
-        kinds = sorted({*self.up, *self.down})
-        return {
-            "up": sum(self.up.values()),
-            "down": sum(self.down.values()),
-            "framing": self.framing,
-            "by_kind": {k: {"up": self.up.get(k, 0), "down": self.down.get(k, 0)} for k in kinds},
-        }
-
-
-@dataclass
-class RoundNotes:
-    """What metrics.jsonl says about a round besides the evaluation."""
-
-    active: list[int] = field(default_factory=list)
-    traffic: Traffic = field(default_factory=Traffic)
-    refused: list[dict[str, Any]] = field(default_factory=list)
-    examples: int = 0
-    loss: float = 0.0
-    clipped: int = 0
-    """How many numbers did not fit the fixed point of a secure sum."""
-    journals: dict[int, Entry] = field(default_factory=dict)
-    losses: dict[int, float] = field(default_factory=dict)
-    """Of each site's update, its mean training loss."""
-    sent: dict[int, int] = field(default_factory=dict)
-    """The bytes of each site's answers."""
-    class_distances: dict[int, npt.NDArray[np.float64]] = field(default_factory=dict)
-    """Of each update, d(k,c) of FedCMC's Definition 1; empty where the classifier has a bias."""
-    moves: Moves = field(default_factory=Moves)
 
 
 def class_vectors(base: Weights, tensors: Tensors) -> npt.NDArray[np.float32] | None:

@@ -206,7 +206,7 @@ class Update(Message):
     """The mean training loss."""
 
     @property
-    def sites(self) -> int:
+    def sites(self) -> float:
         """How many sites' training it comes from."""
         return 1
 

@@ -82,8 +82,8 @@ class Method(BaseModel):
     """False if only one place trains, so that there is nothing to compare it with."""
     own_models: ClassVar[bool] = False
     """True if every site ends with a model of its own, which is tested on the site's own part of the test set."""
-    differentially_private: ClassVar[bool] = False
-    """True if all of the method's answers are differentially private; a site may demand it. No method is, yet."""
+    unprotected: ClassVar[str] = ""
+    """What its sites send, or learn of each other, that no noise of `[privacy.dp]` covers; or nothing."""
 
     _parts: dict[type[Method], Method] = PrivateAttr(default_factory=dict)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.config.schema import PrivacySection
+from fedrel.config.privacy_sections import PrivacySection
 from fedrel.data.bags import Bags, joined, slices
 from fedrel.privacy.secret_keys import Secrets, SimulatedSecrets
 from fedrel.seeding import derive, numpy_generator

@@ -21,7 +21,7 @@ from fedrel.seeding import numpy_generator, torch_generator
 if TYPE_CHECKING:
     import torch
 
-    from fedrel.config.schema import PrivacySection
+    from fedrel.config.privacy_sections import PrivacySection
     from fedrel.extractors.base import Extractor, Fitted
     from fedrel.extractors.batches import Batch
     from fedrel.extractors.heads import Reading
@@ -383,7 +383,8 @@ class Site:
         loss = float(np.mean(self._losses))
         if not np.isfinite(loss):
             raise RefusedError(f"{DIVERGED}: the loss is {loss}")
-        return Update(tensors, examples, loss)
+        private = self.privacy.dp is not None and self.number != COORDINATOR
+        return Update(tensors, examples, 0.0 if private else loss)  # no noise covers the loss
 
     def _trained(self) -> Tensors:
         """The weights after training."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,9 @@ from fedrel.errors import UserError
 from fedrel.federation.messages import RefusedError, Update
 from fedrel.privacy.fixed_point import LARGEST_SUM, FixedPoint, Ring
 from fedrel.tensors.weights import Floats, NoAnswerError, Weights, dense
+
+if TYPE_CHECKING:
+    from fedrel.federation.coordinator import Federation
 
 LARGEST_LOSS = 64.0  # a larger mean loss is clipped
 _COUNTS = 3  # numbers at the end that are whole: the weight, the examples, how many numbers were clipped
@@ -62,17 +66,20 @@ def decoded(total: Ring, numbers: FixedPoint, bound: int, sites: int) -> Summand
 class SummedUpdate(Update):
     """The mean of several sites' updates, in the place of one site's; it never travels."""
 
-    count: int
+    count: float
 
     @property
-    def sites(self) -> int:
+    def sites(self) -> float:
         """How many sites it is the mean of."""
         return self.count
 
 
-def check_uniform(weighting: str, name: str) -> None:
-    """Fail for a method that needs the plain mean, if the sum's weights are not all the same."""
-    if weighting != "uniform":
+def check_uniform(fed: Federation, weighting: str, name: str) -> None:
+    """Fail for a method that needs the plain mean, if the sum's weights are not all the same.
+
+    With noise that hides sites they always are.
+    """
+    if weighting != "uniform" and not fed.privacy.site_noise:
         hint = f'set methods.{name}.weighting = "uniform"'
         raise UserError(
             f"{name} with secure sums needs the mean over sites that all count the same", hint=hint

@@ -17,6 +17,7 @@ from fedrel.errors import UserError, nearest
 from fedrel.federation.messages import Array, Message
 from fedrel.federation.method import Method
 from fedrel.methods.composition import composed, method_of, reached
+from fedrel.privacy.accounting import check_accountant
 
 _METHODS = Registry(Method, package="fedrel.methods", group="fedrel.methods", what="method")
 
@@ -39,6 +40,13 @@ def method(name: str, options: Mapping[str, Mapping[str, Any]]) -> Method:
         if asked not in known:
             raise UserError(f"no method is called {asked!r}", hint=nearest(asked, known))
     return method_of(chosen, options)
+
+
+def check_sections(chosen: Method, config: Config, updates: int) -> None:
+    """Fail if `[aggregation]` or `[privacy]` ask for what a method cannot have; a round brings so many updates."""
+    check_aggregation(chosen, config.aggregation, updates)
+    check_secure_sum(chosen, config)
+    check_privacy(chosen, config)
 
 
 def check_aggregation(chosen: Method, section: AggregationSection, updates: int) -> None:
@@ -77,10 +85,39 @@ def check_secure_sum(chosen: Method, config: Config) -> None:
     if find_spec("cryptography") is None or find_spec("Crypto") is None:
         problem = "privacy.secure_sum needs cryptography and pycryptodome, which are not installed"
         raise UserError(problem, hint="pip install 'fedrel[privacy]'")
+    _check_sum_is_enough(chosen, config, "privacy.secure_sum")
+
+
+def check_privacy(chosen: Method, config: Config) -> None:
+    """Fail if differential privacy is asked for, and the method's answers would tell more than noise covers."""
+    dp = config.privacy.dp
+    if dp is None:
+        return
+    check_accountant()
+    if dp.level == "sentence":
+        problem = 'privacy.dp.level "sentence" needs DP-SGD at the sites, which does not exist yet'
+        raise UserError(problem, hint='choose level = "site"')
+    if chosen.unprotected:
+        raise UserError(
+            f"privacy.dp: {chosen.unprotected}, would tell more than the noise covers",
+            hint="choose another method, such as one",
+        )
+    if dp.level == "site":
+        _check_sum_is_enough(chosen, config, "privacy.dp")
+        if config.engine.extra_sites:
+            problem = "privacy.dp: a site that replaces another is not drawn as the accountant assumes"
+            raise UserError(problem, hint="leave out engine.extra_sites")
+        if config.privacy.secure_sum:
+            problem = "privacy.dp with privacy.secure_sum needs noise in shares, which does not exist yet"
+            raise UserError(problem, hint="choose one of them")
+
+
+def _check_sum_is_enough(chosen: Method, config: Config, key: str) -> None:
+    """Fail if the coordinator would need single sites' answers."""
     if not chosen.several_sites:
         raise UserError(
-            f"privacy.secure_sum: {chosen.name} trains in one place, so there is no sum to hide in",
-            hint="leave privacy.secure_sum out",
+            f"{key}: {chosen.name} trains in one place, so there is no sum to hide in",
+            hint=f"leave {key} out",
         )
     single = chosen.single_answers
     if config.aggregation.rule != "mean":
@@ -89,8 +126,8 @@ def check_secure_sum(chosen: Method, config: Config) -> None:
         single = "aggregation.norm_bound or share_cap"
     if single:
         raise UserError(
-            f"privacy.secure_sum: {single} needs the answers of single sites",
-            hint="leave out privacy.secure_sum, or what needs single answers",
+            f"{key}: {single} needs the answers of single sites",
+            hint=f"leave out {key}, or what needs single answers",
         )
 
 

@@ -23,7 +23,17 @@ from fedrel.errors import UserError, nearest
 from fedrel.federation.method import Method
 
 # What every part has for itself.
-_OWN = {"name", "paper", "reads", "carries", "unsuited", "no_updates", "only_mean", "single_answers"}
+_OWN = {
+    "name",
+    "paper",
+    "reads",
+    "carries",
+    "unsuited",
+    "no_updates",
+    "only_mean",
+    "single_answers",
+    "unprotected",
+}
 
 
 def method_of(parts: Sequence[type[Method]], options: Mapping[str, Mapping[str, Any]]) -> Method:

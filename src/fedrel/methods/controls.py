@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from fedrel.tensors.weights import Floats, Rows, Tensors, WeightedMean, Weights,
 if TYPE_CHECKING:
     from fedrel.federation.coordinator import Federation
     from fedrel.federation.site import Site
+
+
+STORED = "scaffold"  # at a site: c_k; in the coordinator's state: c
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +66,12 @@ class ControlledUpdate(Update):
 class SummedControlledUpdate(ControlledUpdate):
     """The mean of several sites' updates, in the place of one site's; it never travels."""
 
-    count: int
+    count: float
     slope: Weights
     """The mean of the sites' moves, each divided by its path."""
 
     @property
-    def sites(self) -> int:
+    def sites(self) -> float:
         """How many sites it is the mean of."""
         return self.count
 
@@ -84,12 +87,20 @@ class SummedControlledUpdate(ControlledUpdate):
 class SummedControls(FedAvg):
     """Updates with control variates, and their sum; a base class without a name."""
 
-    def summed(self, fed: Federation, mean: Summand, sites: int) -> SummedControlledUpdate:
+    def summed(self, fed: Federation, mean: Summand, sites: float) -> SummedControlledUpdate:
         """The mean of the sites' moves, and of their moves divided by their paths."""
-        check_uniform(self.weighting, self.name)
+        check_uniform(fed, self.weighting, self.name)
         mean_move, slope = np.split(mean.numbers, 2)
         weights, c_like = moved_by(fed.weights, mean_move), moved_by(zeros(fed.weights), slope)
         return SummedControlledUpdate(weights, mean.examples, mean.loss, 1.0, sites, c_like)
+
+    def to_sum(self, fed: Federation, answer: Any) -> Floats:
+        """Moves, and moves divided by the path."""
+        return np.concatenate(answer.slopes(fed.weights, variate(fed)))
+
+    def sum_size(self, fed: Federation) -> int:
+        """Both are as many as the model's weights."""
+        return 2 * super().sum_size(fed)
 
     def summand(self, site: Site) -> Summand:
         """What the site adds to a sum of all sites: moves, and moves divided by the path."""
@@ -107,6 +118,13 @@ def change(start: Weights, trained: Tensors, path: float, c: Weights) -> Tensors
         for name, move in moves.items()
     }
     return plus(plus({}, moves, -1 / path), listed, -1.0)
+
+
+def variate(fed: Federation) -> Weights:
+    """c, zero before the first round."""
+    for name, zero in zeros(fed.weights).items():
+        fed.state.setdefault(f"{STORED}.{name}", zero)
+    return {name: fed.state[f"{STORED}.{name}"] for name in fed.weights}
 
 
 def zeros(like: Weights) -> Weights:

@@ -15,7 +15,7 @@ from fedrel.federation.messages import Message, Model, RefusedError, Update
 from fedrel.federation.method import adds_up, at_site
 from fedrel.federation.summands import Summand, SummedUpdate, moved_by, moves
 from fedrel.methods.summed_answers import SummedAnswers
-from fedrel.tensors.weights import Sum, Weights
+from fedrel.tensors.weights import Floats, Sum, Weights
 
 if TYPE_CHECKING:
     from fedrel.federation.coordinator import Federation
@@ -80,9 +80,13 @@ class FedAvg(SummedAnswers):
         """The largest `update_weight` that a site can have."""
         return ceil(self.update_weight(Update({}, int(fed.sizes.max()), 0.0)))
 
-    def summed(self, fed: Federation, mean: Summand, sites: int) -> Any:
+    def summed(self, fed: Federation, mean: Summand, sites: float) -> Any:
         """The mean of several sites' moves as if it were one site's update."""
         return SummedUpdate(moved_by(fed.weights, mean.numbers), mean.examples, mean.loss, sites)
+
+    def to_sum(self, fed: Federation, answer: Any) -> Floats:
+        """How far training moved the site's weights."""
+        return moves(fed.weights, answer)
 
     def check(self, fed: Federation, site: int, answer: Message) -> None:
         """Refuse an update from more examples than the site holds."""

@@ -44,9 +44,9 @@ class FedDyn(FedAvg):
 
     # The coordinator's half.
 
-    def summed(self, fed: Federation, mean: Summand, sites: int) -> Any:
+    def summed(self, fed: Federation, mean: Summand, sites: float) -> Any:
         """The mean of the sites' updates, all the same: h needs their plain mean."""
-        check_uniform(self.weighting, self.name)
+        check_uniform(fed, self.weighting, self.name)
         return super().summed(fed, mean, sites)
 
     def on_update(self, fed: Federation, site: int, update: Update) -> None:

@@ -51,6 +51,7 @@ class LazyMIL(FedAvg):
     carries: ClassVar[tuple[type[Message], ...]] = (Winners, PooledWinners)
     train_head: ClassVar[str] = "none"  # the examples are single sentences
     test_head: ClassVar[str] = "one"
+    unprotected: ClassVar[str] = "lazy-mil's claims, which also decide what other sites train on"
 
     keyed_triples: bool = False
     """Claims carry keyed digests instead of triple numbers, so that the coordinator does not learn which facts

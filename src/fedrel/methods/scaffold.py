@@ -24,7 +24,7 @@ from pydantic import Field
 from fedrel.extractors.objective import Correction
 from fedrel.federation.messages import Message, Model, Update
 from fedrel.federation.method import OwnStep, at_site
-from fedrel.methods.controls import Control, ControlledUpdate, SummedControls, change, zeros
+from fedrel.methods.controls import STORED, Control, ControlledUpdate, SummedControls, change, variate
 from fedrel.methods.fedavg import FedAvg
 from fedrel.tensors.weights import WeightedMean, Weights, advanced, plus
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from fedrel.federation.site import Site
 
 
-STORED = "scaffold"  # at a site: c_k; in the coordinator's state: c
 CHANGES, DRIFTS = "scaffold.changes", "scaffold.drifts"  # what the coordinator sums up in a round
 
 
@@ -126,10 +125,3 @@ class Scaffold(SummedControls):
         if not cls.several_sites:
             return "scaffold corrects the drift between sites, and one place alone has none"
         return super().unsuited()
-
-
-def variate(fed: Federation) -> Weights:
-    """c, zero before the first round."""
-    for name, zero in zeros(fed.weights).items():
-        fed.state.setdefault(f"{STORED}.{name}", zero)
-    return {name: fed.state[f"{STORED}.{name}"] for name in fed.weights}

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedrel.federation.messages import Message, Model
 from fedrel.federation.method import at_site
+from fedrel.federation.noised_sums import noised_mean, site_noise
 from fedrel.federation.secure_messages import (
     NONCE,
     MaskedNumbers,
@@ -28,7 +29,7 @@ from fedrel.federation.secure_sum import Cohort, Member
 from fedrel.federation.summands import Summand, decoded, encoded
 from fedrel.methods.local_objective import LocalObjective
 from fedrel.privacy.fixed_point import FixedPoint
-from fedrel.tensors.weights import NoAnswerError
+from fedrel.tensors.weights import Floats, NoAnswerError
 
 if TYPE_CHECKING:
     from fedrel.federation.coordinator import Federation
@@ -48,8 +49,23 @@ class SummedAnswers(LocalObjective):
     def collect(
         self, fed: Federation, phase: Callable[[Site], Any], *sent: Message | Mapping[int, Message]
     ) -> Iterator[tuple[int, Any]]:
-        """The active sites' answers; with secure sums one answer, the mean of theirs."""
-        return self.collect_sum(fed, *sent) if fed.privacy.secure_sum else fed.ask(phase, *sent)
+        """The active sites' answers; with secure sums, or with noise on sums, one answer, the mean of theirs."""
+        if fed.privacy.secure_sum:
+            return self.collect_sum(fed, *sent)
+        return self.collect_noised(fed, phase, *sent) if fed.privacy.site_noise else fed.ask(phase, *sent)
+
+    def collect_noised(
+        self, fed: Federation, phase: Callable[[Site], Any], *sent: Message | Mapping[int, Message]
+    ) -> Iterator[tuple[int, Any]]:
+        """Site-level differential privacy: the clipped answers' mean with noise; nothing else of them is used."""
+        total, examples = site_noise(fed, self.sum_size(fed)), 0
+        for _, answer in fed.ask(phase, *sent):
+            total.add(self.to_sum(fed, answer))
+            examples += getattr(answer, "examples", 1)
+        if fed.notes.active and not total.count:  # a draw that has no site is told as one that moved nothing
+            raise NoAnswerError
+        mean = Summand(noised_mean(fed, total), 1.0, max(examples, 1))
+        yield SUM, self.summed(fed, mean, fed.drawn.expected)
 
     def collect_sum(
         self, fed: Federation, *sent: Message | Mapping[int, Message]
@@ -69,9 +85,17 @@ class SummedAnswers(LocalObjective):
             raise NoAnswerError("the sites say that they trained on more examples than they hold")
         yield SUM, self.summed(fed, mean, len(cohort.answered))
 
-    def summed(self, fed: Federation, mean: Summand, sites: int) -> Any:
+    def summed(self, fed: Federation, mean: Summand, sites: float) -> Any:
         """The mean of several sites' `summand`s as if it were one site's answer."""
         raise TypeError(f"{type(self).__name__} does not say what a sum stands for")
+
+    def to_sum(self, fed: Federation, answer: Any) -> Floats:
+        """What a site that sent this answer would add to a sum (`summand`)."""
+        raise TypeError(f"{type(self).__name__} does not say what an answer adds to a sum")
+
+    def sum_size(self, fed: Federation) -> int:
+        """How many numbers that are: those of the model."""
+        return sum(tensor.size for tensor in fed.weights.values())
 
     def largest_weight(self, fed: Federation) -> int:
         """The largest weight that a site can have in a sum: all count the same."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from fedrel.federation.messages import Model
@@ -33,9 +34,17 @@ class SummedPredictions(FedAvg):
         smallest = 0.5 / self.levels if self.levels else SMALLEST  # what was rounded to zero was less
         return np.log(np.maximum(probabilities, smallest))
 
-    def summed(self, fed: Federation, mean: Summand, sites: int) -> MeanPredictions:
+    def summed(self, fed: Federation, mean: Summand, sites: float) -> MeanPredictions:
         """The mean of the sites' predictions as if it were one site's."""
         return MeanPredictions.of(mean.numbers.reshape(fed.validation, fed.relations), self.teacher)
+
+    def to_sum(self, fed: Federation, answer: Any) -> npt.NDArray[np.float32]:
+        """A site's predictions, in the form in which they are averaged."""
+        return (self.to_average(answer.read()) / LOGS).astype(np.float32)
+
+    def sum_size(self, fed: Federation) -> int:
+        """A number for each relation of each sentence of D_v."""
+        return fed.validation * fed.relations
 
     def largest_weight(self, fed: Federation) -> int:
         """Eq. 5: all sites' predictions count the same."""
@@ -59,8 +68,8 @@ class SummedPredictions(FedAvg):
 
     def summand(self, site: Site) -> Summand:
         """What the site adds to a sum of all sites: its predictions, in the form in which they are averaged."""
-        numbers = self.to_average(self.predict(site).read()) / LOGS
-        return Summand(numbers.astype(np.float32), weight=1.0)
+        numbers = (self.to_average(self.predict(site).read()) / LOGS).astype(np.float32)
+        return Summand(numbers, weight=1.0)
 
     @at_site(takes=(Model,), gives=Predictions)
     def predict(self, site: Site) -> Predictions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,9 @@ from fedrel.methods.by_name import method, methods
 from fedrel.methods.by_name import parts as parts_of
 from fedrel.runs.case_study import watched_rows
 from fedrel.runs.records import LabelCounts
+
+if TYPE_CHECKING:
+    from fedrel.extractors.base import Extractor
 
 Ints = npt.NDArray[np.int64]
 
@@ -74,6 +78,12 @@ def prepare(config: Config, progress: Progress | None = None) -> Preparation:
     unknown = kind.unknown_share(config.extractor, inputs, data.train)
     none_label = config.data.none_label if config.data.corpus == "files" and config.data.keep_na else None
     return Preparation(data, site_data, check_data(data, parts, unknown, none_label))
+
+
+def new_extractor(config: Config, ready: Preparation) -> Extractor:
+    """A new extractor, with the weights that a run begins with."""
+    kind, relations = extractor_kind(config.extractor.kind), len(ready.dataset.corpus.relations)
+    return kind.build(config.extractor, ready.site_data.inputs, relations, config.seed)
 
 
 def configured_partition(config: Config, ready: Preparation) -> Partition | None:

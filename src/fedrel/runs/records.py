@@ -61,6 +61,16 @@ class SiteRound(Record):
     up: int
 
 
+class Spent(Record):
+    """What a run with differential privacy has told: ε of all rounds so far, for the config's δ."""
+
+    epsilon: float
+    rates: list[float] = Field([], exclude_if=lambda rates: not rates)
+    """At site level, the probability with which a site was drawn, for each of the round's noised sums."""
+    clip: float | None = Field(None, exclude_if=lambda clip: clip is None)
+    """At site level, the norm that the round's updates were clipped to."""
+
+
 class Round(Record):
     """A line of `metrics.jsonl`; rounds count from 1."""
 
@@ -82,6 +92,7 @@ class Round(Record):
     clipped: int = Field(0, exclude_if=lambda found: not found)
     stood_out: dict[int, float] = Field({}, exclude_if=lambda found: not found)
     began_from: int | None = Field(None, exclude_if=lambda found: found is None)
+    privacy: Spent | None = Field(None, exclude_if=lambda found: found is None)
 
 
 class Reached(Record):
@@ -154,6 +165,8 @@ class Result(Record):
     seconds: float
     selection_precision: float | None = None
     sites: AtSites | None = None
+    epsilon: float | None = Field(None, exclude_if=lambda found: found is None)
+    """With differential privacy: ε of the whole run, for the config's δ."""
 
     @property
     def primary(self) -> str:

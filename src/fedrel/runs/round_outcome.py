@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedrel.errors import UserError
-from fedrel.federation.coordinator import DivergedError, RoundNotes
+from fedrel.federation.coordinator import DivergedError
 from fedrel.federation.messages import LARGEST
+from fedrel.federation.round_notes import RoundNotes
 from fedrel.federation.site import DIVERGED
 from fedrel.privacy.update_norms import described
 from fedrel.runs.checkpoint import Checkpoint
-from fedrel.runs.records import Round
+from fedrel.runs.records import Round, Spent
 from fedrel.tensors.weights import Weights
 
 SHOWN = 10  # sites that are named when a round fails
@@ -83,6 +84,7 @@ def round_record(
     seconds: float,
     epochs: int,
     began_from: int | None = None,
+    spent: Spent | None = None,
 ) -> Round:
     """A round as `metrics.jsonl` has it; `notes` are what the coordinator and, in simulation, the sites noted."""
     weight = sum(entry.weight for entry in notes.journals.values())
@@ -93,7 +95,7 @@ def round_record(
     return Round.model_validate(
         {
             "round": number,
-            "loss": notes.loss,
+            "loss": None if spent else notes.loss,  # sites that noise hides do not tell it
             "dev": dev,
             "bytes": notes.traffic.summary(),
             "seconds": round(seconds, 3),
@@ -103,7 +105,7 @@ def round_record(
             "clipped": notes.clipped,
             "refused": notes.refused,
             "at_sites": {
-                site: {"loss": notes.losses.get(site), "up": notes.sent.get(site, 0)}
+                site: {"loss": None if spent else notes.losses.get(site), "up": notes.sent.get(site, 0)}
                 for site in sorted({*notes.sent, *notes.losses})
             },
             "watched": {row: round(w / epochs, 4) for row, w in watched.items()},
@@ -111,5 +113,6 @@ def round_record(
             or None,
             "stood_out": notes.moves.stood_out(),
             "began_from": began_from,
+            "privacy": spent,
         }
     )

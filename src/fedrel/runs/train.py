@@ -28,23 +28,23 @@ from fedrel.extractors.registry import extractor_kind
 from fedrel.extractors.saved import save_model
 from fedrel.federation.coordinator import DivergedError, Federation
 from fedrel.files import ELSEWHERE, locked, write_tensors, write_text
-from fedrel.methods.by_name import check_aggregation, check_secure_sum, method
+from fedrel.methods.by_name import check_sections, method
 from fedrel.runs.case_study import SEARCHED, case_study, evidence, pair_options
 from fedrel.runs.checkpoint import Checkpoint, Checkpoints, KeptStates
 from fedrel.runs.engines import SimulatedSites, Sites, precision_of
 from fedrel.runs.environment import check_same_data, environment
 from fedrel.runs.folder import UNITS, MetricsFile, write_data_check, write_json
 from fedrel.runs.own_models import OwnModels
-from fedrel.runs.prepare import Ints, Preparation, configured_partition, label_counts
+from fedrel.runs.prepare import Ints, Preparation, configured_partition, label_counts, new_extractor
 from fedrel.runs.records import Case, Result, Round, Traffic, to_target
 from fedrel.runs.round_outcome import LostRoundError, check_weights, round_record
 from fedrel.runs.run_notes import noted
+from fedrel.runs.spending import Spending
 from fedrel.tensors.compiling import compilation_seconds
 from fedrel.tensors.precision import warn_if_emulated
 from fedrel.tensors.weights import NoAnswerError, Weights
 
 if TYPE_CHECKING:
-    from fedrel.extractors.base import Extractor
     from fedrel.federation.coordinator import Engine
 
 ATTEMPTS = 2  # how often a round is tried with newly drawn sites before the run stops
@@ -125,7 +125,7 @@ def _run(
         if checkpoint is None:
             shutil.rmtree(out / "sites", ignore_errors=True)  # of a run that was killed in its first round
         with sites.engine(config, ready, out, fresh=checkpoint is None) as engine:
-            session = Session(config, ready, engine, checkpoint)
+            session = Session(config, ready, engine, checkpoint, rounds)
             while not session.finished():
                 try:
                     rounds.append(session.next_round())
@@ -155,12 +155,13 @@ class Session:
         ready: Preparation,
         engine: Engine,
         checkpoint: Checkpoint | None,
+        done: Sequence[Round] = (),
     ) -> None:
         self._config, self._ready, self._engine = config, ready, engine
+        self._spending = Spending(config, done)
         self._method = method(config.method, config.methods)
         active = max(int(config.training.fraction * ready.site_data.partition.sites + 1e-9), 1)
-        check_aggregation(self._method, config.aggregation, active)
-        check_secure_sum(self._method, config)
+        check_sections(self._method, config, active)
         self._task = task(config.evaluation, ready.dataset)
         text, relations = ready.dataset.corpus, len(ready.dataset.corpus.relations)
         if checkpoint is None:
@@ -221,7 +222,8 @@ class Session:
             seconds=last.seconds + seconds,
         )
         epochs = self._config.training.epochs
-        record = round_record(number, self._fed.notes, dev, seconds, epochs, last.weights_of)
+        spent = self._spending.after(self._fed.notes, self._fed.sizes)
+        record = round_record(number, self._fed.notes, dev, seconds, epochs, last.weights_of, spent)
         return record.model_copy(update={"test": test, "threshold": threshold})
 
     def evaluate(self, weights: Weights, rows: Ints, threshold: float | None = None) -> Outcome:
@@ -290,6 +292,7 @@ class Session:
             seconds=round(self._at.seconds, 3),
             selection_precision=float(np.mean(selected)) if selected else None,
             sites=sites,
+            epsilon=next((one.privacy.epsilon for one in reversed(rounds) if one.privacy), None),
         )
 
     def go_back(self, lost: LostRoundError, checkpoints: Checkpoints) -> Round:
@@ -306,7 +309,8 @@ class Session:
         self._restore()
         _log.warning("%s", lost.error(0).problem)
         _log.warning("going on from the model of round %d", best.round)
-        return round_record(lost.round, lost.notes, None, 0.0, self._config.training.epochs, last.weights_of)
+        spent, epochs = self._spending.after(lost.notes, self._fed.sizes), self._config.training.epochs
+        return round_record(lost.round, lost.notes, None, 0.0, epochs, last.weights_of, spent)
 
     def _train(self, number: int) -> None:
         suspects: dict[int, float] = {}
@@ -390,9 +394,3 @@ def finish(
         cases = case_study(text.require(SentenceCorpus), ready.site_data.partition, watched, rounds)
     write_json(out / "case_study.json", cases)
     write_json(out / "result.json", result)
-
-
-def new_extractor(config: Config, ready: Preparation) -> Extractor:
-    """A new extractor, with the weights that a run begins with."""
-    kind, relations = extractor_kind(config.extractor.kind), len(ready.dataset.corpus.relations)
-    return kind.build(config.extractor, ready.site_data.inputs, relations, config.seed)

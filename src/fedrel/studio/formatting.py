@@ -187,7 +187,7 @@ def median(values: Sequence[float | None]) -> float | None:
 
 
 def about_round(one: Round, metric: str) -> str:
-    """A round in a few words: loss, dev metric, how clean the chosen sentences were, bytes sent."""
+    """A round in a few words: loss, dev metric, how clean the chosen sentences were, ε so far, bytes sent."""
     dev = None if one.dev is None else one.dev.get(metric)
     parts = [] if one.began_from is None else [f"from round {one.began_from}"]
     if one.loss is not None:
@@ -196,4 +196,6 @@ def about_round(one: Round, metric: str) -> str:
         parts.append(f"dev {dev:.3f}")
     if one.selection_precision is not None:
         parts.append(f"clean {one.selection_precision:.0%}")
+    if one.privacy is not None:
+        parts.append(f"ε {one.privacy.epsilon:.2f}")
     return " ".join([*parts, f"up {size(one.bytes.up)}"])

@@ -80,6 +80,8 @@ def _tiles(run: Run) -> list[tuple[str, str]]:
         tiles.append(("Worst site", fmt.share(result.sites.fairness.worst)))
     if result.selection_precision is not None:
         tiles.append(("Selection precision", fmt.share(result.selection_precision)))
+    if result.epsilon is not None:
+        tiles.append(("ε", f"{result.epsilon:.2f}"))
     tiles.append(("Rounds", fmt.count(result.rounds)))
     if run.target is not None:
         reached = result.to_target

@@ -59,6 +59,8 @@ def run_view(folder: Path, result: Result) -> str:
     rows = [[label(name), share(value)] for name, value in result.metrics.items()]
     if result.selection_precision is not None:
         rows.append(["Selection precision", share(result.selection_precision)])
+    if result.epsilon is not None:
+        rows.append(["ε", f"{result.epsilon:.2f}"])
     if result.threshold is not None:
         rows.append(["Threshold, tuned on dev", share(result.threshold)])
     rows += [

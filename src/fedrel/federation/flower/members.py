@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -109,6 +109,7 @@ def run_of(file: Path) -> str | None:
 class RemoteEngine(FlowerEngine):
     """Flower's engine for real sites, which report themselves what they hold."""
 
+    reaches_real_sites: ClassVar[bool] = True
     _nodes: Members
 
     def __init__(

@@ -1,0 +1,67 @@
+"""What is noted of a round: the bytes that were sent, by kind, who was refused and why, what the sites told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrel.federation.messages import Arrays, payload
+from fedrel.federation.site_memory import Entry
+from fedrel.federation.wire import framing
+from fedrel.privacy.update_norms import Moves
+
+
+@dataclass
+class Traffic:
+    """Bytes sent, by direction and kind of message. `payload` counts the numbers themselves.
+
+    What encoding adds is counted beside it, as `framing`: it too is the same on every engine.
+    """
+
+    up: dict[str, int] = field(default_factory=dict)
+    down: dict[str, int] = field(default_factory=dict)
+    framing: dict[str, int] = field(default_factory=lambda: {"up": 0, "down": 0})
+
+    def record(self, direction: str, kind: str, arrays: Arrays, times: int = 1) -> None:
+        """Add a message, sent to one site or to several."""
+        counts: dict[str, int] = getattr(self, direction)
+        counts[kind] = counts.get(kind, 0) + times * payload(arrays)
+        self.framing[direction] += times * framing(arrays)
+
+    def summary(self) -> dict[str, Any]:
+        """Totals, and the split by kind."""
+        kinds = sorted({*self.up, *self.down})
+        return {
+            "up": sum(self.up.values()),
+            "down": sum(self.down.values()),
+            "framing": self.framing,
+            "by_kind": {k: {"up": self.up.get(k, 0), "down": self.down.get(k, 0)} for k in kinds},
+        }
+
+
+@dataclass
+class RoundNotes:
+    """What metrics.jsonl says about a round besides the evaluation."""
+
+    active: list[int] = field(default_factory=list)
+    traffic: Traffic = field(default_factory=Traffic)
+    refused: list[dict[str, Any]] = field(default_factory=list)
+    examples: int = 0
+    loss: float = 0.0
+    clipped: int = 0
+    """How many numbers did not fit the fixed point of a secure sum."""
+    journals: dict[int, Entry] = field(default_factory=dict)
+    losses: dict[int, float] = field(default_factory=dict)
+    """Of each site's update, its mean training loss."""
+    sent: dict[int, int] = field(default_factory=dict)
+    """The bytes of each site's answers."""
+    class_distances: dict[int, npt.NDArray[np.float64]] = field(default_factory=dict)
+    """Of each update, d(k,c) of FedCMC's Definition 1; empty where the classifier has a bias."""
+    moves: Moves = field(default_factory=Moves)
+    rates: list[float] = field(default_factory=list)
+    """Of every noised sum of updates, failed attempts too, the probability with which a site was drawn for it."""
+    clip: float | None = None
+    """The norm that updates were clipped to in the last of them."""

@@ -1,0 +1,109 @@
+"""What noise is worth: ε, for a given δ, of all noised sums that were made from the same data.
+
+Each sum is a step: parts are drawn with some rate, each is clipped to norm S, and their sum is told with Gaussian
+noise of standard deviation `noise` times S. Two data sets are neighbours if they are the same but for one part (a
+site, a sentence) that adds nothing in one of them; how many parts there are is public. dp-accounting composes the
+privacy loss distributions (PLD) of the steps and rounds so that ε is never too small.
+
+Steps of several kinds compose, so a list of them is all that has to be kept of earlier runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib.util import find_spec
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from fedrel.errors import UserError
+
+if TYPE_CHECKING:
+    from fedrel.config.privacy_sections import DifferentialPrivacy
+    from fedrel.config.schema import Training
+
+INTERVAL, WIDEST = (
+    1e-3,
+    100.0,
+)  # between privacy losses that are told apart; wider where little noise makes them large
+LEAST_NOISE, MOST_NOISE = (
+    0.05,
+    1e4,
+)  # where the noise for a wanted ε is searched: with less, ε promises nothing
+CLOSE = 1e-3  # how closely the noise for a wanted ε is searched, relative to it
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """So many noised sums of a kind: `rate` is the probability with which a part is in one of them."""
+
+    noise: float
+    rate: float = 1.0
+    count: int = 1
+
+
+def epsilon(noise: float, rate: float, steps: int, delta: float) -> float:
+    """ε of so many steps of one kind, with parts drawn by Poisson sampling."""
+    return composed_epsilon([Steps(noise, rate, steps)], delta)
+
+
+def composed_epsilon(steps: Iterable[Steps], delta: float) -> float:
+    """ε of steps of several kinds over the same data, in any order; 0 without any."""
+    counts: dict[Steps, int] = {}
+    for one in steps:
+        if one.count and one.rate:
+            kind = replace(one, count=1)
+            counts[kind] = counts.get(kind, 0) + one.count
+    if not counts:
+        return 0.0
+    kinds = sorted((kind.noise, kind.rate, count) for kind, count in counts.items())
+    return _composed(tuple(kinds), delta)
+
+
+def noise_for(target: float, rate: float, steps: int, delta: float) -> float:
+    """The least noise with which so many steps have an ε of at most `target`."""
+    low, high = LEAST_NOISE, MOST_NOISE
+    if not epsilon(high, rate, steps, delta) <= target:
+        raise UserError(
+            f"no noise makes {steps} steps cost as little as ε {target:g}", hint="ask for fewer rounds"
+        )
+    while high > low * (1 + CLOSE):
+        middle = (low * high) ** 0.5
+        low, high = (low, middle) if epsilon(middle, rate, steps, delta) <= target else (middle, high)
+    return high
+
+
+def local_steps(dp: DifferentialPrivacy, training: Training, examples: int, rounds: int = 1) -> Steps:
+    """The steps of so many rounds of local training at a site with so many examples, at `level = "sentence"`.
+
+    As many steps as without noise, E epochs of ⌈n / B⌉; each draws every example with probability B / n.
+    """
+    batches = ceil(examples / training.batch_size)
+    return Steps(dp.noise, min(1.0, training.batch_size / examples), rounds * training.epochs * batches)
+
+
+def check_accountant() -> None:
+    """Fail if dp-accounting, which computes ε, is not installed."""
+    if find_spec("dp_accounting") is None:
+        raise UserError(
+            "privacy.dp needs dp-accounting, which is not installed", hint="pip install 'fedrel[privacy]'"
+        )
+
+
+@lru_cache(maxsize=4096)
+def _composed(kinds: tuple[tuple[float, float, int], ...], delta: float) -> float:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    weakest = min(noise / count**0.5 if rate == 1 else noise for noise, rate, count in kinds)
+    interval = min(INTERVAL * max(1.0, weakest**-2), WIDEST)
+    whole: Any = None
+    for noise, rate, count in kinds:
+        if rate == 1:  # many Gaussian sums are one with less noise
+            one = pld.from_gaussian_mechanism(noise / count**0.5, value_discretization_interval=interval)
+        else:
+            one = pld.from_gaussian_mechanism(
+                noise, sampling_prob=rate, value_discretization_interval=interval
+            ).self_compose(count)
+        whole = one if whole is None else whole.compose(one)
+    return float(whole.get_epsilon_for_delta(delta))

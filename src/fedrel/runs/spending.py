@@ -1,0 +1,60 @@
+"""ε of a run with differential privacy, round by round: what all of its models together tell.
+
+At site level, against everyone who sees the models and not who was drawn: all rounds, with the rate at which sites
+are drawn. At sentence level, against everyone, the coordinator too: of each site the rounds in which it answered,
+and of all sites the largest ε.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrel.config.schema import Config
+from fedrel.federation.round_notes import RoundNotes
+from fedrel.privacy.accounting import Steps, composed_epsilon, local_steps
+from fedrel.privacy.site_noise import round_steps
+from fedrel.runs.records import Round, Spent
+
+
+class Spending:
+    """The steps of a run so far; `rounds` are those that were done before, in a run that is resumed."""
+
+    def __init__(self, config: Config, rounds: Sequence[Round] = ()) -> None:
+        self._training, self._privacy = config.training, config.privacy
+        self._sums: list[Steps] = []
+        self._answered: Counter[int] = Counter()
+        for one in rounds:
+            if one.privacy is not None:
+                self._add(one.privacy.rates, one.at_sites)
+
+    def after(self, notes: RoundNotes, sizes: npt.NDArray[np.int64]) -> Spent | None:
+        """What the run has told after one more round; `sizes` are how many examples each site has."""
+        dp = self._privacy.dp
+        if dp is None:
+            return None
+        self._add(notes.rates, notes.sent)
+        if dp.level == "site":
+            return Spent(epsilon=composed_epsilon(self._sums, dp.delta), rates=notes.rates, clip=notes.clip)
+        steps = {
+            local_steps(dp, self._training, int(sizes[site]), times) for site, times in self._answered.items()
+        }
+        return Spent(epsilon=max((composed_epsilon([one], dp.delta) for one in _worst(steps)), default=0.0))
+
+    def _add(self, rates: Iterable[float], answered: Iterable[int]) -> None:
+        dp = self._privacy.site_noise
+        if dp is not None:
+            self._sums += [round_steps(dp, rate, self._training.rounds) for rate in rates]
+        self._answered.update(answered)
+
+
+def _worst(steps: Collection[Steps]) -> list[Steps]:
+    """Those that no other exceeds in rate and count: ε grows with either, so the largest is among them."""
+    return [
+        one
+        for one in steps
+        if not any(other != one and other.rate >= one.rate and other.count >= one.count for other in steps)
+    ]
