@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedrel.deployment.policy import (
     Allowed,
     SitePolicy,
     check_names,
+    kinds_of_message,
     not_private,
     objections,
     read_policy,
@@ -76,7 +78,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], Refusal, str]] = {
         {"differential_privacy": True},
         {},
         Refusal(RefusalCode.PRIVACY),
-        "gives no differential privacy",
+        "the experiment has no [privacy.dp]",
     ),
     "message": ({"may_leave": ["Holdings"]}, {}, Refusal(RefusalCode.MESSAGE), "does not name 'Update'"),
     "field": ({"may_leave": ["Update.weights"]}, {}, Refusal(RefusalCode.FIELD), "Update.examples"),
@@ -268,6 +270,14 @@ def test_a_composed_method_is_private_only_if_every_part_is():
 
     assert reason("fedprox") is None
     assert "claims" in reason("fedprox+lazy-mil") and reason("fedprox+lazy-mil") == reason("lazy-mil+fedprox")
+
+
+def test_kinds_of_message_are_the_classes_in_use():
+    assert all(
+        vars(sys.modules[kind.__module__])[name] is kind
+        for name, kind in kinds_of_message().items()
+        if kind.__module__.startswith("fedrel.")
+    )
 
 
 def test_an_empty_policy_allows_nothing(federation):

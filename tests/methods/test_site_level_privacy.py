@@ -142,14 +142,13 @@ def test_a_run_says_what_it_has_spent(data, tmp_path):
     assert result.epsilon == epsilon(1.0, 0.5, 3, 1e-5)
     assert all(line["loss"] is None for line in lines)
     assert all(site["loss"] is None for line in lines for site in line["at_sites"].values())
-    assert len({len(line["active"]) for line in lines}) > 1  # Poisson: not always as many
     run(config.with_settings(["training.rounds=2"]), tmp_path / "again")
     assert run(config, tmp_path / "again", resume=True).epsilon == result.epsilon
 
 
 def test_a_round_without_sites_is_noise_alone(data, tmp_path):
     config, ready = data
-    config = config.with_settings([*DP, "training.fraction=1e-9"])
+    config = config.with_settings([*DP, "training.fraction=0.01"])
     session = local_session(config, ready, tmp_path)
     start = dict(session.checkpoint().weights)
     done = session.next_round()
@@ -202,3 +201,32 @@ def test_draws_of_either_kind():
     assert abs(together - 180) < 4 * (2000 * 0.09 * 0.91) ** 0.5
     again = draw(sizes, 0.3, 1, 1, attempt=1, without=[0], sampling="poisson")
     assert again.rate == 1.0 and 0 not in again.sites  # who is left after a failure is no random sample
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "feded"])
+def test_noise_in_shares_is_the_noise_of_the_sum(data, name, tmp_path, monkeypatch):
+    """Without noise, sums are those that the coordinator would have clipped; then the noise is as stated."""
+    from fedrel.privacy.noise_shares import NoiseShares
+
+    config, ready = data
+    config = config.with_settings([f"method={name}", *DP, "privacy.dp.clip=0.2"])
+    secure = config.with_settings(["privacy.secure_sum=true"])
+    noised = fast(secure, ready, 1, tmp_path / "noised").checkpoint().weights
+    monkeypatch.setattr(Federation, "normal", lambda self, *purpose: np.zeros)
+    monkeypatch.setattr(NoiseShares, "add", lambda *given: None)
+    plain = fast(config, ready, 1, tmp_path / "plain")
+    same(fast(secure, ready, 1, tmp_path / "secure"), plain.checkpoint().weights, atol=1e-4)
+    if name == "fedavg":  # all six add a share, where four suffice
+        moved = np.concatenate([(noised[key] - w).ravel() for key, w in plain.checkpoint().weights.items()])
+        assert np.std(moved) == pytest.approx(0.2 / 6 * (6 / 4) ** 0.5, rel=0.1)
+
+
+def test_a_secure_run_counts_the_rounds_of_the_site_that_answered_most(data, tmp_path):
+    config = data[0].with_settings([*DP, "privacy.secure_sum=true", "training.fraction=0.7"])
+    config = config.with_settings(["training.rounds=3", "privacy.dp.sampling=fixed"])
+    result = run(config, tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    most = max(sum(site in line["active"] for line in lines) for site in range(6))
+    gaussian = epsilon(1.0, 1.0, most, 1e-5)
+    assert gaussian < result.epsilon < 1.1 * gaussian
+    assert all(0 < line["privacy"]["extra"] < 1e-3 and "rates" not in line["privacy"] for line in lines)

@@ -76,6 +76,9 @@ class AuditEntry:
     policy: Mapping[str, Any] = field(
         default_factory=dict
     )  # the rules in force: what `site.toml` allowed then
+    privacy: Mapping[str, float] = field(
+        default_factory=dict
+    )  # with differential privacy, ε of all answers until then, and how many they are
 
     @property
     def bytes(self) -> int:
@@ -125,14 +128,16 @@ def describe(
     note: str = "",
     asked: Asked | None = None,
     policy: Mapping[str, Any] | None = None,
+    privacy: Mapping[str, float] | None = None,
 ) -> AuditEntry:
     """The entry for an answer that is about to leave."""
     whole = hashlib.sha256()
     hash_arrays(whole, arrays)
     fields = [Field(name, str(one.dtype), one.shape, one.nbytes) for name, one in sorted(arrays.items())]
     now = datetime.now(UTC).isoformat(timespec="seconds")
+    digest = whole.hexdigest()
     return AuditEntry(
-        now, run, round_, phase, message, tuple(fields), whole.hexdigest(), note, asked, policy or {}
+        now, run, round_, phase, message, tuple(fields), digest, note, asked, policy or {}, privacy or {}
     )
 
 
@@ -195,7 +200,8 @@ def audit_table(audit: Audit) -> Table:
             str(line.number),
             entry.time.replace("T", " ").removesuffix("+00:00"),
             str(entry.round),
-            f"{entry.message} (SHA-256 {entry.digest[:8]})\n{entry.note or describe_fields(entry.fields)}",
+            f"{entry.message} (SHA-256 {entry.digest[:8]})\n{entry.note or describe_fields(entry.fields)}"
+            + (f"\nε so far {entry.privacy['epsilon']:.4g}" if entry.privacy else ""),
             f"{entry.bytes:,}",
         )
         table.add_row(*map(_plain, cells))

@@ -95,11 +95,15 @@ class EarnedWeights:
     """A site's judgement of the global weights of one run; what it needs lies in `folder`, on the site's disk.
 
     `multiple` and `against` are the site's own limits: how many of its own steps the mean may go in a round, and
-    how many against its own update.
+    how many against its own update. `noise`, with site-level differential privacy: how far the coordinator's noise
+    moves so many weights in a round, at most.
     """
 
-    def __init__(self, folder: Path, multiple: float, against: float) -> None:
+    def __init__(
+        self, folder: Path, multiple: float, against: float, noise: Callable[[int], float] | None = None
+    ) -> None:
         self._folder, self._multiple, self._against = folder, multiple, against
+        self._noise = noise or (lambda size: 0.0)
         self._memory = self._recalled()
 
     def judge(
@@ -168,7 +172,8 @@ class EarnedWeights:
                 (f"a row of {name}", _farthest(gone), own[name][1], tensor.size // max(len(tensor), 1)),
             ):
                 usual = STILL * whole * (size / count) ** 0.5
-                explained = OwnStep(self._multiple * max(mine, usual), size, step.round, step.effort)
+                length = self._multiple * max(mine, usual) + self._noise(size)
+                explained = OwnStep(length, size, step.round, step.effort)
                 if far > step.rounds * step.method.reach(explained) + rounding:
                     rounds = "1 round" if step.rounds == 1 else f"{step.rounds} rounds"
                     times = far / max(mine, 1e-30)
@@ -187,7 +192,7 @@ class EarnedWeights:
         along = sum(_dot(update[name], step.after[name] - step.before[name]) for name in update) / max(
             length, 1e-30
         )
-        if along < -self._against * whole * step.rounds:
+        if along < -(self._against * whole + self._noise(1)) * step.rounds:
             raise UnearnedError(
                 f"they went against this site's own update, {-along / whole:.3g} times its length"
             )

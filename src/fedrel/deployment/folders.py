@@ -172,6 +172,11 @@ class SiteFolder:
         return self.path / "answered.json"
 
     @property
+    def privacy(self) -> Path:
+        """What its answers have cost so far, with differential privacy."""
+        return self.path / "privacy.json"
+
+    @property
     def flower(self) -> Path:
         """What Flower's programs keep (FLWR_HOME)."""
         return self.path / "flower"

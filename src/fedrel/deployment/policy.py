@@ -80,6 +80,10 @@ class Privacy(Section):
     """The most levels that a claim's value may be told in; 0: any number, the exact probability too."""
     decoys: float = Field(0.0, ge=0, le=10)
     """How many claims about nothing it adds to Lazy MIL's, for each of its own; claims must be keyed."""
+    max_epsilon: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """The most that all its answers together may cost, as ε; then it answers no more. None: no limit."""
+    delta: float = Field(1e-5, gt=0, lt=1)
+    """The δ for which that ε is computed."""
 
 
 class SitePolicy(Section):
@@ -141,6 +145,8 @@ def objections(policy: SitePolicy, config: Config) -> list[str]:
         found.append(f"allow.methods does not name {', '.join(map(repr, refused))}")
     if allow.differential_privacy and (reason := not_private(config)):
         found.append(f"allow.differential_privacy is demanded, and {reason}")
+    if policy.privacy.max_epsilon is not None and config.privacy.dp is None:
+        found.append("privacy.max_epsilon is set, and the experiment has no [privacy.dp]")
     if not any(rule.split(".")[0] == "Holdings" for rule in allow.may_leave):
         found.append("allow.may_leave does not name 'Holdings', with which every run begins")
     if allow.rounds == 0:
@@ -178,14 +184,17 @@ def not_private(config: Config) -> str | None:
 
 
 def kinds_of_message() -> dict[str, type[Message]]:
-    """Every declared kind of message, by name."""
+    """Every declared kind of message, by name.
+
+    A dataclass with slots is made from a first class that may stay in memory: the last of a name is the one in use.
+    """
     methods()
     found: dict[str, type[Message]] = {}
     pending = [Message]
     while pending:
         kind = pending.pop()
         pending += kind.__subclasses__()
-        found[kind.__name__] = kind
+        found.setdefault(kind.__name__, kind)
     del found["Message"]
     return found
 

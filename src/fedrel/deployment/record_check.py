@@ -14,6 +14,7 @@ from fedrel.deployment.answered import Answered
 from fedrel.deployment.audit import Audit, Break, Line, check, fail_if_broken
 from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.keys import is_signed
+from fedrel.deployment.privacy_budget import PrivacyBudget
 
 
 def check_record(folder: SiteFolder, *, last_only: bool = False) -> Audit:
@@ -24,7 +25,8 @@ def check_record(folder: SiteFolder, *, last_only: bool = False) -> Audit:
     audit = check(folder.audit)
     if audit.broken is None:
         checked = audit.lines[-1:] if last_only else audit.lines
-        return replace(audit, broken=_cut_off(folder, audit) or _not_signed(folder, audit, checked))
+        broken = _cut_off(folder, audit) or _not_signed(folder, audit, checked) or _forgotten(folder, audit)
+        return replace(audit, broken=broken)
     return audit
 
 
@@ -47,6 +49,18 @@ def _cut_off(folder: SiteFolder, audit: Audit) -> Break | None:
     if lines and audit.lines[lines - 1].chain != chain:
         return Break(lines, "is not the one that was written: the record was replaced")
     return None
+
+
+def _forgotten(folder: SiteFolder, audit: Audit) -> Break | None:
+    """What answers cost is kept before they are recorded: the account has them all, or it is not the right one."""
+    counted, line = max(
+        ((int(line.entry.privacy["answers"]), line.number) for line in audit.lines if line.entry.privacy),
+        default=(0, 0),
+    )
+    kept = PrivacyBudget(folder.privacy).read().answers
+    if kept >= counted:
+        return None
+    return Break(line, f"counts {counted} answers that cost privacy, {folder.privacy.name} {kept}")
 
 
 def _not_signed(folder: SiteFolder, audit: Audit, checked: Sequence[Line]) -> Break | None:

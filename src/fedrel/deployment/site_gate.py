@@ -26,6 +26,7 @@ from fedrel.deployment.policy import (
     refused_parts,
     too_fine,
 )
+from fedrel.deployment.privacy_budget import TRAINED, PrivacyBudget, answer_cost
 from fedrel.deployment.record_check import check_whole
 from fedrel.federation.flower.host import Refusal, RefusalCode
 from fedrel.federation.messages import HOLDINGS, Model, Update
@@ -33,6 +34,7 @@ from fedrel.federation.predictions import BytePredictions, Predictions
 from fedrel.federation.site import Site
 from fedrel.files import locked_in_turn
 from fedrel.methods.fedavg import FedAvg
+from fedrel.privacy.site_noise import longest_noise
 
 if TYPE_CHECKING:
     from fedrel.federation.flower.host import Request
@@ -52,7 +54,7 @@ class SiteGate:
         policy = read_policy(folder.path)
         self._allow, self._privacy = policy.allow, policy.privacy
         self._policy = policy.model_dump(mode="json", include={"allow", "privacy"})
-        self._answered = Answered(folder.answered)
+        self._answered, self._budget = Answered(folder.answered), PrivacyBudget(folder.privacy)
         self._asked = Asked()
         self._weights: Weights = {}
         self.chain: bytes | None = None
@@ -79,6 +81,8 @@ class SiteGate:
             return self.refuse(
                 request, refusal, "another question of the same kind was answered in this round"
             )
+        if self.earlier_answer(request) is None and (over := self._over_budget(request)):
+            return over
         if request.round == 1 and any(
             array.any() for name, array in rest.items() if name.startswith(_CONTROL)
         ):
@@ -118,6 +122,8 @@ class SiteGate:
             if self._is_repeated(request):
                 refusal = Refusal(RefusalCode.REPEATS, self._allow.repeats)
                 return self.refuse(request, refusal, "asked several times at once")
+            if runner is not None and (over := self._over_budget(request, spend=True)):
+                return over
             if request.phase != HOLDINGS:
                 self._answered.add(self._folder.fingerprint, request, self._asked.sha256)
             self._write(request, request.gives, arrays)
@@ -193,11 +199,35 @@ class SiteGate:
         run, asked = self._folder.fingerprint, self._asked.sha256 or UNNAMED
         return self._answered.others(run, request, asked) >= self._allow.repeats
 
+    def _over_budget(self, request: Request, *, spend: bool = False) -> Refusal | None:
+        """Why another answer would cost more than is left, or None; `spend`: then count it, before it leaves."""
+        most, delta = self._privacy.max_epsilon, self._privacy.delta
+        if not issubclass(kinds_of_message()[request.gives], TRAINED):
+            return None
+        cost = answer_cost(self._folder.published, self._folder.sentences)
+        if cost is None:
+            note = "the experiment has no [privacy.dp], and privacy.max_epsilon is set"
+            return None if most is None else self.refuse(request, Refusal(RefusalCode.BUDGET), note)
+        after = self._budget.read().plus(cost)
+        if most is not None and (epsilon := after.epsilon(delta)) > most:
+            note = f"ε would be {epsilon:.4g}, and privacy.max_epsilon is {most:g}"
+            return self.refuse(request, Refusal(RefusalCode.BUDGET), note)
+        if spend:
+            self._budget.write(after)
+        return None
+
     # What the weights of a run are judged by.
 
     def _earned(self, request: Request) -> EarnedWeights:
         folder = self._folder.state / f"earned-{self._folder.fingerprint}"  # whatever the run is called
-        return EarnedWeights(folder, self._allow.step, self._allow.against)
+        dp = self._folder.published.privacy.site_noise
+        noise = partial(longest_noise, dp, self._sites_at_least()) if dp else None
+        return EarnedWeights(folder, self._allow.step, self._allow.against, noise)
+
+    def _sites_at_least(self) -> float:
+        """How many sites a round has on average, at least: that many share the coordinator's noise."""
+        config = self._folder.published
+        return max(config.training.fraction * (config.engine.min_sites or len(self._folder.sites)), 1.0)
 
     def _last(self, request: Request) -> LastAnswers:
         return LastAnswers(self._folder.state / request.run / "answers")
@@ -223,7 +253,19 @@ class SiteGate:
     def _write(self, request: Request | None, message: str, arrays: Arrays, note: str = "") -> None:
         round_, phase = (request.round, request.phase) if request else (0, "unreadable")
         run = self._folder.fingerprint if self._folder.seal.exists() else "not prepared"
-        entry = describe(run, round_, phase, message, arrays, note, self._asked, self._policy)
+        spent, delta = self._budget.read(), self._privacy.delta
+        privacy = {"epsilon": round(spent.epsilon(delta), 6), "answers": spent.answers, "delta": delta}
+        entry = describe(
+            run,
+            round_,
+            phase,
+            message,
+            arrays,
+            note,
+            self._asked,
+            self._policy,
+            privacy if spent.answers else {},
+        )
         key = self._folder.path / "site.key"
         lines, chain = append(self._folder.audit, entry, partial(signature, key) if key.exists() else None)
         self._answered.recorded(lines, chain)

@@ -65,3 +65,5 @@ class RoundNotes:
     """Of every noised sum of updates, failed attempts too, the probability with which a site was drawn for it."""
     clip: float | None = None
     """The norm that updates were clipped to in the last of them."""
+    extra: float = 0.0
+    """Of noise in shares under secure sums, what it costs beyond Gaussian noise (`Steps.extra`)."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedrel.federation.coordinator import Federation
 
 LARGEST_LOSS = 64.0  # a larger mean loss is clipped
-_COUNTS = 3  # numbers at the end that are whole: the weight, the examples, how many numbers were clipped
+COUNTS = 3  # numbers at the end that are whole: the weight, the examples, how many numbers were clipped
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ def decoded(total: Ring, numbers: FixedPoint, bound: int, sites: int) -> Summand
 
     `NoAnswerError` if there is none, or if the weights cannot be true.
     """
-    if len(total) <= _COUNTS:
+    if len(total) <= COUNTS:
         raise NoAnswerError
-    weight, examples, clipped = (int(count) for count in total[-_COUNTS:])
+    weight, examples, clipped = (int(count) for count in total[-COUNTS:])
     if not sites <= weight <= bound * sites:
         raise NoAnswerError(f"the weights of {sites} sites add up to {weight}: a site lied")
-    mean = numbers.decode(total[:-_COUNTS]) * (bound / weight)
+    mean = numbers.decode(total[:-COUNTS]) * (bound / weight)
     loss = float(mean[-1]) / numbers.range * LARGEST_LOSS
     return Summand(mean[:-1].astype(np.float32), weight, examples, loss, clipped)
 

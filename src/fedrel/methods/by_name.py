@@ -107,9 +107,9 @@ def check_privacy(chosen: Method, config: Config) -> None:
         if config.engine.extra_sites:
             problem = "privacy.dp: a site that replaces another is not drawn as the accountant assumes"
             raise UserError(problem, hint="leave out engine.extra_sites")
-        if config.privacy.secure_sum:
-            problem = "privacy.dp with privacy.secure_sum needs noise in shares, which does not exist yet"
-            raise UserError(problem, hint="choose one of them")
+        if config.privacy.secure_sum and dp.adaptive_clip is not None:
+            problem = "privacy.dp.adaptive_clip: under secure sums nobody counts the updates within the norm"
+            raise UserError(problem, hint="leave it out")
 
 
 def _check_sum_is_enough(chosen: Method, config: Config, key: str) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedrel.federation.messages import Message, Model
 from fedrel.federation.method import at_site
-from fedrel.federation.noised_sums import noised_mean, site_noise
+from fedrel.federation.noised_sums import noised_mean, noised_summand, site_noise, unnoised
 from fedrel.federation.secure_messages import (
     NONCE,
     MaskedNumbers,
@@ -74,12 +74,16 @@ class SummedAnswers(LocalObjective):
         nonce = fed.generator("session", fed.attempt, *fed.notes.active).bytes(NONCE)
         session = Session(np.frombuffer(nonce, np.uint8))
         keys = dict(fed.ask(self.give_keys, session))
-        bound, order = self.largest_weight(fed), fed.generator("peers").permutation(sorted(keys)).tolist()
+        bound = 1 if fed.privacy.site_noise else self.largest_weight(fed)
+        order = fed.generator("peers").permutation(sorted(keys)).tolist()
         cohort = Cohort(session, fed.round, keys, bound, order)
         cohort.shared(fed.ask(self.give_shares, session, cohort.peers()))
         total = cohort.total(fed.ask(self.answer_masked, session, *sent, *cohort.to_mask()))
         cohort.unmask(total, fed.ask(self.unmask, session, *cohort.to_unmask()))
-        mean = decoded(total, FixedPoint(fed.privacy.range, len(keys)), bound, len(cohort.answered))
+        if fed.privacy.site_noise:
+            mean = unnoised(fed, total, len(keys), len(cohort.answered))
+        else:
+            mean = decoded(total, FixedPoint(fed.privacy.range, len(keys)), bound, len(cohort.answered))
         fed.notes.clipped += mean.clipped
         if mean.examples > fed.sizes[cohort.answered].sum():
             raise NoAnswerError("the sites say that they trained on more examples than they hold")
@@ -121,6 +125,8 @@ class SummedAnswers(LocalObjective):
     def answer_masked(self, site: Site) -> MaskedNumbers:
         """Step 3: train, and send what the sum needs, masked."""
         peers = site.received(Peers)
+        if site.privacy.site_noise:
+            return Member(site).masked(noised_summand(site, self.summand(site), peers.cohort))
         numbers = FixedPoint(site.privacy.range, peers.cohort)
         return Member(site).masked(encoded(self.summand(site), numbers, peers.bound, site.rounding))
 

@@ -3,7 +3,8 @@
 Each sum is a step: parts are drawn with some rate, each is clipped to norm S, and their sum is told with Gaussian
 noise of standard deviation `noise` times S. Two data sets are neighbours if they are the same but for one part (a
 site, a sentence) that adds nothing in one of them; how many parts there are is public. dp-accounting composes the
-privacy loss distributions (PLD) of the steps and rounds so that ε is never too small.
+privacy loss distributions (PLD) of the steps and rounds so that ε is never too small. Of Skellam's noise only the
+Rényi divergence is known: where such steps are among them, all are composed by that (RDP).
 
 Steps of several kinds compose, so a list of them is all that has to be kept of earlier runs.
 """
@@ -31,6 +32,12 @@ LEAST_NOISE, MOST_NOISE = (
     0.05,
     1e4,
 )  # where the noise for a wanted ε is searched: with less, ε promises nothing
+ORDERS = (
+    *range(2, 64),
+    *range(64, 257, 8),
+    512,
+    1024,
+)  # of Rényi divergences: whole numbers, as for Skellam's noise
 CLOSE = 1e-3  # how closely the noise for a wanted ε is searched, relative to it
 
 
@@ -41,6 +48,8 @@ class Steps:
     noise: float
     rate: float = 1.0
     count: int = 1
+    extra: float = 0.0
+    """What the Rényi divergence of a sum with Skellam's noise has beyond that of Gaussian noise, at every order."""
 
 
 def epsilon(noise: float, rate: float, steps: int, delta: float) -> float:
@@ -57,8 +66,9 @@ def composed_epsilon(steps: Iterable[Steps], delta: float) -> float:
             counts[kind] = counts.get(kind, 0) + one.count
     if not counts:
         return 0.0
-    kinds = sorted((kind.noise, kind.rate, count) for kind, count in counts.items())
-    return _composed(tuple(kinds), delta)
+    if any(kind.extra for kind in counts):
+        return _composed_by_orders(frozenset(counts.items()), delta)
+    return _composed(tuple(sorted((kind.noise, kind.rate, count) for kind, count in counts.items())), delta)
 
 
 def noise_for(target: float, rate: float, steps: int, delta: float) -> float:
@@ -107,3 +117,18 @@ def _composed(kinds: tuple[tuple[float, float, int], ...], delta: float) -> floa
             ).self_compose(count)
         whole = one if whole is None else whole.compose(one)
     return float(whole.get_epsilon_for_delta(delta))
+
+
+@lru_cache(maxsize=4096)
+def _composed_by_orders(counts: frozenset[tuple[Steps, int]], delta: float) -> float:
+    import numpy as np
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+    from dp_accounting.rdp import RdpAccountant, compute_epsilon
+
+    accountant, extra = RdpAccountant(orders=ORDERS), 0.0
+    for kind, count in counts:
+        sampled = PoissonSampledDpEvent(kind.rate, GaussianDpEvent(kind.noise))
+        accountant.compose(GaussianDpEvent(kind.noise) if kind.rate == 1 else sampled, count)
+        extra += kind.extra * count
+    found, _ = compute_epsilon(ORDERS, np.asarray(accountant.rdp) + extra, delta)
+    return float(found)

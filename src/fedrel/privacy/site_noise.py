@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import exp, inf, sqrt
+from math import exp, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,12 +67,10 @@ class NoisedSum:
 
     def add(self, numbers: npt.NDArray[np.floating]) -> None:
         """Add one site's numbers."""
-        part = numbers.reshape(-1).astype(np.float64)
-        norm = float(np.sqrt(np.dot(part, part)))
-        if norm > self._noise.clip:
-            part *= self._noise.clip / norm
+        flat = numbers.reshape(-1).astype(np.float64)
+        part = clipped(flat, self._noise.clip)
         self._sum += part
-        self._within += 0.5 if norm <= self._noise.clip else -0.5
+        self._within += 0.5 if part is flat else -0.5
         self.count += 1
 
     def mean(self, sites: float, normal: Normal) -> Floats:
@@ -84,6 +82,12 @@ class NoisedSum:
         """The norm of the next round: C exp(-RATE (b - quantile)), b the noised share within C."""
         within = 0.5 + (self._within + self._noise.count * float(normal(1)[0])) / sites
         return self._noise.clip * exp(-RATE * (within - quantile))
+
+
+def clipped(numbers: Floats, clip: float) -> Floats:
+    """The numbers, scaled down to norm `clip` if theirs is larger; else themselves."""
+    norm = float(np.sqrt(np.dot(numbers, numbers)))
+    return numbers if norm <= clip else numbers * (clip / norm)
 
 
 def round_steps(dp: DifferentialPrivacy, rate: float, rounds: int) -> Steps:
@@ -110,11 +114,8 @@ def system_normal(count: int) -> Floats:
 
 
 def longest_noise(dp: DifferentialPrivacy, sites: float, size: int) -> float:
-    """How far the noise moves so many weights in a round at most, but for one round in a billion.
+    """How far the noise moves so many weights in a round at most: but for one round in 10^13, the clip being fixed.
 
-    The length of n standard normal numbers exceeds √n + t with a probability below exp(-t²/2).
+    The length of n standard normal numbers exceeds √n + t with a probability below exp(-t²/2); t is 8.
     """
-    if not sites:
-        return inf
-    noise = RoundNoise.of(dp, dp.clip, sites)
-    return noise.updates * dp.clip / sites * (sqrt(size) + 6.5)
+    return dp.noise * dp.clip / sites * (sqrt(size) + 8)

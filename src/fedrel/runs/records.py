@@ -69,6 +69,8 @@ class Spent(Record):
     """At site level, the probability with which a site was drawn, for each of the round's noised sums."""
     clip: float | None = Field(None, exclude_if=lambda clip: clip is None)
     """At site level, the norm that the round's updates were clipped to."""
+    extra: float = Field(0.0, exclude_if=lambda extra: not extra)
+    """Of noise in shares under secure sums, what the round costs beyond Gaussian noise, as a Rényi divergence."""
 
 
 class Round(Record):

@@ -1,8 +1,8 @@
 """ε of a run with differential privacy, round by round: what all of its models together tell.
 
 At site level, against everyone who sees the models and not who was drawn: all rounds, with the rate at which sites
-are drawn. At sentence level, against everyone, the coordinator too: of each site the rounds in which it answered,
-and of all sites the largest ε.
+are drawn. Under secure sums and at sentence level, against everyone, also the coordinator, which knows who was
+drawn: of each site the rounds in which it answered, and of all sites the largest ε.
 """
 
 from __future__ import annotations
@@ -27,28 +27,34 @@ class Spending:
         self._training, self._privacy = config.training, config.privacy
         self._sums: list[Steps] = []
         self._answered: Counter[int] = Counter()
+        self._extra = 0.0  # the most of any round
         for one in rounds:
             if one.privacy is not None:
-                self._add(one.privacy.rates, one.at_sites)
+                self._add(one.privacy.rates, one.at_sites, one.privacy.extra)
 
     def after(self, notes: RoundNotes, sizes: npt.NDArray[np.int64]) -> Spent | None:
         """What the run has told after one more round; `sizes` are how many examples each site has."""
         dp = self._privacy.dp
         if dp is None:
             return None
-        self._add(notes.rates, notes.sent)
-        if dp.level == "site":
+        self._add(notes.rates, notes.sent, notes.extra)
+        if self._privacy.site_noise and not self._privacy.secure_sum:
             return Spent(epsilon=composed_epsilon(self._sums, dp.delta), rates=notes.rates, clip=notes.clip)
         steps = {
-            local_steps(dp, self._training, int(sizes[site]), times) for site, times in self._answered.items()
+            Steps(dp.noise, 1.0, times, self._extra)
+            if dp.level == "site"
+            else local_steps(dp, self._training, int(sizes[site]), times)
+            for site, times in self._answered.items()
         }
-        return Spent(epsilon=max((composed_epsilon([one], dp.delta) for one in _worst(steps)), default=0.0))
+        most = max((composed_epsilon([one], dp.delta) for one in _worst(steps)), default=0.0)
+        return Spent(epsilon=most, clip=notes.clip, extra=notes.extra)
 
-    def _add(self, rates: Iterable[float], answered: Iterable[int]) -> None:
+    def _add(self, rates: Iterable[float], answered: Iterable[int], extra: float) -> None:
         dp = self._privacy.site_noise
         if dp is not None:
             self._sums += [round_steps(dp, rate, self._training.rounds) for rate in rates]
-        self._answered.update(answered)
+        self._answered.update(list(answered))  # of a mapping, Counter would add the values
+        self._extra = max(self._extra, extra)
 
 
 def _worst(steps: Collection[Steps]) -> list[Steps]:

@@ -61,6 +61,7 @@ class RefusalCode(IntEnum):
     WEIGHTS = 31
     WINNERS = 32
     LEVELS = 33
+    BUDGET = 50
 
 
 _TEXTS = {
@@ -92,6 +93,7 @@ _TEXTS = {
     ),
     RefusalCode.WINNERS: "refused the request: the winners are not sentences that it claimed in this round",
     RefusalCode.LEVELS: "refused the request: its site.toml lets claims have at most {} levels",
+    RefusalCode.BUDGET: "refused the request: another answer would exceed max_epsilon of its site.toml",
 }
 
 

@@ -1,0 +1,143 @@
+"""What a site's answers cost is kept on its disk; a site whose budget is spent answers no more, whoever asks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr", reason="needs the extra `flower`")
+pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
+
+from fedrel.config.schema import Config
+from fedrel.deployment.audit import check
+from fedrel.deployment.privacy_budget import PrivacyBudget, Spent
+from fedrel.deployment.record_check import check_record
+from fedrel.errors import UserError
+from fedrel.privacy.accounting import Steps, epsilon
+from tests.federation_e2e.conftest import Called, experiment
+from tests.federation_e2e.test_lying_coordinator import Liar
+from tests.federation_e2e.testbed import NAMES, Testbed, rounds
+
+NOISE, DELTA = 4.0, 1e-5
+SPENT = "refused the request: another answer would exceed max_epsilon of its site.toml"
+NORTH = 0
+
+
+def private(**changes: object) -> Config:
+    settings: dict[str, object] = {
+        "extractor__train_words": False,
+        "privacy__dp__level": "site",
+        "privacy__dp__noise": NOISE,
+        "privacy__dp__clip": 0.05,
+        "engine__deadline": 0.5,
+    }
+    return experiment("fedavg", **(settings | changes))
+
+
+def limited(bed: Testbed, name: str, answers: int) -> float:
+    """Give a site a budget that suffices for so many answers and no more; returns it."""
+    most = epsilon(NOISE, 1.0, answers, DELTA) + 1e-9
+    bed.privacy["max_epsilon"] = most
+    bed.write_policy(name)
+    del bed.privacy["max_epsilon"]
+    return most
+
+
+def spent(bed: Testbed, name: str) -> Spent:
+    return PrivacyBudget(bed.site(name).privacy).read()
+
+
+def last_entry(bed: Testbed, name: str) -> Any:
+    return check(bed.site(name).audit).lines[-1].entry
+
+
+def test_answers_are_counted_across_runs_and_recorded(called: Called, tmp_path: Path):
+    called.run(private(), tmp_path / "one")
+    assert not [line["refused"] for line in rounds(tmp_path / "one") if line["refused"]]  # noise is explained
+    called.run(private(seed=2, privacy__dp__noise=2.0), tmp_path / "two")
+    for name in NAMES:
+        assert spent(called.bed, name) == Spent(4, (Steps(NOISE, 1.0, 2), Steps(2.0, 1.0, 2)))
+        told = last_entry(called.bed, name).privacy
+        # Two sums of noise 4 and two of noise 2 are one of 1 / sqrt(2/16 + 2/4).
+        assert told["answers"] == 4 and told["delta"] == DELTA
+        assert told["epsilon"] == pytest.approx(epsilon(0.625**-0.5, 1.0, 1, DELTA), rel=1e-3)
+        assert not check_record(called.bed.site(name)).broken
+
+
+def test_a_site_whose_budget_is_spent_answers_no_more(called: Called, tmp_path: Path):
+    limited(called.bed, "north", answers=2)
+    called.run(private(training__rounds=4), tmp_path / "one")
+    said = [[(one["site"], one["reason"]) for one in line["refused"]] for line in rounds(tmp_path / "one")]
+    assert said == [[], [], [(NORTH, SPENT)], [(NORTH, SPENT)]]
+    assert spent(called.bed, "north").answers == 2 and spent(called.bed, "south").answers == 4
+    assert "and privacy.max_epsilon is" in last_entry(called.bed, "north").note
+    # Another run, and another experiment whose answers cost next to nothing, get none either.
+    called.run(private(seed=2, privacy__dp__noise=1000.0, training__rounds=1), tmp_path / "two")
+    assert [one["reason"] for one in rounds(tmp_path / "two")[0]["refused"]] == [SPENT]
+    assert spent(called.bed, "north").answers == 2
+
+
+def test_the_same_question_again_costs_nothing(called: Called):
+    limited(called.bed, "north", answers=1)
+    liar = Liar(called, private())
+    first = liar.asks("train", **liar.initial)
+    again = liar.asks("train", **liar.initial)
+    assert first.arrays is not None and again.arrays is not None
+    assert all((first.arrays[name] == array).all() for name, array in again.arrays.items())
+    assert spent(called.bed, "north").answers == 1
+    assert liar.asks("train", run=f"{'1' * 32}-00000000", **liar.initial).failure == SPENT
+
+
+def test_without_noise_a_site_with_a_budget_tells_nothing(called: Called):
+    limited(called.bed, "north", answers=100)
+    liar = Liar(called, experiment("fedavg", engine__deadline=0.5))
+    assert liar.asks("train", **liar.initial).failure == SPENT
+    assert "no [privacy.dp]" in liar.note() and spent(called.bed, "north") == Spent()
+
+
+def test_an_account_that_was_removed_replaced_or_damaged_is_noticed(called: Called, tmp_path: Path):
+    liar = Liar(called, private())
+    file = called.bed.site("north").privacy
+    liar.asks("train", **liar.initial)
+    shutil.copy(file, tmp_path / "earlier.json")
+    assert liar.asks("train", run=f"{'1' * 32}-00000000", **liar.initial).arrays is not None
+    shutil.copy(file, tmp_path / "last.json")
+    for damage in (
+        file.unlink,
+        lambda: shutil.copy(tmp_path / "earlier.json", file),
+        lambda: file.write_text((tmp_path / "last.json").read_text().replace('"count": 2', '"count": 1')),
+    ):
+        damage()
+        assert liar.asks("train", run=f"{'2' * 32}-00000000", **liar.initial).arrays is None
+    with pytest.raises(UserError, match="is damaged"):
+        spent(called.bed, "north")
+    file.unlink()
+    broken = check_record(called.bed.site("north")).broken
+    assert broken is not None and "counts 2 answers that cost privacy, privacy.json 0" in broken.reason
+    shutil.copy(tmp_path / "last.json", file)
+    assert liar.asks("train", run=f"{'2' * 32}-00000000", **liar.initial).arrays is not None
+
+
+@pytest.mark.slow
+def test_a_budget_outlasts_the_processes_of_site_and_coordinator(federation: Testbed, tmp_path: Path):
+    limited(federation, "west", answers=2)
+    config = private(training__rounds=2, engine__deadline=120)
+    federation.start()
+    federation.finish(config, tmp_path / "one")
+    assert not [line["refused"] for line in rounds(tmp_path / "one") if line["refused"]]
+    for name in ("west", "superlink"):
+        federation.kill(name)
+    federation.start_superlink()
+    federation.start_site("west")
+    federation.finish(config.with_settings(["seed=2"]), tmp_path / "two")
+    assert [
+        [(one["site"], one["reason"]) for one in line["refused"]] for line in rounds(tmp_path / "two")
+    ] == [[(2, SPENT)]] * 2
+    assert spent(federation, "west").answers == 2 and spent(federation, "south").answers == 4
+    assert json.loads((tmp_path / "two" / "result.json").read_text())["epsilon"] == epsilon(
+        NOISE, 1.0, 2, DELTA
+    )
