@@ -3,7 +3,7 @@
 The numbers are whole, so the noise must be. Skellam's, the difference of two Poisson numbers, is closed under sums:
 the noise of any sites that answered is Skellam's again, of the sum of their variances, so nothing has to be bounded
 that depends on who dropped out. Agarwal, Kairouz, Liu 2021, The Skellam Mechanism for Differentially Private
-Federated Learning. docs/decisions/0031-noise-in-shares.md says more.
+Federated Learning. docs/decisions/0033-noise-in-shares.md says more.
 """
 
 from __future__ import annotations
