@@ -5,9 +5,11 @@ all sentences that mention the triple's pair at any of these sites, the one that
 (Algorithm 1). The sites train on the chosen sentences (Algorithm 2). The choice stays until the next round:
 hence lazy.
 
-There are two differences from the paper. Each site is told only of its own winners, not of the whole table: the
-result is the same, and less is revealed. And `pooled_winners`, the behaviour of the released code, is an option
-for simulation, since it moves sentences between sites.
+There are three differences from the paper. Each site is told only of its own winners, not of the whole table: the
+result is the same, and less is revealed. `pooled_winners`, the behaviour of the released code, is an option for
+simulation, since it moves sentences between sites. And with `keep_likely`, an option of our own, a site also trains
+on its best sentence for a triple that another site won, if the model finds the relation likelier than `NA` there:
+one sentence a triple throws away good text. Nothing more is sent.
 """
 
 from __future__ import annotations
@@ -64,6 +66,8 @@ class LazyMIL(FedAvg):
     0: p(r|s) itself, as in the paper."""
     pooled_winners: bool = False
     """Every active site trains on all winners, as in the released code. It moves text: simulation only."""
+    keep_likely: bool = False
+    """A site also trains on its best sentence for a triple that another site won, if p(r|s) >= p(NA|s)."""
 
     # The coordinator's half.
 
@@ -117,8 +121,16 @@ class LazyMIL(FedAvg):
         return bags.keys.astype(np.int32), told, site.index_of(bags.rows[best])
 
     def examples(self, site: Site) -> Bags:
-        """D*: the winning sentences (Algorithm 2, line 11)."""
+        """D*: the winning sentences (Algorithm 2, line 11), and with `keep_likely` the site's likely best."""
         if self.pooled_winners:
             pool = site.received(PooledWinners)
-            return site.singles(site.rows_elsewhere(pool.site, pool.index))
-        return site.singles(site.rows_at(site.outside.won(site.received(Winners).index)))
+            rows = site.rows_elsewhere(pool.site, pool.index)
+        else:
+            rows = site.rows_at(site.outside.won(site.received(Winners).index))
+        if self.keep_likely:
+            bags, probability = site.bags, site.probabilities(site.bags)
+            labels = np.repeat(bags.labels, np.diff(bags.bounds))
+            value = probability[np.arange(len(labels)), labels]
+            best = first_of_highest(value, bags.bounds)
+            rows = np.union1d(rows, bags.rows[best[value[best] >= probability[best, 0]]])
+        return site.singles(rows)
