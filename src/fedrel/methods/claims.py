@@ -137,7 +137,9 @@ def pooled(won: Mapping[int, Winners], active: Iterable[int]) -> dict[int, Poole
     return dict.fromkeys(active, PooledWinners(sites, index))
 
 
-def first_of_highest(values: npt.NDArray[np.float32], bounds: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def first_of_highest(
+    values: npt.NDArray[np.floating], bounds: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
     """For each run values[bounds[b]:bounds[b + 1]], the position of the first of its highest values."""
     highest = np.repeat(np.maximum.reduceat(values, bounds[:-1]), np.diff(bounds))
     candidates = np.flatnonzero(values == highest)
