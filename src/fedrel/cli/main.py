@@ -13,6 +13,7 @@ import typer
 
 from fedrel.cli import data_commands, federation, show
 from fedrel.cli.attack import attack
+from fedrel.cli.leak import leak
 from fedrel.cli.options import (
     AsJson,
     ConfigArgument,
@@ -290,6 +291,7 @@ def predict(
 
 app.command()(reproduce)
 app.command()(attack)
+app.command()(leak)
 app.command()(studio)
 show.add_to(app)
 data_commands.add_to(app)

@@ -1,0 +1,163 @@
+"""What crossed in a round, and what an attacker sees in it: each site's answer, or their sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrel.federation.coordinator import Answer, Engine, Reported
+from fedrel.federation.messages import Arrays, ModelTensors
+from fedrel.federation.predictions import LEVELS
+from fedrel.federation.site import COORDINATOR
+from fedrel.methods.claims import Claims, KeyedClaims
+from fedrel.tensors.weights import Tensors, Weights, dense
+
+if TYPE_CHECKING:
+    from fedrel.data.bags import Bags
+
+Floats = npt.NDArray[np.float64]
+
+CLAIMS: Mapping[str, type[Claims] | type[KeyedClaims]] = {"claim": Claims, "claim_keyed": KeyedClaims}
+PREDICTIONS = {"predict": 1, "predict_bytes": LEVELS}  # the requests for them, and what 1 is sent as
+DISTIL, TEACHER = "distil", "Teacher.logits"  # where FedED's coordinator uses the mean of predictions
+_WEIGHTS = "weights/"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request of a round, and the answers to it."""
+
+    phase: str
+    shared: Arrays
+    own: Mapping[int, Arrays]
+    answers: dict[int, Arrays] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is seen of one site's training, or of the sum over several: weights, or predictions of D_v."""
+
+    sites: tuple[int, ...]
+    update: Tensors | None = None
+    """The weights as they crossed: of word tables only the changed rows, if sites sent those."""
+    weights: Weights | None = None
+    """The same whole."""
+    predictions: Floats | None = None
+    """[V, R], each relation's probability for each sentence of D_v."""
+
+
+@dataclass(frozen=True)
+class AttackedRound:
+    """All that the attacker has of a round: what it knew, what it saw, and what its shadow sites answer."""
+
+    number: int
+    base: Weights
+    views: Sequence[View]
+    shadows: Sequence[View]
+    """Of shadow sites, each seen as the views are: sums, if those are sums."""
+    claims: Mapping[int, Claims | KeyedClaims]
+
+
+class RecordingEngine(Engine):
+    """Another engine, whose requests and answers are kept; it reports the first `sites` sites only."""
+
+    def __init__(self, inner: Engine, sizes: npt.NDArray[np.int64], triples: int) -> None:
+        self._inner, self._reported = inner, Reported(sizes, triples)
+        self.requests: list[Request] = []
+
+    def __enter__(self) -> Self:
+        self._inner.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the other engine."""
+        self._inner.__exit__(kind, error, trace)
+
+    def holdings(self) -> Reported:
+        """What the real sites hold: the coordinator draws no others."""
+        return self._reported
+
+    def score(self, weights: Weights, head: str, bags: Bags) -> npt.NDArray[np.float32]:
+        """The coordinator scores by itself."""
+        return self._inner.score(weights, head, bags)
+
+    def ask(
+        self, phase: str, round_: int, shared: Arrays, own: Mapping[int, Arrays]
+    ) -> Iterator[tuple[int, Answer]]:
+        """Pass a request on, and keep it with its answers."""
+        request = Request(phase, shared, own)
+        self.requests.append(request)
+        for site, answer in self._inner.ask(phase, round_, shared, own):
+            if answer.arrays is not None:
+                request.answers[site] = answer.arrays
+            yield site, answer
+
+    def taken(self) -> list[Request]:
+        """What was kept since this was last asked for."""
+        found, self.requests = self.requests, []
+        return found
+
+
+def views(requests: Sequence[Request], base: Weights, after: Weights, *, summed: bool) -> list[View]:
+    """What the attacker sees of a round that led from the weights `base` to `after`.
+
+    Of single sites their answers; `summed`: the mean of the active sites' answers and nothing else of any of them.
+    """
+    if not summed:
+        return [
+            view_of(request.phase, site, arrays, base)
+            for request in requests
+            if request.phase == "train" or request.phase in PREDICTIONS
+            for site, arrays in request.answers.items()
+        ]
+    active = {site for request in requests for site in request.own if site != COORDINATOR}
+    everyone = tuple(sorted(active))
+    for request in requests:
+        if request.phase == DISTIL:  # the mean of predictions, or of their logarithms
+            teacher = request.own[COORDINATOR][TEACHER].astype(np.float64)
+            if teacher.min() < 0:
+                teacher = np.exp(teacher - teacher.max(1, keepdims=True))
+            return [View(everyone, predictions=teacher / teacher.sum(1, keepdims=True))]
+    return [View(everyone, after, after)]
+
+
+def view_of(phase: str, site: int, arrays: Arrays, base: Weights) -> View:
+    """What one site's answer shows."""
+    if phase in PREDICTIONS:
+        return View((site,), predictions=arrays["probabilities"].astype(np.float64) / PREDICTIONS[phase])
+    flat = {name.removeprefix(_WEIGHTS): t for name, t in arrays.items() if name.startswith(_WEIGHTS)}
+    update = ModelTensors(rows=True).unpack(flat, {name: tensor.shape for name, tensor in base.items()})
+    return View((site,), update, dense(base, update))
+
+
+def mean_view(several: Sequence[View]) -> View:
+    """What the sum of several sites' answers would show, all counting the same."""
+    sites = tuple(site for view in several for site in view.sites)
+    if several[0].predictions is not None:
+        logs = [
+            np.log(np.maximum(view.predictions, 1e-7)) for view in several if view.predictions is not None
+        ]
+        mean = np.exp(np.mean(logs, axis=0))
+        return View(sites, predictions=mean / mean.sum(1, keepdims=True))
+    whole = [view.weights for view in several if view.weights is not None]
+    mean_weights = {
+        name: np.mean([one[name] for one in whole], axis=0, dtype=np.float32) for name in whole[0]
+    }
+    return View(sites, mean_weights, mean_weights)
+
+
+def claims_in(requests: Sequence[Request]) -> dict[int, Claims | KeyedClaims]:
+    """By site, the claims that it made."""
+    return {
+        site: CLAIMS[request.phase].unpack(arrays, {})
+        for request in requests
+        if request.phase in CLAIMS
+        for site, arrays in request.answers.items()
+    }

@@ -1,0 +1,224 @@
+"""One method under one defence: train some rounds, record what crosses, and attack it."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrel.config.schema import Config
+from fedrel.errors import UserError
+from fedrel.extractors.registry import extractor_kind
+from fedrel.federation.engines.local import LocalEngine
+from fedrel.federation.runner import Runner
+from fedrel.leaks.count_leaks import FoundShares, correlations, found_shares
+from fedrel.leaks.crossings import AttackedRound, RecordingEngine, View, claims_in, views
+from fedrel.leaks.fact_leaks import KnownFacts, found_facts, precision_and_recall_of_facts
+from fedrel.leaks.leak_records import CountLeak, FactLeak, LeakCell, MembershipLeak, TokenLeak, WordLeak
+from fedrel.leaks.leak_texts import LeakTexts, divided, with_shadows
+from fedrel.leaks.membership_leaks import Guessed, guessed_members
+from fedrel.leaks.roc import auc, hits_at
+from fedrel.leaks.shadow_sites import ShadowSites
+from fedrel.leaks.token_leaks import FoundTokens, found_tokens, mean_of
+from fedrel.leaks.word_leaks import WORDS, FoundWords, Vocabulary, named_words, precision_and_recall
+from fedrel.methods.by_name import method
+from fedrel.methods.claims import Claims, KeyedClaims
+from fedrel.runs.engines import new_runner
+from fedrel.runs.prepare import Preparation, prepare
+from fedrel.runs.round_outcome import LostRoundError
+from fedrel.runs.train import Session
+from fedrel.tensors.weights import Weights
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Say = Callable[[str], None]
+
+NO_WEIGHTS = "no weights leave a site"
+NO_WORDS = "neither words nor layers that read them are trained"
+NO_ENCODER = "the extractor is no transformer"
+NO_CLAIMS = "no claims about facts are sent"
+
+
+def attacked_cell(config: Config, cell: LeakCell, say: Say = lambda _: None) -> LeakCell:
+    """Train `cell.rounds` rounds of a config, in which the defence is set already, and attack every one of them."""
+    started = time.monotonic()
+    settings = {"training.rounds": cell.rounds, "evaluation.every": cell.rounds, "case_study": 0}
+    config = config.with_settings({**settings, "engine.kind": "local"})
+    ready = prepare(config)
+    active = max(int(config.training.fraction * ready.site_data.partition.sites + 1e-9), 1)
+    texts = divided(ready, 2 * active, config.seed)
+    with tempfile.TemporaryDirectory() as states:
+        try:
+            attack = _Attack(config, with_shadows(ready, texts), texts, active, Path(states))
+            for number in range(1, cell.rounds + 1):
+                attack.next_round()
+                say(f"round {number} of {cell.rounds} attacked")
+        except (LostRoundError, UserError) as error:  # a defence that a method cannot have is a result, too
+            return cell.model_copy(update={"stopped": error.problem})
+        found = attack.results()
+    found |= {"seconds": round(time.monotonic() - started, 1), "shadows": len(texts.shadows)}
+    return cell.model_copy(update=found)
+
+
+def sees_sums(config: Config) -> bool:
+    """Whether the attacker sees the sum of the sites' answers only."""
+    return config.privacy.secure_sum
+
+
+class _Attack:
+    """The rounds of a run, each attacked when it is over."""
+
+    def __init__(
+        self, config: Config, ready: Preparation, texts: LeakTexts, active: int, states: Path
+    ) -> None:
+        self._config, self._texts, self._active = config, texts, active
+        self._summed = sees_sums(config)
+        self._data = ready.site_data
+        parts = self._data.partition
+        open_config = config.with_settings({"privacy.secure_sum": False})
+        self._own = new_runner(open_config, self._data, states / "shadows")
+        numbers = range(texts.sites, parts.sites)
+        self._shadows = ShadowSites(self._own, numbers)
+        runner = new_runner(config, self._data, states / "sites")
+        self._engine = RecordingEngine(
+            LocalEngine(runner, config.engine.workers), parts.sizes[: texts.sites], texts.corpus.triple_count
+        )
+        self._session = Session(config, ready, self._engine, None)
+        self._words = _vocabulary(self._own, config, self._data.partition.rows, texts)
+        self._has_encoder = extractor_kind(config.extractor.kind).has_encoder
+        self._found_words: list[FoundWords] = []
+        self._found_tokens: list[FoundTokens] = []
+        self._guessed: list[Guessed] = []
+        self._shares: list[FoundShares] = []
+        self._claims: dict[int, list[tuple[int, Claims | KeyedClaims]]] = {}
+        self._values: dict[int, Floats] = {}  # by round, p(r|s) of the attacker's own sentences
+        self._why: dict[str, str] = {}
+        self._attacked = 0
+        self._dev: dict[str, float] = {}
+
+    def next_round(self) -> None:
+        """Train a round and attack it."""
+        base = self._session.checkpoint().weights
+        record = self._session.next_round()
+        self._dev = {name: value for name, value in (record.dev or {}).items() if value is not None}
+        requests, after = self._engine.taken(), self._session.checkpoint().weights
+        shadows = self._shadows.views(record.round, requests, base, summed=self._summed, cohort=self._active)
+        seen = views(requests, base, after, summed=self._summed)
+        if any(view.sites for view in seen):  # a round may have drawn nobody
+            self._attack(AttackedRound(record.round, base, seen, shadows, claims_in(requests)))
+
+    def _attack(self, round_: AttackedRound) -> None:
+        texts, validation = self._texts, self._data.validation
+        self._attacked += sum(len(view.sites) for view in round_.views)
+        words = named_words(round_, self._words)
+        if words is None:
+            self._why["words"] = NO_WORDS if round_.views[0].weights else NO_WEIGHTS
+        self._found_words += words or []
+        tokens: list[FoundTokens] | str = NO_ENCODER
+        if self._has_encoder:
+            tokens = found_tokens(round_, self._own.model.extractor, self._sentences)
+        if isinstance(tokens, str):
+            self._why["tokens"] = tokens
+        else:
+            self._found_tokens += tokens
+        self._guessed.append(guessed_members(round_, texts, validation, self._score))
+        relation_of = texts.corpus.triples[:, 1]
+        self._shares += found_shares(round_, self._shares_of, self._mean_prediction, relation_of)
+        for site, claims in round_.claims.items():
+            self._claims.setdefault(site, []).append((round_.number, claims))
+        if round_.claims:
+            rows = texts.reference
+            self._values[round_.number] = _of_labels(
+                self._score(round_.base, rows), texts.corpus.relation[rows]
+            )
+
+    def results(self) -> dict[str, Any]:
+        """What all attacks got over all rounds."""
+        found: dict[str, Any] = {"why_not": self._why, "attacked": self._attacked, "dev": self._dev}
+        if self._found_words:
+            precision, recall, guessing = precision_and_recall(self._found_words)
+            mean = float(np.mean([one.there for one in self._found_words]))
+            found["words"] = WordLeak(precision=precision, recall=recall, guessing=guessing, words=mean)
+        if self._found_tokens:
+            f1, rouge_1, rouge_2 = mean_of(self._found_tokens)
+            found["tokens"] = TokenLeak(f1=f1, rouge_1=rouge_1, rouge_2=rouge_2)
+        scores = np.concatenate([one.scores for one in self._guessed])
+        member = np.concatenate([one.member for one in self._guessed])
+        found["membership"] = MembershipLeak(
+            auc=auc(scores, member),
+            tpr_at_1_percent=hits_at(scores, member, 0.01),
+            tpr_at_0_1_percent=hits_at(scores, member, 0.001),
+            members=int(member.sum()),
+            outsiders=int((~member).sum()),
+        )
+        whole, beyond, guessing = correlations(self._shares)
+        found["counts"] = CountLeak(correlation=whole, beyond_average=beyond, guessing=guessing)
+        facts = self._facts()
+        if facts is None:
+            self._why["facts"] = NO_CLAIMS
+        return found | {"facts": facts}
+
+    def _facts(self) -> FactLeak | None:
+        corpus, rows = self._texts.corpus, self._texts.reference
+        is_fact = corpus.triples[:, 1] > 0 if corpus.has_na else np.ones(corpus.triple_count, bool)
+        triple, place = np.unique(corpus.triple[rows], return_inverse=True)
+        best = {n: _largest(value, place, len(triple)) for n, value in self._values.items()}
+        known = KnownFacts(triple.astype(np.int64), corpus.triples[triple, 1].astype(np.int64), best)
+        facts = {site: corpus.triple[self._texts.members[site]].astype(np.int64) for site in self._claims}
+        levels = getattr(method(self._config.method, self._config.methods), "levels", 0)
+        found = found_facts(self._claims, facts, is_fact, known, levels)
+        if found is None:
+            return None
+        precision, recall = precision_and_recall_of_facts(found)
+        return FactLeak(precision=precision, recall=recall, facts=sum(one.there for one in found))
+
+    def _score(self, weights: Weights, rows: Ints) -> Floats:
+        return self._own.score(weights, "none", self._texts.bags(rows)).astype(np.float64)
+
+    def _mean_prediction(self, view: View) -> Floats:
+        if view.predictions is not None:
+            mean: Floats = view.predictions.mean(0)
+            return mean
+        assert view.weights is not None, "a view has weights or predictions"
+        return self._score(view.weights, self._texts.population).mean(0)
+
+    def _sentences(self, site: int) -> list[Ints]:
+        batch = self._own.model.batch(self._texts.bags(self._data.partition.rows(site)))
+        words, starts = (tensor.cpu().numpy() for tensor in (batch.words, batch.starts))
+        return np.split(words, starts[1:-1])
+
+    def _shares_of(self, site: int) -> Floats:
+        return self._texts.shares(self._data.partition.rows(site))
+
+
+def _vocabulary(runner: Runner, config: Config, rows: Callable[[int], Ints], texts: LeakTexts) -> Vocabulary:
+    """The words of a corpus as rows of the model's table."""
+    model = runner.model
+    shift = int(
+        extractor_kind(config.extractor.kind).has_encoder
+    )  # a trained table of pieces begins with a gap
+    fixed = model.extractor.frozen().get(WORDS)
+    size = len(fixed) if fixed is not None else runner.shapes[WORDS][0] if WORDS in runner.shapes else 0
+    kept: dict[int, Ints] = {}
+
+    def of_site(site: int) -> Ints:
+        if site not in kept:
+            kept[site] = np.unique(model.batch(texts.bags(rows(site))).words.cpu().numpy()) + shift
+        return kept[site]
+
+    return Vocabulary(size + shift, fixed, of_site)
+
+
+def _of_labels(probabilities: Floats, labels: Sequence[int] | npt.NDArray[np.int32]) -> Floats:
+    return probabilities[np.arange(len(probabilities)), labels]
+
+
+def _largest(values: Floats, place: Ints, count: int) -> Floats:
+    found = np.zeros(count)
+    np.maximum.at(found, place, values)
+    return found

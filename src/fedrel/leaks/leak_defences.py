@@ -1,0 +1,97 @@
+"""Defences: settings that are laid over a config before its rounds are attacked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedrel.config.schema import Config
+
+NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class LeakDefence:
+    """A name, what it means, and its settings."""
+
+    name: str
+    about: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    of_method: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Further settings for single methods."""
+    needs: str | None = None
+    """An option of the extractor without which it does not apply."""
+
+    def fits(self, config: Config) -> bool:
+        """Whether the config's extractor has what the defence is about."""
+        return self.needs is None or self.needs in type(config.extractor).model_fields
+
+    def over(self, config: Config) -> dict[str, Any]:
+        """The settings for a config with its method."""
+        found = {**_exposed(config), **self.settings}
+        for part in config.method.split("+"):
+            found |= self.of_method.get(part, {})
+        return found
+
+
+def _exposed(config: Config) -> dict[str, Any]:
+    """What "no defence" means: all words trained, no secure sums, claims with numbers and exact values."""
+    fields = type(config.extractor).model_fields
+    words = {"extractor.train_words": True} if "train_words" in fields else {}
+    layers = {"extractor.frozen_layers": 0, "extractor.lora_rank": 0} if "lora_rank" in fields else {}
+    parts = config.method.split("+")
+    claims = {"keyed_triples": False, "levels": 0} if "lazy-mil" in parts else {}
+    levels = {"methods.feded.levels": 0} if "feded" in parts else {}
+    return {
+        **words,
+        **layers,
+        **{f"methods.lazy-mil.{key}": value for key, value in claims.items()},
+        **levels,
+        "privacy.secure_sum": False,
+    }
+
+
+_FIXED = {"extractor.train_words": False}
+_KEYED = {"methods.lazy-mil.keyed_triples": True, "methods.lazy-mil.levels": 16}
+_DEFENCES = (
+    LeakDefence(
+        NONE, "words are trained, claims carry the numbers of facts, the coordinator sees every answer"
+    ),
+    LeakDefence(
+        "fixed-words",
+        "`train_words = false`: words are neither trained nor sent",
+        _FIXED,
+        needs="train_words",
+    ),
+    LeakDefence(
+        "frozen",
+        "`frozen_layers = 1`: embeddings and the first layer stay as published",
+        {"extractor.frozen_layers": 1},
+        needs="frozen_layers",
+    ),
+    LeakDefence(
+        "lora",
+        "`lora_rank = 8`: only low-rank updates are trained and sent",
+        {"extractor.lora_rank": 8},
+        needs="lora_rank",
+    ),
+    LeakDefence(
+        "agreed",
+        "the defaults between real sites: fixed words, keyed claims, claims and predictions in 16 levels",
+        _FIXED,
+        {"lazy-mil": _KEYED, "feded": {"methods.feded.levels": 16}},
+        needs="train_words",
+    ),
+    LeakDefence(
+        "secure-sums",
+        "`privacy.secure_sum`: the coordinator sees the sum over the active sites",
+        {"privacy.secure_sum": True},
+    ),
+)
+DEFENCES: Mapping[str, LeakDefence] = {one.name: one for one in _DEFENCES}
+
+
+def fitting(config: Config) -> list[str]:
+    """The defences that apply to a config."""
+    return [name for name, one in DEFENCES.items() if one.fits(config)]

@@ -1,0 +1,99 @@
+"""Was a sentence among those that a site trained on?
+
+By the likelihood of its label under the site's model, or under the mean of several sites' (`rmia`); where a site
+sends predictions of D_v instead, for the sentences that the attacker put into D_v. Claims tell more. A site claims
+every fact that its text mentions, so a sentence of a fact that is not claimed is not there; and a claim's value is
+the p(r|s) of one sentence, which the attacker can compute for a sentence that it has, to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrel.leaks.crossings import AttackedRound, View
+from fedrel.leaks.leak_texts import LeakTexts
+from fedrel.leaks.rmia import membership_scores
+from fedrel.methods.claims import Claims, KeyedClaims
+from fedrel.tensors.weights import Weights
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Score = Callable[[Weights, Ints], Floats]  # each relation's probability for rows, [n, R]
+
+SAME = 1e-6  # two probabilities of one sentence differ by less
+ABSENT, UNKNOWN, CLAIMED, MATCHED = (
+    -10.0,
+    0.0,
+    10.0,
+    20.0,
+)  # by what claims tell; RMIA's scores are from 0 to 1
+
+
+@dataclass(frozen=True)
+class Guessed:
+    """For every candidate of a round: how sure the attacker is that it is a member, and whether it is."""
+
+    scores: Floats
+    member: npt.NDArray[np.bool_]
+
+
+def guessed_members(round_: AttackedRound, texts: LeakTexts, validation: Ints, score: Score) -> Guessed:
+    """Ask about all candidates of all sites that were seen in a round."""
+    sites = [site for view in round_.views for site in view.sites]
+    asked = {site: _candidates(texts, site, validation, round_.views[0]) for site in sites}
+    rows = np.unique(np.concatenate([texts.population, *(rows for rows, _ in asked.values())]))
+    label = texts.corpus.relation[rows]
+
+    def likelihoods(view: View) -> Floats:
+        if view.predictions is not None:
+            found = view.predictions[np.searchsorted(validation, rows)]
+        else:
+            assert view.weights is not None, "a view has weights or predictions"
+            found = score(view.weights, rows)
+        return found[np.arange(len(rows)), label]
+
+    references = np.stack([likelihoods(view) for view in round_.shadows])
+    base = score(round_.base, rows)[np.arange(len(rows)), label] if round_.claims else None
+    others = np.searchsorted(rows, texts.population)
+    scores, members = [], []
+    for view in round_.views:
+        seen = likelihoods(view)
+        for site in view.sites:
+            own, member = asked[site]
+            places = np.searchsorted(rows, own)
+            found = membership_scores(
+                seen[places], references[:, places], seen[others], references[:, others]
+            )
+            if base is not None and (claims := round_.claims.get(site)) is not None:
+                found = found + evidence(claims, texts.corpus.triple[own], base[places])
+            scores.append(found)
+            members.append(member)
+    return Guessed(np.concatenate(scores), np.concatenate(members))
+
+
+def evidence(claims: Claims | KeyedClaims, triple: npt.NDArray[np.int32], probability: Floats) -> Floats:
+    """What a site's claims say about sentences of these triples, whose p(r|s) under the global weights is known."""
+    values = np.sort(claims.value.astype(np.float64))
+    if isinstance(claims, Claims):
+        value = dict(zip(claims.triple.tolist(), claims.value.tolist(), strict=True))
+        told = np.array([value.get(number, np.nan) for number in triple.tolist()])
+        same = np.abs(told - probability) <= SAME
+        return np.where(np.isnan(told), ABSENT, np.where(same, MATCHED, CLAIMED))
+    place = np.searchsorted(values, probability)
+    near = np.stack([values[np.clip(place + shift, 0, len(values) - 1)] for shift in (-1, 0)])
+    return np.where(np.abs(near - probability).min(0) <= SAME, MATCHED, UNKNOWN)
+
+
+def _candidates(
+    texts: LeakTexts, site: int, validation: Ints, view: View
+) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """All of a site's, or those in D_v if only predictions of that are seen."""
+    rows, member = texts.candidates(site)
+    if view.predictions is None:
+        return rows, member
+    planted = np.isin(rows, validation)
+    return rows[planted], member[planted]

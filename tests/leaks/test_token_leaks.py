@@ -1,0 +1,106 @@
+"""Sentences read from a transformer's update: a tiny encoder without dropout, sites of a few sentences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedrel.config.check import check
+from fedrel.config.schema import Config
+from fedrel.leaks.leak_cell import attacked_cell
+from fedrel.leaks.leak_defences import DEFENCES
+from fedrel.leaks.leak_records import LeakCell
+from tests.extractors.conftest import WORDS, write_encoder
+
+SENTENCES = 240
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    folder = tmp_path_factory.mktemp("gad")
+    write_encoder(
+        folder / "encoder",
+        hidden_size=256,
+        num_attention_heads=4,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    draw = np.random.default_rng(5)
+    for name, count in (("train", SENTENCES), ("test", 30)):
+        header = "index\tsentence\tlabel\n" if name == "test" else ""
+        rows = []
+        for number in range(count):
+            words = " ".join(draw.choice([*WORDS[3:-1], *"abcdefgh"], 5))
+            text = f"{words} @GENE$ {draw.choice(['raises', 'lowers'])} @DISEASE$"
+            rows.append(f"{number}\t{text}\t{number % 2}" if header else f"{text}\t{number % 2}")
+        (folder / f"{name}.tsv").write_text(header + "\n".join(rows) + "\n", encoding="utf-8")
+    tree = {
+        "method": "fedavg",
+        "data": {
+            "corpus": "files",
+            "format": "gad",
+            "root": str(folder),
+            "train": ["train.tsv"],
+            "test": ["test.tsv"],
+        },
+        "partition": {"sites": 50},
+        "extractor": {"kind": "transformer", "encoder": str(folder / "encoder"), "dropout": 0.0},
+        "training": {
+            "fraction": 0.1,
+            "epochs": 1,
+            "batch_size": 32,
+            "learning_rate": 0.05,
+            "weight_decay": 0.0,
+        },
+        "evaluation": {"task": "classification"},
+        "engine": {"kind": "local"},
+    }
+    return check(Config, tree, "test")
+
+
+def attacked(config: Config, defence: str, *settings: str) -> LeakCell:
+    begun = LeakCell(method="fedavg", defence=defence, settings={}, config="", rounds=1, seen="")
+    config = config.with_settings(list(settings))
+    return attacked_cell(config.with_settings(DEFENCES[defence].over(config)), begun)
+
+
+def test_a_gradient_of_few_sentences_tells_their_tokens(config):
+    found = attacked(config, "none")
+    assert found.tokens.f1 > 0.95
+    assert found.words.precision == found.words.recall == 1.0
+
+
+@pytest.mark.parametrize("defence", ["frozen", "lora"])
+def test_a_first_layer_that_is_not_trained_tells_nothing(config, defence):
+    if defence == "lora":
+        pytest.importorskip("peft")
+    found = attacked(config, defence)
+    assert found.tokens is None
+    assert "not trained" in found.why_not["tokens"] and "not" in found.why_not["words"]
+
+
+def test_a_sum_does_not_say_whose_tokens_they_are(config):
+    assert attacked(config, "secure-sums").tokens.f1 < 0.6
+
+
+def test_dropout_and_adaptive_steps_hide_the_span(config):
+    found = attacked(config, "none", 'training.optimiser="adamw"', "training.learning_rate=0.001")
+    assert found.tokens is None and "more tokens than" in found.why_not["tokens"]
+
+
+def test_many_sentences_span_everything(config):
+    found = attacked(config, "none", "partition.sites=8")
+    assert found.tokens is None and "more tokens than" in found.why_not["tokens"]
+
+
+def test_where_the_data_are_documents_the_error_says_so(tmp_path: Path):
+    from fedrel.errors import UserError
+    from fedrel.leaks.leak_texts import divided
+    from fedrel.runs.prepare import prepare
+    from tests.documents import tiny_documents
+
+    folder = write_encoder(tmp_path / "encoder")
+    with pytest.raises(UserError, match="measured on sentences"):
+        divided(prepare(tiny_documents(tmp_path, str(folder))), 2, 1)
