@@ -94,7 +94,7 @@ def test_claims_with_numbers_tell_facts_counts_and_members():
 
 def test_agreed_defaults_hide_facts():
     found = cell("lazy-mil", "agreed")
-    assert found.facts.precision < 0.2 and found.facts.recall < 0.2
+    assert found.facts.precision < found.facts.guessing + 0.1 and found.facts.recall < 0.2
     assert found.membership.auc < cell("lazy-mil", "none").membership.auc
 
 
@@ -102,8 +102,7 @@ def test_predictions_hide_words():
     found = cell("feded", "none")
     assert found.words is None and found.why_not["words"] == "no weights leave a site"
     assert 0.4 < found.membership.auc < cell("fedavg", "none").membership.auc
-    summed = cell("feded", "secure-sums")
-    assert summed.counts.beyond_average < found.counts.beyond_average
+    assert found.counts.beyond_average < cell("fedavg", "none").counts.beyond_average
 
 
 def test_what_claims_say_about_sentences():

@@ -82,7 +82,7 @@ def cells():
             auc=0.75, tpr_at_1_percent=0.104, tpr_at_0_1_percent=0.02, members=90, outsiders=40
         ),
         counts=CountLeak(correlation=0.91, beyond_average=0.42, guessing=0.8),
-        facts=FactLeak(precision=1, recall=0.9, facts=30),
+        facts=FactLeak(precision=1, recall=0.9, guessing=0.1, facts=30),
         why_not={"tokens": "the extractor is no transformer"},
         **common,
     )

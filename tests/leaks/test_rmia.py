@@ -11,7 +11,7 @@ from fedrel.leaks.roc import auc
 
 def test_the_likelihood_under_any_model_is_that_outside_and_a_part():
     references = np.array([[0.2, 0.5], [0.4, 0.5]])
-    assert expected(references) == pytest.approx([(1.3 * 0.3 + 0.7) / 2, (1.3 * 0.5 + 0.7) / 2])
+    assert expected(references) == pytest.approx([(1.9 * 0.3 + 0.1) / 2, (1.9 * 0.5 + 0.1) / 2])
 
 
 def test_a_score_is_the_share_of_others_that_are_relatively_less_likely():

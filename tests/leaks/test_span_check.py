@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pytest
 
@@ -42,7 +40,6 @@ def test_rounding_does_not():
 
 
 def test_scores():
-    found, true = Counter([(0, 1), (1, 2)]), Counter([(0, 1), (0, 1), (1, 3), (2, 3)])
-    assert token_f1(found, true) == pytest.approx(2 / 5)
+    assert token_f1({1, 2}, {1, 3, 4}) == pytest.approx(2 / 5)
     assert rouge(1, [1, 2, 3], [3, 2, 1]) == 1.0
     assert rouge(2, [1, 2, 3], [3, 2, 1]) == 0.0

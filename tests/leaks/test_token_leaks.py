@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from string import ascii_letters
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from fedrel.config.schema import Config
 from fedrel.leaks.leak_cell import attacked_cell
 from fedrel.leaks.leak_defences import DEFENCES
 from fedrel.leaks.leak_records import LeakCell
-from tests.extractors.conftest import WORDS, write_encoder
+from tests.extractors.conftest import write_encoder
 
 SENTENCES = 240
 
@@ -20,6 +21,7 @@ SENTENCES = 240
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
     folder = tmp_path_factory.mktemp("gad")
+    write_encoder(folder / "narrow", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     write_encoder(
         folder / "encoder",
         hidden_size=256,
@@ -32,7 +34,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
         header = "index\tsentence\tlabel\n" if name == "test" else ""
         rows = []
         for number in range(count):
-            words = " ".join(draw.choice([*WORDS[3:-1], *"abcdefgh"], 5))
+            words = " ".join(draw.choice(list(ascii_letters), 10))
             text = f"{words} @GENE$ {draw.choice(['raises', 'lowers'])} @DISEASE$"
             rows.append(f"{number}\t{text}\t{number % 2}" if header else f"{text}\t{number % 2}")
         (folder / f"{name}.tsv").write_text(header + "\n".join(rows) + "\n", encoding="utf-8")
@@ -46,12 +48,17 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
             "test": ["test.tsv"],
         },
         "partition": {"sites": 50},
-        "extractor": {"kind": "transformer", "encoder": str(folder / "encoder"), "dropout": 0.0},
+        "extractor": {
+            "kind": "transformer",
+            "encoder": str(folder / "encoder"),
+            "dropout": 0.0,
+            "max_length": 64,
+        },
         "training": {
             "fraction": 0.1,
             "epochs": 1,
             "batch_size": 32,
-            "learning_rate": 0.05,
+            "learning_rate": 2.0,
             "weight_decay": 0.0,
         },
         "evaluation": {"task": "classification"},
@@ -78,21 +85,22 @@ def test_a_first_layer_that_is_not_trained_tells_nothing(config, defence):
         pytest.importorskip("peft")
     found = attacked(config, defence)
     assert found.tokens is None
-    assert "not trained" in found.why_not["tokens"] and "not" in found.why_not["words"]
+    assert "not trained" in found.why_not["tokens"] and "trained" in found.why_not["words"]
 
 
 def test_a_sum_does_not_say_whose_tokens_they_are(config):
-    assert attacked(config, "secure-sums").tokens.f1 < 0.6
+    assert attacked(config, "secure-sums").tokens.f1 < 0.8
 
 
 def test_dropout_and_adaptive_steps_hide_the_span(config):
     found = attacked(config, "none", 'training.optimiser="adamw"', "training.learning_rate=0.001")
-    assert found.tokens is None and "more tokens than" in found.why_not["tokens"]
+    assert found.tokens is None and "more tokens than its" in found.why_not["tokens"]
 
 
 def test_many_sentences_span_everything(config):
-    found = attacked(config, "none", "partition.sites=8")
-    assert found.tokens is None and "more tokens than" in found.why_not["tokens"]
+    narrow = f'extractor.encoder="{Path(config.extractor.encoder).parent / "narrow"}"'
+    found = attacked(config, "none", narrow, "partition.sites=4")
+    assert found.tokens is None and "more tokens than its" in found.why_not["tokens"]
 
 
 def test_where_the_data_are_documents_the_error_says_so(tmp_path: Path):

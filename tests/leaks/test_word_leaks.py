@@ -18,7 +18,7 @@ def vocabulary(vectors=None):
 
 
 def attacked(base, view, shadows):
-    return AttackedRound(1, base, [view], shadows, {})
+    return AttackedRound(1, base, [view], shadows, shadows, {})
 
 
 def test_listed_rows_are_the_words():

@@ -1,9 +1,10 @@
 """How frequent is each relation at a site?
 
-A site's model predicts the relations that it was trained on more often. Over the attacker's own text, the mean
-prediction of the site's model, against that of shadow sites' models, tells by how much a relation's share at the
-site differs from its share elsewhere. Predictions of D_v tell the same without a model, and claims with the numbers
-of facts say it outright: a fact's number names its relation.
+The gradient of a classifier's bias is, for each relation, how often it was predicted less how often it was there
+(as Geng et al. 2021, Towards General Deep Leakage in Federated Learning, use it). So an update's bias tells how
+frequent relations are; of a classifier without one, the sums of its rows do, and of predictions their mean. How
+much a difference from shadow sites means is learnt from these, whose shares are known. Claims with the numbers of
+facts say it outright: a fact's number names its relation.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedrel.federation.coordinator import BIAS, CLASSIFIER
 from fedrel.leaks.crossings import AttackedRound, View
 from fedrel.leaks.roc import correlation
 from fedrel.methods.claims import Claims
 
 Floats = npt.NDArray[np.float64]
+
+_LEAST = 1e-12
 
 
 @dataclass(frozen=True)
@@ -31,22 +35,19 @@ class FoundShares:
 
 
 def found_shares(
-    round_: AttackedRound,
-    shares: Callable[[int], Floats],
-    mean_prediction: Callable[[View], Floats],
-    relation_of: npt.NDArray[np.int32],
+    round_: AttackedRound, shares: Callable[[int], Floats], relation_of: npt.NDArray[np.int32]
 ) -> list[FoundShares]:
     """The shares that each view tells, of each of its sites.
 
-    `shares` are those of a site's text, `mean_prediction` a view's over the attacker's text, and `relation_of` the
-    relation of each fact of the knowledge base.
+    `shares` are those of a site's text; `relation_of` is the relation of each fact of the knowledge base.
     """
-    shadows = [site for view in round_.shadows for site in view.sites]
-    average = np.mean([shares(site) for site in shadows], axis=0)
-    usual = np.mean([mean_prediction(view) for view in round_.shadows], axis=0)
+    known = np.stack([shares(view.sites[0]) for view in round_.single_shadows])
+    signs = np.stack([sign(view) for view in round_.single_shadows])
+    average, usual = known.mean(0), signs.mean(0)
+    slope = ((signs - usual) * (known - average)).sum(0) / np.maximum(((signs - usual) ** 2).sum(0), _LEAST)
     found = []
     for view in round_.views:
-        told = average + mean_prediction(view) - usual
+        told = average + slope * (sign(view) - usual)
         for site in view.sites:
             claims = round_.claims.get(site)
             if isinstance(claims, Claims):
@@ -55,6 +56,18 @@ def found_shares(
             else:
                 found.append(FoundShares(told, shares(site), average))
     return found
+
+
+def sign(view: View) -> Floats:
+    """A number for each relation that grows with its share at the site, [R]."""
+    if view.predictions is not None:
+        mean: Floats = view.predictions.mean(0)
+        return mean
+    assert view.weights is not None, "a view has weights or predictions"
+    if BIAS in view.weights:
+        return view.weights[BIAS].astype(np.float64)
+    rows: Floats = view.weights[CLASSIFIER].astype(np.float64).sum(1)
+    return rows
 
 
 def correlations(found: Sequence[FoundShares]) -> tuple[float, float, float]:

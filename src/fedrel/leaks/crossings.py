@@ -15,7 +15,7 @@ from fedrel.federation.messages import Arrays, ModelTensors
 from fedrel.federation.predictions import LEVELS
 from fedrel.federation.site import COORDINATOR
 from fedrel.methods.claims import Claims, KeyedClaims
-from fedrel.tensors.weights import Tensors, Weights, dense
+from fedrel.tensors.weights import Tensors, WeightedMean, Weights, dense
 
 if TYPE_CHECKING:
     from fedrel.data.bags import Bags
@@ -59,7 +59,9 @@ class AttackedRound:
     base: Weights
     views: Sequence[View]
     shadows: Sequence[View]
-    """Of shadow sites, each seen as the views are: sums, if those are sums."""
+    """Of shadow sites, seen as the views are: sums, if those are sums."""
+    single_shadows: Sequence[View]
+    """Of each shadow site."""
     claims: Mapping[int, Claims | KeyedClaims]
 
 
@@ -147,10 +149,17 @@ def mean_view(several: Sequence[View]) -> View:
         mean = np.exp(np.mean(logs, axis=0))
         return View(sites, predictions=mean / mean.sum(1, keepdims=True))
     whole = [view.weights for view in several if view.weights is not None]
-    mean_weights = {
-        name: np.mean([one[name] for one in whole], axis=0, dtype=np.float32) for name in whole[0]
-    }
+    total = WeightedMean(whole[0])
+    for one in whole:
+        total.add(one, 1.0)
+    mean_weights = total.result()
     return View(sites, mean_weights, mean_weights)
+
+
+def in_cohorts(several: Sequence[View], cohort: int) -> list[View]:
+    """What sums over so many sites each would show."""
+    groups = [several[first : first + cohort] for first in range(0, len(several), cohort)]
+    return [mean_view(group) for group in groups if len(group) == min(cohort, len(several))]
 
 
 def claims_in(requests: Sequence[Request]) -> dict[int, Claims | KeyedClaims]:

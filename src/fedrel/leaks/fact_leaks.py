@@ -30,14 +30,17 @@ class FoundFacts:
     named: int
     right: int
     there: int
+    by_fame: int
+    """How many would be right if the attacker named as many of those facts that its own text mentions most."""
 
 
 @dataclass(frozen=True)
 class KnownFacts:
-    """Facts that the attacker has sentences of: number, relation, and by round the best sentence's p(r|s)."""
+    """Facts that the attacker has sentences of: number, relation, how many; by round the best one's p(r|s)."""
 
     triple: Ints
     relation: Ints
+    sentences: Ints
     value: Mapping[int, Floats]
 
 
@@ -53,6 +56,8 @@ def found_facts(
     `facts` are the numbers of the triples that a site's text mentions; those of `NA` are no facts (`is_fact`).
     """
     found = []
+    facts_known = np.flatnonzero(is_fact[known.triple])
+    best_known = known.triple[facts_known[np.argsort(-known.sentences[facts_known], kind="stable")]]
     for site, own in claims.items():
         numbered = [one.triple for _, one in own if isinstance(one, Claims)]
         if numbered:
@@ -60,7 +65,9 @@ def found_facts(
         else:
             named = matched([(n, one) for n, one in own if isinstance(one, KeyedClaims)], known, levels)
         named, true = (np.unique(triples[is_fact[triples]]) for triples in (named, facts[site]))
-        found.append(FoundFacts(len(named), len(np.intersect1d(named, true)), len(true)))
+        famous = best_known[: len(named)]
+        right, guessed = (len(np.intersect1d(one, true)) for one in (named, famous))
+        found.append(FoundFacts(len(named), right, len(true), guessed))
     return found or None
 
 
@@ -85,13 +92,16 @@ def matched(claims: Sequence[tuple[int, KeyedClaims]], known: KnownFacts, levels
     nearest, how_near = distance.argmin(1), distance.min(1)
     order = np.lexsort((how_near, nearest))
     first = order[np.diff(nearest[order], prepend=-1) > 0]
-    return known.triple[nearest[first]]
+    found: Ints = known.triple[nearest[first]]
+    return found
 
 
-def precision_and_recall_of_facts(found: Sequence[FoundFacts]) -> tuple[float, float]:
-    """Of all sites together."""
-    named, right, there = (sum(getattr(one, what) for one in found) for what in ("named", "right", "there"))
-    return right / max(named, 1), right / max(there, 1)
+def precision_and_recall_of_facts(found: Sequence[FoundFacts]) -> tuple[float, float, float]:
+    """Of all sites together: precision, recall, and the precision of guessing."""
+    named, right, there, guessed = (
+        sum(getattr(one, what) for one in found) for what in ("named", "right", "there", "by_fame")
+    )
+    return right / max(named, 1), right / max(there, 1), guessed / max(named, 1)
 
 
 def _as_told(known: KnownFacts, round_: int, levels: int) -> Floats:

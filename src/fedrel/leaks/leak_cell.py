@@ -17,11 +17,11 @@ from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.engines.local import LocalEngine
 from fedrel.federation.runner import Runner
 from fedrel.leaks.count_leaks import FoundShares, correlations, found_shares
-from fedrel.leaks.crossings import AttackedRound, RecordingEngine, View, claims_in, views
+from fedrel.leaks.crossings import AttackedRound, RecordingEngine, claims_in, in_cohorts, views
 from fedrel.leaks.fact_leaks import KnownFacts, found_facts, precision_and_recall_of_facts
 from fedrel.leaks.leak_records import CountLeak, FactLeak, LeakCell, MembershipLeak, TokenLeak, WordLeak
 from fedrel.leaks.leak_texts import LeakTexts, divided, with_shadows
-from fedrel.leaks.membership_leaks import Guessed, guessed_members
+from fedrel.leaks.membership_leaks import Guessed, Likelihoods, guessed_members
 from fedrel.leaks.roc import auc, hits_at
 from fedrel.leaks.shadow_sites import ShadowSites
 from fedrel.leaks.token_leaks import FoundTokens, found_tokens, mean_of
@@ -107,13 +107,15 @@ class _Attack:
         record = self._session.next_round()
         self._dev = {name: value for name, value in (record.dev or {}).items() if value is not None}
         requests, after = self._engine.taken(), self._session.checkpoint().weights
-        shadows = self._shadows.views(record.round, requests, base, summed=self._summed, cohort=self._active)
         seen = views(requests, base, after, summed=self._summed)
-        if any(view.sites for view in seen):  # a round may have drawn nobody
-            self._attack(AttackedRound(record.round, base, seen, shadows, claims_in(requests)))
+        if not any(view.sites for view in seen):  # a round may have drawn nobody
+            return
+        single = self._shadows.views(record.round, requests, base, self._active)
+        shadows = in_cohorts(single, self._active) if self._summed else single
+        self._attack(AttackedRound(record.round, base, seen, shadows, single, claims_in(requests)))
 
     def _attack(self, round_: AttackedRound) -> None:
-        texts, validation = self._texts, self._data.validation
+        texts = self._texts
         self._attacked += sum(len(view.sites) for view in round_.views)
         words = named_words(round_, self._words)
         if words is None:
@@ -126,9 +128,10 @@ class _Attack:
             self._why["tokens"] = tokens
         else:
             self._found_tokens += tokens
-        self._guessed.append(guessed_members(round_, texts, validation, self._score))
+        known = Likelihoods(round_, texts, self._data.validation, self._score)
+        self._guessed.append(guessed_members(round_, texts, known))
         relation_of = texts.corpus.triples[:, 1]
-        self._shares += found_shares(round_, self._shares_of, self._mean_prediction, relation_of)
+        self._shares += found_shares(round_, self._shares_of, relation_of)
         for site, claims in round_.claims.items():
             self._claims.setdefault(site, []).append((round_.number, claims))
         if round_.claims:
@@ -166,26 +169,21 @@ class _Attack:
     def _facts(self) -> FactLeak | None:
         corpus, rows = self._texts.corpus, self._texts.reference
         is_fact = corpus.triples[:, 1] > 0 if corpus.has_na else np.ones(corpus.triple_count, bool)
-        triple, place = np.unique(corpus.triple[rows], return_inverse=True)
+        triple, place, sentences = np.unique(corpus.triple[rows], return_inverse=True, return_counts=True)
         best = {n: _largest(value, place, len(triple)) for n, value in self._values.items()}
-        known = KnownFacts(triple.astype(np.int64), corpus.triples[triple, 1].astype(np.int64), best)
+        relation = corpus.triples[triple, 1].astype(np.int64)
+        known = KnownFacts(triple.astype(np.int64), relation, sentences, best)
         facts = {site: corpus.triple[self._texts.members[site]].astype(np.int64) for site in self._claims}
         levels = getattr(method(self._config.method, self._config.methods), "levels", 0)
         found = found_facts(self._claims, facts, is_fact, known, levels)
         if found is None:
             return None
-        precision, recall = precision_and_recall_of_facts(found)
-        return FactLeak(precision=precision, recall=recall, facts=sum(one.there for one in found))
+        precision, recall, guessing = precision_and_recall_of_facts(found)
+        there = sum(one.there for one in found)
+        return FactLeak(precision=precision, recall=recall, guessing=guessing, facts=there)
 
     def _score(self, weights: Weights, rows: Ints) -> Floats:
         return self._own.score(weights, "none", self._texts.bags(rows)).astype(np.float64)
-
-    def _mean_prediction(self, view: View) -> Floats:
-        if view.predictions is not None:
-            mean: Floats = view.predictions.mean(0)
-            return mean
-        assert view.weights is not None, "a view has weights or predictions"
-        return self._score(view.weights, self._texts.population).mean(0)
 
     def _sentences(self, site: int) -> list[Ints]:
         batch = self._own.model.batch(self._texts.bags(self._data.partition.rows(site)))
@@ -203,7 +201,9 @@ def _vocabulary(runner: Runner, config: Config, rows: Callable[[int], Ints], tex
         extractor_kind(config.extractor.kind).has_encoder
     )  # a trained table of pieces begins with a gap
     fixed = model.extractor.frozen().get(WORDS)
-    size = len(fixed) if fixed is not None else runner.shapes[WORDS][0] if WORDS in runner.shapes else 0
+    size = (
+        runner.shapes[WORDS][0] if WORDS in runner.shapes else shift + len(fixed if fixed is not None else [])
+    )
     kept: dict[int, Ints] = {}
 
     def of_site(site: int) -> Ints:
@@ -211,7 +211,7 @@ def _vocabulary(runner: Runner, config: Config, rows: Callable[[int], Ints], tex
             kept[site] = np.unique(model.batch(texts.bags(rows(site))).words.cpu().numpy()) + shift
         return kept[site]
 
-    return Vocabulary(size + shift, fixed, of_site)
+    return Vocabulary(size, fixed, of_site)
 
 
 def _of_labels(probabilities: Floats, labels: Sequence[int] | npt.NDArray[np.int32]) -> Floats:

@@ -44,11 +44,13 @@ class FactLeak(Record):
 
     precision: float
     recall: float
+    guessing: float
+    """The precision of naming as many of those facts that the attacker's own text mentions most."""
     facts: int
 
 
 class TokenLeak(Record):
-    """Tokens of a site's sentences and their places, read from a transformer's update."""
+    """Tokens of a site's sentences, read from a transformer's update."""
 
     f1: float
     rouge_1: float | None = None
@@ -85,7 +87,7 @@ class LeakCell(Record):
 
 ATTACKS = {
     "words": "which telling words (those that at most one site in ten has) a site's text has: precision, recall",
-    "tokens": "which tokens are in a site's sentences and where, by the span check of DAGER: F1, ROUGE-1",
+    "tokens": "which tokens are in a site's sentences, by the span check of DAGER: F1; ROUGE-1 of single sentences",
     "membership": "whether a sentence was trained on: AUC, and the share of members found at 1 % and at 0.1 % "
     "false alarms",
     "counts": "how frequent each relation is at a site: r of the differences from an average site, and r of all",

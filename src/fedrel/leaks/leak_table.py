@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from fedrel.config.schema import Config
@@ -52,7 +53,7 @@ def leak_table(
                 commit=environment("", "").commit,
             )
             say(f"{about}: reading")
-            cell = attacked_cell(chosen, begun, lambda line, about=about: say(f"{about}: {line}"))
+            cell = attacked_cell(chosen, begun, partial(_say_about, say, about))
             write_json(file, cell)
         say(f"{about}: {summary(cell)}")
         cells.append(cell)
@@ -84,6 +85,10 @@ def summary(cell: LeakCell) -> str:
     if cell.facts:
         parts.append(f"facts P {cell.facts.precision:.2f} R {cell.facts.recall:.2f}")
     return ", ".join(parts)
+
+
+def _say_about(say: Callable[[str], None], about: str, line: str) -> None:
+    say(f"{about}: {line}")
 
 
 def _with(config: Config, name: str, defence: LeakDefence, rounds: int) -> Config:

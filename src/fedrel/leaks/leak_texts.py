@@ -67,7 +67,8 @@ class LeakTexts:
     def shares(self, rows: Ints) -> npt.NDArray[np.float64]:
         """The share of each relation among rows."""
         counts = self.corpus.label_counts(rows)
-        return counts / max(counts.sum(), 1)
+        found: npt.NDArray[np.float64] = counts / max(counts.sum(), 1)
+        return found
 
 
 def divided(ready: Preparation, shadows: int, seed: int) -> LeakTexts:

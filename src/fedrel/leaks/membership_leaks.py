@@ -41,30 +41,44 @@ class Guessed:
     member: npt.NDArray[np.bool_]
 
 
-def guessed_members(round_: AttackedRound, texts: LeakTexts, validation: Ints, score: Score) -> Guessed:
+class Likelihoods:
+    """What each view of a round says about the candidates of its sites and the attacker's population."""
+
+    def __init__(self, round_: AttackedRound, texts: LeakTexts, validation: Ints, score: Score) -> None:
+        self._validation, self._score = validation, score
+        sites = {site for view in round_.views for site in view.sites}
+        self.asked = {site: _candidates(texts, site, validation, round_.views[0]) for site in sites}
+        rows = [texts.population, *(rows for rows, _ in self.asked.values())]
+        self.rows = np.unique(np.concatenate(rows))
+        self._label = texts.corpus.relation[self.rows]
+        self._found: dict[int, Floats] = {}  # by the view's id: a round's views live as long as this
+
+    def of_labels(self, view: View) -> Floats:
+        """The probability of the label of each of the rows."""
+        found: Floats = self._all(view)[np.arange(len(self.rows)), self._label]
+        return found
+
+    def _all(self, view: View) -> Floats:
+        if id(view) not in self._found:
+            if view.predictions is not None:
+                self._found[id(view)] = view.predictions[np.searchsorted(self._validation, self.rows)]
+            else:
+                assert view.weights is not None, "a view has weights or predictions"
+                self._found[id(view)] = self._score(view.weights, self.rows)
+        return self._found[id(view)]
+
+
+def guessed_members(round_: AttackedRound, texts: LeakTexts, known: Likelihoods) -> Guessed:
     """Ask about all candidates of all sites that were seen in a round."""
-    sites = [site for view in round_.views for site in view.sites]
-    asked = {site: _candidates(texts, site, validation, round_.views[0]) for site in sites}
-    rows = np.unique(np.concatenate([texts.population, *(rows for rows, _ in asked.values())]))
-    label = texts.corpus.relation[rows]
-
-    def likelihoods(view: View) -> Floats:
-        if view.predictions is not None:
-            found = view.predictions[np.searchsorted(validation, rows)]
-        else:
-            assert view.weights is not None, "a view has weights or predictions"
-            found = score(view.weights, rows)
-        return found[np.arange(len(rows)), label]
-
-    references = np.stack([likelihoods(view) for view in round_.shadows])
-    base = score(round_.base, rows)[np.arange(len(rows)), label] if round_.claims else None
-    others = np.searchsorted(rows, texts.population)
+    references = np.stack([known.of_labels(view) for view in round_.shadows])
+    base = known.of_labels(View((), weights=round_.base)) if round_.claims else None
+    others = np.searchsorted(known.rows, texts.population)
     scores, members = [], []
     for view in round_.views:
-        seen = likelihoods(view)
+        seen = known.of_labels(view)
         for site in view.sites:
-            own, member = asked[site]
-            places = np.searchsorted(rows, own)
+            own, member = known.asked[site]
+            places = np.searchsorted(known.rows, own)
             found = membership_scores(
                 seen[places], references[:, places], seen[others], references[:, others]
             )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-SHARE_INSIDE = 0.3  # a of the paper: how a likelihood outside predicts the one inside; its value for CIFAR-10
+SHARE_INSIDE = 0.9  # a of the paper: p_in is taken for a p_out + 1 - a; one round raises it little, so near 1
 GAMMA = 1.0  # one round moves likelihoods by a few per cent: at the paper's 2, hardly a ratio would count
 TIES = 1e-6  # so little that a ratio decides only between equal shares
 _LEAST = 1e-12  # probability
@@ -29,7 +29,8 @@ def membership_scores(
     ratio = target / expected(references)
     least = GAMMA * np.sort(others / expected(others_references))
     share = np.searchsorted(least, ratio, side="right") / max(len(least), 1)
-    return share + TIES * np.minimum(ratio, 1 / (TIES * 2 * max(len(least), 1)))
+    scores: Floats = share + TIES * np.minimum(ratio, 1 / (TIES * 2 * max(len(least), 1)))
+    return scores
 
 
 def expected(references: Floats) -> Floats:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from fedrel.errors import UserError
 from fedrel.federation.messages import Arrays, RefusedError
 from fedrel.federation.runner import Runner
-from fedrel.leaks.crossings import CLAIMS, DISTIL, PREDICTIONS, Request, View, mean_view, view_of
+from fedrel.leaks.crossings import CLAIMS, DISTIL, PREDICTIONS, Request, View, view_of
 from fedrel.methods.claims import Winners, winners
 from fedrel.tensors.weights import Weights
 
@@ -31,10 +31,8 @@ class ShadowSites:
     def __init__(self, runner: Runner, numbers: Sequence[int]) -> None:
         self._runner, self._numbers = runner, numbers
 
-    def views(
-        self, round_: int, requests: Sequence[Request], base: Weights, *, summed: bool, cohort: int
-    ) -> list[View]:
-        """What their answers to the requests of a round show: of each, or `summed` over cohorts of so many."""
+    def views(self, round_: int, requests: Sequence[Request], base: Weights, cohort: int) -> list[View]:
+        """What the answers of each to the requests of a round show; claims win within cohorts of so many sites."""
         own: Mapping[int, Arrays] = {site: {} for site in self._numbers}
         shared: dict[str, npt.NDArray[Any]] = {}
         for request in requests:
@@ -43,11 +41,7 @@ class ShadowSites:
             elif request.phase != DISTIL:
                 shared |= {n: a for n, a in request.shared.items() if n.partition(".")[0] not in _OF_SUMS}
         phase = self._phase(requests)
-        found = [view_of(phase, site, arrays, base) for site, arrays in self._ask(phase, round_, shared, own)]
-        if not summed:
-            return found
-        groups = [found[first : first + cohort] for first in range(0, len(found), cohort)]
-        return [mean_view(group) for group in groups if len(group) == min(cohort, len(found))]
+        return [view_of(phase, site, arrays, base) for site, arrays in self._ask(phase, round_, shared, own)]
 
     def _phase(self, requests: Sequence[Request]) -> str:
         """The request that the answers are to; with secure sums, the one that their sum takes the place of."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ Ints = npt.NDArray[np.int64]
 FIRST = "encoder.model.encoder.layer.0.attention.self."
 LAYERS = ("query.weight", "key.weight", "value.weight")
 WORDS = "words.weight"
+EVERYTHING = "an update is of more tokens than its first layer tells apart: everything is in their span"
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,12 @@ def found_tokens(
         steps = [(view.weights[name] - base[name]).astype(np.float64) for name in names]
         basis = span(steps, max(float(np.abs(base[name]).max()) for name in names))
         if basis is None:
-            return "an update is of more tokens than the first layer has inputs: everything is in its span"
+            return EVERYTHING
         for site in view.sites:
-            found.append(_against(read_tokens(basis, base, extractor, sentences(site)), sentences(site)))
+            read = read_tokens(basis, base, extractor, sentences(site))
+            if read and len(read[0]) > len(base[WORDS]) / 2:
+                return EVERYTHING
+            found.append(_against(read, sentences(site)))
     return found
 
 
@@ -81,7 +84,7 @@ def inputs_at(place: int, base: Weights, extractor: Extractor) -> Floats:
     model = extractor.encoder.model  # type: ignore[union-attr]
     from fedrel.extractors.transformer.encoder_loading import positions_begin
 
-    places = torch.full((1, len(vectors)), place + positions_begin(model.config))  # type: ignore[arg-type, union-attr]
+    places = torch.full((1, len(vectors)), place + positions_begin(model.config))  # type: ignore[union-attr]
     with torch.no_grad():
         states = model.embeddings(  # type: ignore[operator, union-attr]
             inputs_embeds=vectors[None], position_ids=places, token_type_ids=torch.zeros_like(places)
@@ -92,8 +95,7 @@ def inputs_at(place: int, base: Weights, extractor: Extractor) -> Floats:
 
 def _against(found: Sequence[Ints], sentences: Sequence[Ints]) -> FoundTokens:
     """What was found against what there is."""
-    named = Counter((place, int(token)) for place, near in enumerate(found) for token in near)
-    true = Counter((place, int(token)) for one in sentences for place, token in enumerate(one.tolist()))
+    named, true = (set(np.concatenate([*parts, []]).astype(int).tolist()) for parts in (found, sentences))
     if len(sentences) > 1:
         return FoundTokens(token_f1(named, true), None, None)
     text, own = [int(near[0]) for near in found], sentences[0].tolist()

@@ -58,9 +58,11 @@ def named_words(round_: AttackedRound, known: Vocabulary) -> list[FoundWords] | 
     cohort = [int(telling[np.unique(np.concatenate(several))].sum()) for several in shadow_words]
     expected = int(np.mean(cohort))
     candidates = np.flatnonzero(telling)
+    vectors = None if known.vectors is None else directions(known.vectors[candidates])
+    others = None if vectors is None else _all_responses(round_, round_.shadows, vectors)
     found = []
     for view in round_.views:
-        scores = word_scores(view, round_, known, candidates)
+        scores = word_scores(view, round_.base, candidates, vectors, others)
         if scores is None:
             return None
         listed = np.isinf(scores)
@@ -75,21 +77,23 @@ def named_words(round_: AttackedRound, known: Vocabulary) -> list[FoundWords] | 
     return found
 
 
-def word_scores(view: View, round_: AttackedRound, known: Vocabulary, words: Ints) -> Floats | None:
-    """How much speaks for each word; infinite for what the update itself lists. None if nothing can."""
+def word_scores(
+    view: View, base: Weights, words: Ints, vectors: Floats | None, others: Floats | None
+) -> Floats | None:
+    """How much speaks for each word; infinite for what the update itself lists. None if nothing can.
+
+    `vectors` are the directions of words that are not trained, `others` how far shadow sites' filters went there.
+    """
     if view.update is None or view.weights is None:
         return None
     table = view.update.get(WORDS)
     if isinstance(table, Rows):
         return np.where(np.isin(words, table.index), np.inf, 0.0)
     if table is not None:
-        return moved_rows(round_.base[WORDS], table)[words]
-    if known.vectors is None or FILTERS not in view.weights:
+        return moved_rows(base[WORDS], table)[words]
+    if vectors is None or others is None:
         return None
-    vectors = known.vectors[words]
-    mine = responses(round_.base, view.weights, vectors)
-    others = np.stack([responses(round_.base, one.weights, vectors) for one in round_.shadows if one.weights])
-    return standardised(mine, others)
+    return standardised(responses(base, view.weights, vectors), others)
 
 
 def moved_rows(base: npt.NDArray[np.float32], after: npt.NDArray[np.float32]) -> Floats:
@@ -102,7 +106,13 @@ def moved_rows(base: npt.NDArray[np.float32], after: npt.NDArray[np.float32]) ->
     return moved
 
 
-def responses(base: Weights, after: Weights, vectors: npt.NDArray[np.float32]) -> Floats:
+def directions(vectors: npt.NDArray[np.float32]) -> Floats:
+    """Vectors of length 1."""
+    found: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _LEAST)
+    return found
+
+
+def responses(base: Weights, after: Weights, vectors: Floats) -> Floats:
     """How far filters moved in the direction of each word's vector, over all places of their window."""
     step = (after[FILTERS] - base[FILTERS]).astype(np.float64)
     size = vectors.shape[1]
@@ -110,17 +120,23 @@ def responses(base: Weights, after: Weights, vectors: npt.NDArray[np.float32]) -
         size + base["head_positions"].shape[1] + base["tail_positions"].shape[1]
     )  # of a token in the window
     blocks = step.reshape(-1, width)[:, :size]
-    directions = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _LEAST)
     energy = blocks.T @ blocks
-    found: Floats = ((directions @ energy) * directions).sum(1)
+    found: Floats = ((vectors @ energy) * vectors).sum(1)
     return found
+
+
+def _all_responses(round_: AttackedRound, several: Sequence[View], vectors: Floats) -> Floats | None:
+    """The same of several sites; None if no filters crossed."""
+    weights = [view.weights for view in several if view.weights is not None and FILTERS in view.weights]
+    return np.stack([responses(round_.base, one, vectors) for one in weights]) if weights else None
 
 
 def standardised(mine: Floats, others: Floats) -> Floats:
     """In standard deviations from the mean of the shadow sites'."""
     scale = mine.sum() / np.maximum(others.sum(1), _LEAST)  # updates differ in length
     others = others * scale[:, None]
-    return (mine - others.mean(0)) / np.maximum(others.std(0), _LEAST)
+    found: Floats = (mine - others.mean(0)) / np.maximum(others.std(0), _LEAST)
+    return found
 
 
 def precision_and_recall(found: Sequence[FoundWords]) -> tuple[float, float, float]:

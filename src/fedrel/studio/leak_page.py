@@ -136,7 +136,7 @@ def _counts(cell: LeakCell) -> str:
 def _facts(cell: LeakCell) -> str:
     if cell.facts is None:
         return _missing(cell, "facts")
-    return f"P {cell.facts.precision:.2f}, R {cell.facts.recall:.2f}"
+    return f"P {cell.facts.precision:.2f}, R {cell.facts.recall:.2f} (guessing {cell.facts.guessing:.2f})"
 
 
 _SHOWN: Mapping[str, Show] = {
