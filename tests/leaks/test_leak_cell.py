@@ -29,7 +29,7 @@ def cell(method: str, defence: str, rounds: int = 2) -> LeakCell:
     )
     settings = DEFENCES[defence].over(config)
     begun = LeakCell(method=method, defence=defence, settings=settings, config="", rounds=rounds, seen="")
-    return attacked_cell(config.with_settings(settings), begun)
+    return attacked_cell(config.with_settings(settings), begun, DEFENCES[defence].epsilon)
 
 
 def test_texts_are_divided_by_text():
@@ -83,6 +83,19 @@ def test_updates_tell_how_frequent_relations_are():
         "facts": "no claims about facts are sent",
         "tokens": "the extractor is no transformer",
     }
+
+
+def test_noise_hides_members_and_relations():
+    pytest.importorskip("dp_accounting")
+    alone, noised = cell("fedavg", "fixed-words"), cell("fedavg", "dp-1")
+    assert noised.epsilon == pytest.approx(1, abs=0.15)
+    assert abs(noised.membership.auc - 0.5) < 0.1 < alone.membership.auc - 0.5
+    assert noised.counts.beyond_average < alone.counts.beyond_average / 2
+
+
+def test_where_a_method_cannot_have_a_defence_the_cell_says_why():
+    pytest.importorskip("dp_accounting")
+    assert "claims" in cell("lazy-mil", "dp-8").stopped
 
 
 def test_claims_with_numbers_tell_facts_counts_and_members():

@@ -15,6 +15,8 @@ from fedrel.federation.messages import Arrays, ModelTensors
 from fedrel.federation.predictions import LEVELS
 from fedrel.federation.site import COORDINATOR
 from fedrel.methods.claims import Claims, KeyedClaims
+from fedrel.privacy.trust import shortened
+from fedrel.privacy.update_norms import Norms
 from fedrel.tensors.weights import Tensors, WeightedMean, Weights, dense
 
 if TYPE_CHECKING:
@@ -139,8 +141,16 @@ def view_of(phase: str, site: int, arrays: Arrays, base: Weights) -> View:
     return View((site,), update, dense(base, update))
 
 
-def mean_view(several: Sequence[View]) -> View:
-    """What the sum of several sites' answers would show, all counting the same."""
+def in_cohorts(several: Sequence[View], cohort: int, base: Weights, clip: float | None = None) -> list[View]:
+    """What sums over so many sites each would show, all counting the same.
+
+    With `clip`, of updates that are no longer than that.
+    """
+    groups = [several[first : first + cohort] for first in range(0, len(several), cohort)]
+    return [_mean(group, base, clip) for group in groups if len(group) == min(cohort, len(several))]
+
+
+def _mean(several: Sequence[View], base: Weights, clip: float | None) -> View:
     sites = tuple(site for view in several for site in view.sites)
     if several[0].predictions is not None:
         logs = [
@@ -148,18 +158,13 @@ def mean_view(several: Sequence[View]) -> View:
         ]
         mean = np.exp(np.mean(logs, axis=0))
         return View(sites, predictions=mean / mean.sum(1, keepdims=True))
-    whole = [view.weights for view in several if view.weights is not None]
-    total = WeightedMean(whole[0])
-    for one in whole:
-        total.add(one, 1.0)
-    mean_weights = total.result()
-    return View(sites, mean_weights, mean_weights)
-
-
-def in_cohorts(several: Sequence[View], cohort: int) -> list[View]:
-    """What sums over so many sites each would show."""
-    groups = [several[first : first + cohort] for first in range(0, len(several), cohort)]
-    return [mean_view(group) for group in groups if len(group) == min(cohort, len(several))]
+    total, norms = WeightedMean(base), Norms(base)
+    for view in several:
+        if view.weights is not None:
+            factor = min(1.0, clip / max(norms.of(view.weights), 1e-12)) if clip else 1.0
+            total.add(shortened(base, view.weights, factor), 1.0)
+    weights = total.result()
+    return View(sites, weights, weights)
 
 
 def claims_in(requests: Sequence[Request]) -> dict[int, Claims | KeyedClaims]:

@@ -19,6 +19,7 @@ from fedrel.federation.runner import Runner
 from fedrel.leaks.count_leaks import FoundShares, correlations, found_shares
 from fedrel.leaks.crossings import AttackedRound, RecordingEngine, claims_in, in_cohorts, views
 from fedrel.leaks.fact_leaks import KnownFacts, found_facts, precision_and_recall_of_facts
+from fedrel.leaks.leak_defences import noise_settings
 from fedrel.leaks.leak_records import CountLeak, FactLeak, LeakCell, MembershipLeak, TokenLeak, WordLeak
 from fedrel.leaks.leak_texts import LeakTexts, divided, with_shadows
 from fedrel.leaks.membership_leaks import Guessed, Likelihoods, guessed_members
@@ -44,8 +45,13 @@ NO_ENCODER = "the extractor is no transformer"
 NO_CLAIMS = "no claims about facts are sent"
 
 
-def attacked_cell(config: Config, cell: LeakCell, say: Say = lambda _: None) -> LeakCell:
-    """Train `cell.rounds` rounds of a config, in which the defence is set already, and attack every one of them."""
+def attacked_cell(
+    config: Config, cell: LeakCell, epsilon: float | None = None, say: Say = lambda _: None
+) -> LeakCell:
+    """Train `cell.rounds` rounds of a config, in which the defence is set already, and attack every one of them.
+
+    `epsilon`: with the noise of differential privacy that costs so much.
+    """
     started = time.monotonic()
     settings = {"training.rounds": cell.rounds, "evaluation.every": cell.rounds, "case_study": 0}
     config = config.with_settings({**settings, "engine.kind": "local"})
@@ -54,6 +60,11 @@ def attacked_cell(config: Config, cell: LeakCell, say: Say = lambda _: None) -> 
     texts = divided(ready, 2 * active, config.seed)
     with tempfile.TemporaryDirectory() as states:
         try:
+            if epsilon is not None:
+                sizes = np.array([len(rows) for rows in texts.members])
+                noise = noise_settings(config, epsilon, sizes, cell.rounds)
+                config = config.with_settings(noise)
+                cell = cell.model_copy(update={"settings": cell.settings | noise})
             attack = _Attack(config, with_shadows(ready, texts), texts, active, Path(states))
             for number in range(1, cell.rounds + 1):
                 attack.next_round()
@@ -67,7 +78,7 @@ def attacked_cell(config: Config, cell: LeakCell, say: Say = lambda _: None) -> 
 
 def sees_sums(config: Config) -> bool:
     """Whether the attacker sees the sum of the sites' answers only."""
-    return config.privacy.secure_sum
+    return config.privacy.secure_sum or config.privacy.site_noise is not None
 
 
 class _Attack:
@@ -80,7 +91,7 @@ class _Attack:
         self._summed = sees_sums(config)
         self._data = ready.site_data
         parts = self._data.partition
-        open_config = config.with_settings({"privacy.secure_sum": False})
+        open_config = config.with_settings({"privacy.secure_sum": False, "privacy.dp": None})
         self._own = new_runner(open_config, self._data, states / "shadows")
         numbers = range(texts.sites, parts.sites)
         self._shadows = ShadowSites(self._own, numbers)
@@ -99,6 +110,7 @@ class _Attack:
         self._values: dict[int, Floats] = {}  # by round, p(r|s) of the attacker's own sentences
         self._why: dict[str, str] = {}
         self._attacked = 0
+        self._epsilon: float | None = None
         self._dev: dict[str, float] = {}
 
     def next_round(self) -> None:
@@ -106,12 +118,16 @@ class _Attack:
         base = self._session.checkpoint().weights
         record = self._session.next_round()
         self._dev = {name: value for name, value in (record.dev or {}).items() if value is not None}
+        if record.privacy is not None:
+            self._epsilon = record.privacy.epsilon
         requests, after = self._engine.taken(), self._session.checkpoint().weights
         seen = views(requests, base, after, summed=self._summed)
         if not any(view.sites for view in seen):  # a round may have drawn nobody
             return
         single = self._shadows.views(record.round, requests, base, self._active)
-        shadows = in_cohorts(single, self._active) if self._summed else single
+        noise = self._config.privacy.site_noise
+        clip = noise.clip if noise else None
+        shadows = in_cohorts(single, self._active, base, clip) if self._summed else single
         self._attack(AttackedRound(record.round, base, seen, shadows, single, claims_in(requests)))
 
     def _attack(self, round_: AttackedRound) -> None:
@@ -142,7 +158,8 @@ class _Attack:
 
     def results(self) -> dict[str, Any]:
         """What all attacks got over all rounds."""
-        found: dict[str, Any] = {"why_not": self._why, "attacked": self._attacked, "dev": self._dev}
+        found: dict[str, Any] = {"why_not": self._why, "attacked": self._attacked}
+        found |= {"dev": self._dev, "epsilon": self._epsilon}
         if self._found_words:
             precision, recall, guessing = precision_and_recall(self._found_words)
             mean = float(np.mean([one.there for one in self._found_words]))

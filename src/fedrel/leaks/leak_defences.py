@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from fedrel.config.schema import Config
+from fedrel.federation.drawing import draw
 
 NONE = "none"
+CLIP, DELTA = 1.0, 1e-5  # of differential privacy
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +26,8 @@ class LeakDefence:
     settings: Mapping[str, Any] = field(default_factory=dict)
     of_method: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Further settings for single methods."""
+    epsilon: float | None = None
+    """ε of differential privacy, whose noise depends on the run (`noise_settings`)."""
     needs: str | None = None
     """An option of the extractor without which it does not apply."""
 
@@ -49,9 +57,11 @@ def _exposed(config: Config) -> dict[str, Any]:
         **{f"methods.lazy-mil.{key}": value for key, value in claims.items()},
         **levels,
         "privacy.secure_sum": False,
+        "privacy.dp": None,
     }
 
 
+_SUMMED = {"privacy.secure_sum": True}
 _FIXED = {"extractor.train_words": False}
 _KEYED = {"methods.lazy-mil.keyed_triples": True, "methods.lazy-mil.levels": 16}
 _DEFENCES = (
@@ -86,10 +96,50 @@ _DEFENCES = (
     LeakDefence(
         "secure-sums",
         "`privacy.secure_sum`: the coordinator sees the sum over the active sites",
-        {"privacy.secure_sum": True},
+        _SUMMED,
+    ),
+    *(
+        LeakDefence(
+            f"dp-{epsilon}",
+            f"secure sums of fixed words with noise in shares: ε {epsilon} for all that a site holds, δ {DELTA:g}, "
+            f"updates clipped to {CLIP:g}",
+            {**_FIXED, **_SUMMED},
+            epsilon=epsilon,
+            needs="train_words",
+        )
+        for epsilon in (8, 1)
     ),
 )
 DEFENCES: Mapping[str, LeakDefence] = {one.name: one for one in _DEFENCES}
+
+
+def noise_settings(
+    config: Config, epsilon: float, sizes: npt.NDArray[np.int64], rounds: int
+) -> dict[str, Any]:
+    """Settings of noise with which the site that is drawn most often in these rounds spends this ε.
+
+    Who takes part is no secret under secure sums, so that only the rounds of a site count, each in full.
+    """
+    from fedrel.privacy.accounting import Steps, check_accountant, composed_epsilon, noise_for
+
+    check_accountant()
+    drawn = [
+        draw(sizes, config.training.fraction, config.seed, number, 0).sites for number in range(1, rounds + 1)
+    ]
+    often = max(Counter(site for sites in drawn for site in sites).values(), default=1)
+    noise = noise_for(epsilon, 1.0, often, DELTA)
+    for _ in range(3):  # noise in shares is composed by Rényi divergences, which say a little more
+        noise *= max(composed_epsilon([Steps(noise, 1.0, often, extra=1e-9)], DELTA) / epsilon, 1.0)
+    noise = round(noise, 4)
+    return {
+        "privacy.dp": {
+            "level": "site",
+            "noise": noise,
+            "clip": CLIP,
+            "delta": DELTA,
+            "sampling": "fixed",
+        }
+    }
 
 
 def fitting(config: Config) -> list[str]:

@@ -76,6 +76,8 @@ class LeakCell(Record):
     membership: MembershipLeak | None = None
     counts: CountLeak | None = None
     facts: FactLeak | None = None
+    epsilon: float | None = None
+    """With differential privacy: ε that these rounds cost, of the site that they cost most."""
     why_not: dict[str, str] = {}
     """By attack, why there is nothing to attack."""
     stopped: str | None = None

@@ -36,4 +36,5 @@ def membership_scores(
 def expected(references: Floats) -> Floats:
     """p(x), the likelihood under any model, with x trained on or not: ((1 + a) p_out(x) + 1 - a) / 2."""
     outside = references.mean(axis=0)
-    return np.maximum(((1 + SHARE_INSIDE) * outside + 1 - SHARE_INSIDE) / 2, _LEAST)
+    found: Floats = np.maximum(((1 + SHARE_INSIDE) * outside + 1 - SHARE_INSIDE) / 2, _LEAST)
+    return found
