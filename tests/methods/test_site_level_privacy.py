@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
+
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Federation
 from fedrel.federation.drawing import draw

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import skellam
 
+pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
+
 from fedrel.config.privacy_sections import DifferentialPrivacy
 from fedrel.privacy.accounting import Steps, composed_epsilon, epsilon
 from fedrel.privacy.fixed_point import LARGEST_SUM

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
+
 from fedrel.config.privacy_sections import DifferentialPrivacy
 from fedrel.privacy.site_noise import NoisedSum, RoundNoise, longest_noise, system_normal
 

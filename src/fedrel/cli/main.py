@@ -26,6 +26,7 @@ from fedrel.cli.options import (
     print_json,
     read_config,
 )
+from fedrel.cli.privacy_command import privacy
 from fedrel.cli.reproduction import reproduce
 from fedrel.cli.studio_command import studio
 from fedrel.errors import UserError
@@ -292,6 +293,7 @@ def predict(
 app.command()(reproduce)
 app.command()(attack)
 app.command()(leak)
+app.command()(privacy)
 app.command()(studio)
 show.add_to(app)
 data_commands.add_to(app)

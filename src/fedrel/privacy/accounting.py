@@ -11,7 +11,7 @@ Steps of several kinds compose, so a list of them is all that has to be kept of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.util import find_spec
@@ -71,16 +71,14 @@ def composed_epsilon(steps: Iterable[Steps], delta: float) -> float:
     return _composed(tuple(sorted((kind.noise, kind.rate, count) for kind, count in counts.items())), delta)
 
 
-def noise_for(target: float, rate: float, steps: int, delta: float) -> float:
-    """The least noise with which so many steps have an ε of at most `target`."""
+def noise_for(target: float, cost: Callable[[float], float]) -> float:
+    """The least noise for which ε, which `cost` tells of a noise, is at most `target`."""
     low, high = LEAST_NOISE, MOST_NOISE
-    if not epsilon(high, rate, steps, delta) <= target:
-        raise UserError(
-            f"no noise makes {steps} steps cost as little as ε {target:g}", hint="ask for fewer rounds"
-        )
+    if not cost(high) <= target:
+        raise UserError(f"no noise makes ε as small as {target:g}", hint="ask for fewer rounds")
     while high > low * (1 + CLOSE):
         middle = (low * high) ** 0.5
-        low, high = (low, middle) if epsilon(middle, rate, steps, delta) <= target else (middle, high)
+        low, high = (low, middle) if cost(middle) <= target else (middle, high)
     return high
 
 

@@ -151,6 +151,36 @@ class AttackTable(Record):
         return found[0] if found else None
 
 
+class PrivacyRow(Record):
+    """One run of a table of ε: the metric on test, or why the run could not go on."""
+
+    target: float | None
+    """The wanted ε; None: without noise."""
+    seed: int
+    noise: float | None = None
+    """The noise multiplier that it takes."""
+    epsilon: float | None = None
+    """What the run came to."""
+    value: float | None = None
+    stopped: str | None = None
+
+
+class PrivacyTable(Record):
+    """`privacy.json` of `fedrel privacy`: what ε costs, in the metric on test."""
+
+    metric: str
+    config: str
+    method: str
+    level: str
+    delta: float
+    clip: float
+    rows: list[PrivacyRow] = []
+
+    def values(self, target: float | None) -> list[float]:
+        """The metric of each seed."""
+        return [one.value for one in self.rows if one.target == target and one.value is not None]
+
+
 class Result(Record):
     """`result.json`: the numbers on the test set, and what they cost."""
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.config.schema import Config
+from fedrel.federation.drawing import draw
 from fedrel.federation.round_notes import RoundNotes
 from fedrel.privacy.accounting import Steps, composed_epsilon, local_steps
 from fedrel.privacy.site_noise import round_steps
@@ -34,20 +35,33 @@ class Spending:
 
     def after(self, notes: RoundNotes, sizes: npt.NDArray[np.int64]) -> Spent | None:
         """What the run has told after one more round; `sizes` are how many examples each site has."""
-        dp = self._privacy.dp
-        if dp is None:
+        if self._privacy.dp is None:
             return None
         self._add(notes.rates, notes.sent, notes.extra)
+        return Spent(epsilon=self.epsilon(sizes), rates=notes.rates, clip=notes.clip, extra=notes.extra)
+
+    def epsilon(self, sizes: npt.NDArray[np.int64]) -> float:
+        """ε of all rounds so far."""
+        dp = self._privacy.dp
+        assert dp is not None
         if self._privacy.site_noise and not self._privacy.secure_sum:
-            return Spent(epsilon=composed_epsilon(self._sums, dp.delta), rates=notes.rates, clip=notes.clip)
+            return composed_epsilon(self._sums, dp.delta)
         steps = {
             Steps(dp.noise, 1.0, times, self._extra)
             if dp.level == "site"
             else local_steps(dp, self._training, int(sizes[site]), times)
             for site, times in self._answered.items()
         }
-        most = max((composed_epsilon([one], dp.delta) for one in _worst(steps)), default=0.0)
-        return Spent(epsilon=most, clip=notes.clip, extra=notes.extra)
+        return max((composed_epsilon([one], dp.delta) for one in _worst(steps)), default=0.0)
+
+    def plan(self, sizes: npt.NDArray[np.int64], seed: int) -> float:
+        """ε of all rounds of the config, if none fails: who is drawn follows from the seed."""
+        dp, training = self._privacy.dp, self._training
+        sampling = dp.sampling if dp and self._privacy.site_noise else "fixed"
+        for round_ in range(1, training.rounds + 1):
+            drawn = draw(sizes, training.fraction, seed, round_, sampling=sampling)
+            self._add([] if self._privacy.secure_sum else [drawn.rate], drawn.sites, 0.0)
+        return self.epsilon(sizes)
 
     def _add(self, rates: Iterable[float], answered: Iterable[int], extra: float) -> None:
         dp = self._privacy.site_noise

@@ -1,0 +1,96 @@
+"""The metric against ε: the noise that each takes, a table that goes on where it stopped, a page of all runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
+
+from fedrel.cli.privacy_command import _targets
+from fedrel.errors import UserError
+from fedrel.runs import privacy_table as module
+from fedrel.runs.privacy_table import needed_noise, privacy_table
+from fedrel.runs.records import PrivacyRow, PrivacyTable
+from fedrel.studio.privacy_page import privacy_markdown, write_privacy_page
+from tests.conftest import tiny
+
+DP = {"privacy__dp__level": "site", "privacy__dp__noise": 1, "privacy__dp__clip": 0.1}
+
+
+def test_a_run_costs_what_was_asked_for(tmp_path):
+    config = tiny(method="fedavg", extractor__train_words=False, training__rounds=2, **DP)
+    table = privacy_table(config, tmp_path, [2.0, None], [3])
+    with_noise, without = table.rows
+    assert with_noise.noise == needed_noise(config.with_settings(["seed=3"]), 2.0)
+    assert 1.98 < with_noise.epsilon <= 2.0 and with_noise.seed == 3
+    assert without.noise is None and without.epsilon is None and 0 < without.value <= 1
+    assert [path.name for path in tmp_path.iterdir()] == ["privacy.json"]
+
+
+def test_the_noise_of_secure_sums_is_that_of_the_site_drawn_most_often():
+    config = tiny(method="fedavg", training__rounds=4, **DP, privacy__dp__sampling="fixed")
+    secure = config.with_settings(["privacy.secure_sum=true"])
+    assert needed_noise(secure, 2.0) > needed_noise(secure.with_settings(["training.rounds=1"]), 2.0)
+    assert needed_noise(config, 8.0) < needed_noise(config, 1.0)
+
+
+def test_a_table_that_was_stopped_goes_on_with_what_is_missing(tmp_path, monkeypatch):
+    asked = []
+
+    def row(config, folder, target):
+        asked.append((target, config.seed))
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return PrivacyRow(target=target, seed=config.seed, value=0.5)
+
+    monkeypatch.setattr(module, "_row", row)
+    config = tiny(method="fedavg", **DP)
+    with pytest.raises(KeyboardInterrupt):
+        privacy_table(config, tmp_path, [1.0, None], [1, 2])
+    assert len(privacy_table(config, tmp_path, [1.0, None], [1, 2]).rows) == 4
+    assert asked == [(1.0, 1), (None, 1), (1.0, 2), (1.0, 2), (None, 2)]
+    with pytest.raises(UserError, match="is of another config"):
+        privacy_table(config.with_settings(["privacy.dp.clip=1"]), tmp_path, [1.0], [1])
+    with pytest.raises(UserError, match=r"the config has no \[privacy.dp\]"):
+        privacy_table(tiny(method="fedavg"), tmp_path, [1.0], [1])
+
+
+def test_the_page_has_a_row_for_each_epsilon(tmp_path):
+    rows = [
+        PrivacyRow(target=None, seed=1, value=0.8),
+        PrivacyRow(target=8.0, seed=1, noise=0.5, epsilon=8.0, value=0.6),
+        PrivacyRow(target=8.0, seed=2, noise=0.5, epsilon=8.0, value=0.4),
+        PrivacyRow(target=0.5, seed=1, noise=5.0, stopped="the model diverged"),
+    ]
+    table = PrivacyTable(
+        metric="auc", config="", method="fedavg", level="site", delta=1e-5, clip=0.1, rows=rows
+    )
+    lines = privacy_markdown(table).splitlines()
+    start = lines.index("|---:|---:|---:|---:|---:|") + 1
+    assert [line.split("|")[1].strip() for line in lines[start : start + 3]] == ["0.5", "8", "∞"]
+    assert "0.500 ± 0.141" in lines[start + 1] and lines[start].endswith("| 1 | 1 |")
+    page = write_privacy_page(tmp_path, table)
+    assert page.read_text() == privacy_markdown(table) and "<svg" in (tmp_path / "privacy.svg").read_text()
+
+
+def test_the_command(tmp_path):
+    config = tmp_path / "small.toml"
+    config.write_text(tiny(method="fedavg", training__rounds=1, extractor__train_words=False, **DP).to_toml())
+    command = [sys.executable, "-m", "fedrel", "privacy", str(config), "--epsilons", "8", "--json"]
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path / "out")], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["rows"]
+    assert row["target"] == 8 and row["epsilon"] <= 8 and (tmp_path / "out" / "privacy.md").exists()
+
+
+def test_values_of_epsilon():
+    assert _targets("0.5,8,inf") == [0.5, 8.0, None]
+    for wrong in ("0,1", "much", "-1"):
+        with pytest.raises(UserError, match="expected numbers above 0"):
+            _targets(wrong)
