@@ -6,9 +6,9 @@ Three measurements in one run, on one thread unless said otherwise:
 
 - `mask_mb_per_second`: adding an agreed mask to a model's numbers, in MB of numbers.
 - `sessions`: a session with 10, 100 and 1,000 active sites and models of 1, 10, 50 MB. `site_seconds` is what one
-  site computes beside its training; `coordinator_seconds` what the coordinator does if all sites answer, timed for
-  one of them and multiplied: adding its numbers, putting shares together, taking its own mask off. Bytes are those
-  of one site, both ways.
+  site computes beside its training, in all five steps; `coordinator_seconds` what the coordinator does if all sites
+  answer, timed for one of them and multiplied: checking its signatures, adding its numbers, putting shares
+  together, taking its own mask off. Bytes are those of one site, both ways.
 - `round_ratio`: rounds of Lazy MIL with secure sums to those without at NYT10's shape (10 of 100 sites, 5.7 million
   word weights), by turns, with two workers.
 
@@ -25,16 +25,21 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from fedrel.config.schema import PrivacySection
+from fedrel.config.privacy_sections import PrivacySection
 from fedrel.config.sources import load_config
 from fedrel.federation.messages import Message, payload
-from fedrel.federation.secure_messages import Session
-from fedrel.federation.secure_sum import Cohort, Member, own_mask, quorum
-from fedrel.privacy.secret_keys import SimulatedSecrets, add_mask, combined, divided
+from fedrel.federation.secure_cohort import Cohort
+from fedrel.federation.secure_messages import MaskedNumbers, SealedShares, Session, SignedLists
+from fedrel.federation.secure_sum import Member, own_mask, session_name, signed_keys
+from fedrel.federation.site_memory import SumNotes
+from fedrel.federation.site_sums import SiteSums
+from fedrel.privacy.peer_graph import quorum
+from fedrel.privacy.secret_keys import SEALED, SimulatedSecrets, add_mask, combined, divided
 from fedrel.runs.engines import engine
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import Session as Training
@@ -48,21 +53,16 @@ NEVER = 10**6
 class Site:
     """A site as a session sees it."""
 
-    def __init__(self, number: int) -> None:
-        self.number, self.secret, self.messages = number, SECRETS.of(number), []
-        self.privacy, self.round = PrivacySection(), 1
-        self._keys: dict[int, bytes] = {}
-
-    def registered_key(self, site: int) -> bytes:
-        """Kept, as a real site has it on disk."""
-        return self._keys.setdefault(site, SECRETS.registered_key(site))
+    def __init__(self, number: int, folder: Path) -> None:
+        self.number, self.round, self.messages = number, 1, []
+        model: Any = SimpleNamespace(
+            rules=None, privacy=PrivacySection(), secrets=SECRETS, notes=SumNotes(folder)
+        )
+        self.sums = SiteSums(model, number, 1)
 
     def received(self, kind: type[Message]) -> Any:
         """The message of this kind."""
         return next(one for one in self.messages if isinstance(one, kind))
-
-    def once(self, purpose: str, digest: str) -> None:
-        """Nobody asks twice here."""
 
 
 def masks(megabytes: int = 50) -> float:
@@ -75,52 +75,82 @@ def masks(megabytes: int = 50) -> float:
     return 3 * megabytes / (time.perf_counter() - started)
 
 
-def session(count: int, megabytes: list[int]) -> dict[int, dict[str, float]]:
+def seconds_to_combine(peers: int, times: int = 10) -> float:
+    """For a quorum of so many peers' shares, once the first secret of a round was put together."""
+    needed = quorum(peers)
+    pieces = dict(list(enumerate(divided(bytes(16), needed, peers), start=1))[:needed])
+    combined(pieces)
+    started = time.perf_counter()
+    for _ in range(times):
+        combined(pieces)
+    return (time.perf_counter() - started) / times
+
+
+def session(count: int, megabytes: list[int], folder: Path) -> dict[int, dict[str, float]]:
     """A session of so many sites, with models of so many MB, as site 0 and the coordinator go through it."""
-    sites = {number: Site(number) for number in range(count)}
-    keys = {}
-    for number, site in sites.items():
-        site.messages = [SESSION]
-        keys[number] = Member(site).public_keys()
-    cohort = Cohort(SESSION, 1, keys, 1, np.random.default_rng(0).permutation(count).tolist())
+    sites = {number: Site(number, folder) for number in range(count)}
+    seconds = dict.fromkeys(("shares", "lists", "unmask"), 0.0)
+
+    def asked(number: int, *messages: Message) -> Any:
+        sites[number].messages = [SESSION, *messages]
+        return Member(sites[number])  # type: ignore[arg-type]
+
+    name = session_name("", 1, SESSION)
+    keys = {number: asked(number).public_keys() for number in sites}
+    cohort = Cohort(name, keys, 1)
     peers = cohort.peers()
     around = peers[0].site.tolist()
+    started = time.perf_counter()
+    SECRETS.check(0, keys[0].signature.tobytes(), signed_keys(name, 0, keys[0].keys.tobytes()))
+    checking = 2 * (time.perf_counter() - started)  # of the keys, and of the lists
     shares = {}
-    for number in sorted(around, reverse=True):  # site 0 comes last, and is timed
-        sites[number].messages = [SESSION, peers[number]]
-        for peer in peers[number].site.tolist():
-            sites[number].registered_key(peer)
-        started = time.perf_counter()
-        shares[number] = Member(sites[number]).shares()
-        sharing = time.perf_counter() - started
+    for number in sorted(
+        sites, reverse=True
+    ):  # site 0 comes last, and is timed; others only if it is their peer
+        if number in around:
+            started = time.perf_counter()
+            shares[number] = asked(number, peers[number]).shares()
+            seconds["shares"] = time.perf_counter() - started
+        else:
+            shares[number] = SealedShares(np.zeros((len(peers[number].site), SEALED), np.uint8))
     cohort.shared(shares.items())
     to_mask, boxes = cohort.to_mask()
-    sites[0].messages = [SESSION, to_mask[0], boxes[0]]
-    needed = quorum(len(around))
-    seed = bytes(16)
-    pieces = dict(list(enumerate(divided(seed, needed, len(around)), start=1))[:needed])
-    started = time.perf_counter()
-    combined(pieces)
-    combining = time.perf_counter() - started
-    control = (keys[0], peers[0], shares[0], to_mask[0], boxes[0], to_mask[0], boxes[0])
+    combining = seconds_to_combine(len(around))
     found = {}
     for size in megabytes:
         numbers = np.zeros(size * 10**6 // 4, np.uint32)
         started = time.perf_counter()
-        Member(sites[0]).masked(numbers)
+        asked(0, to_mask[0], boxes[0]).masked(numbers)
         masking = time.perf_counter() - started
         started = time.perf_counter()
-        add_mask(numbers, own_mask(seed), -1)
+        add_mask(numbers, own_mask(bytes(16)), -1)
         np.add(numbers, numbers, out=numbers)
         summing = time.perf_counter() - started
-        found[size] = {
-            "site_seconds": round(sharing + masking, 4),
-            "coordinator_seconds": round(count * (combining + summing), 3),
+        found[size] = {"masking": masking, "summing": summing, "masked_bytes_a_site": numbers.nbytes}
+    cohort.total((number, MaskedNumbers(np.zeros(1, np.uint32))) for number in sites)
+    told = [one[0] for one in cohort.to_sign()]
+    started = time.perf_counter()
+    signed = asked(0, *told).signed_lists()
+    seconds["lists"] = time.perf_counter() - started
+    text = cohort.lists.text
+    of_all = {number: SECRETS.sign(number, text) for number in sites}
+    cohort.signed((number, SignedLists(np.frombuffer(of_all[number], np.uint8))) for number in sites)
+    told = [one[0] for one in cohort.to_unmask()]
+    started = time.perf_counter()
+    unmasked = asked(0, *told).unmasking()
+    seconds["unmask"] = time.perf_counter() - started
+    step = (to_mask[0], boxes[0])
+    control = (keys[0], peers[0], shares[0], *step, *told[:3], signed, *told, unmasked, *(5 * [SESSION]))
+    return {
+        size: {
+            "site_seconds": round(sum(seconds.values()) + one["masking"], 4),
+            "coordinator_seconds": round(count * (checking + combining + one["summing"]), 3),
             "peers": len(around) - 1,
-            "control_bytes_a_site": sum(payload(one.pack()) for one in control),
-            "masked_bytes_a_site": numbers.nbytes,
+            "control_bytes_a_site": sum(payload(message.pack()) for message in control),
+            "masked_bytes_a_site": one["masked_bytes_a_site"],
         }
-    return found
+        for size, one in found.items()
+    }
 
 
 def rounds(number: int) -> dict[str, Any]:
@@ -158,7 +188,8 @@ def main() -> int:
     print(f"masks: {result['mask_mb_per_second']} MB/s", flush=True)
     result["sessions"] = {}
     for count in (10, 100, 1000):
-        result["sessions"][count] = session(count, [1, 10, 50])
+        with tempfile.TemporaryDirectory(prefix="fedrel-secure-") as folder:
+            result["sessions"][count] = session(count, [1, 10, 50], Path(folder))
         print(count, "sites:", json.dumps(result["sessions"][count]), flush=True)
     if not given.no_round:
         result |= rounds(given.rounds)

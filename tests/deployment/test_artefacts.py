@@ -73,7 +73,7 @@ def test_between_sites_no_update_is_longer_than_twice_the_median_unless_that_is_
         return load_experiment(first_federation.write(**changes)).config.aggregation.norm_bound
 
     assert bound() == bound(method="scaffold") == 2.0
-    assert bound(aggregation__norm_bound=0) == 0.0
+    assert bound(aggregation__norm_bound=0) == bound(privacy__secure_sum=True) == 0.0
     with pytest.raises(UserError, match="'median' cannot be used with scaffold"):
         bound(method="scaffold", aggregation__rule="median")
 
@@ -95,6 +95,11 @@ def test_between_sites_no_update_is_longer_than_twice_the_median_unless_that_is_
         ({"shared__test": ["nowhere.jsonl"]}, "nowhere.jsonl: no such file"),
         ({"methods__lazy-mil__keyed_triples": False}, "no number that all sites agree on"),
         ({"training__epoch": 1}, "did you mean 'epochs'"),
+        ({"method": "fedcmc", "privacy__secure_sum": True}, "needs the answers of single sites"),
+        (
+            {"privacy__secure_sum": True, "aggregation__norm_bound": 2},
+            "aggregation.norm_bound or share_cap needs the answers of single sites",
+        ),
     ],
 )
 def test_refused_before_anything_is_published(federation, changes, message):
@@ -178,6 +183,7 @@ def test_differences_are_named():
         ({"seed": 4}, "seed"),
         ({"shared__na_rate": 0.4}, "shared.na_rate"),
         ({"methods__lazy-mil__weighting": "uniform"}, "methods.lazy-mil.weighting"),
+        ({"privacy__secure_sum": True}, "privacy"),
     ],
 )
 def test_a_run_must_match_what_was_published(federation, changes, key):

@@ -241,6 +241,15 @@ def test_where_differential_privacy_is_demanded_every_method_is_refused(name):
     assert not objections(policy.model_copy(update={"allow": without}), config)
 
 
+def test_secure_sums_may_be_demanded():
+    allow = Allowed(methods=("fedavg",), may_leave=("Holdings",), epochs=3)
+    privacy = {"require_secure_sum": True}
+    policy = SitePolicy(coordinator="localhost:9092", allow=allow, privacy=privacy)
+    problem = "privacy.require_secure_sum is demanded, and the experiment has no secure sums"
+    assert objections(policy, tiny(method="fedavg")) == [problem]
+    assert not objections(policy, tiny(method="fedavg", privacy__secure_sum=True))
+
+
 def test_what_must_stay_stays_in_every_kind_of_the_message():
     allow = Allowed(may_leave=("ControlledUpdate",), must_stay=("Update.weights/words.weight",))
     assert not allow.lets("ControlledUpdate", "weights/words.weight/index")

@@ -48,11 +48,13 @@ def test_a_state_of_another_model_or_a_damaged_one_is_refused(tmp_path):
 
 
 def test_what_was_answered_is_noted_once_and_a_line_cut_short_is_dropped(tmp_path):
-    states = SiteStates(tmp_path, "model")
+    states = SiteStates(tmp_path, "model").notes
+    assert states.noted(3, "1 masked") is None
     assert states.note(3, "1 masked", "a")
     assert states.note(3, "1 masked", "a") and not states.note(3, "1 masked", "b")
     file = tmp_path / "000003" / "answered.jsonl"
     file.write_text(file.read_text() + '["1 unmask')  # the machine failed while it wrote
+    assert states.noted(3, "1 masked") == "a" and states.noted(3, "1 unmasked") is None
     assert states.note(3, "1 unmasked", "c") and not states.note(3, "1 unmasked", "d")
     file.write_text("x\n")
     with pytest.raises(UserError, match=r"answered\.jsonl: is damaged"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -66,14 +66,14 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Called:
     """A federation whose nodes are called in this process: everything but the network is real."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, names: Sequence[str] = NAMES) -> None:
         from tests.federation_e2e.grid import CalledGrid
 
-        self.bed = Testbed(folder)
-        self.grid = CalledGrid([self.bed.site(name).path for name in NAMES])
+        self.bed = Testbed(folder, names=names)
+        self.grid = CalledGrid([self.bed.site(name).path for name in names])
 
     def run(self, config: Config, out: Path, *, resume: bool = False) -> Path:
-        for name in NAMES:
+        for name in self.bed.names:
             prepared_for(config, self.bed.site(name).path)
         sites = RemoteSites(self.grid.as_grid(), self.bed.coordinator.path, config.extractor.kind)
         run(config, out, resume=resume, sites=sites)

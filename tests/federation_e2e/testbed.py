@@ -66,6 +66,7 @@ class Testbed:
     """As exact as a simulation, unless a test says otherwise."""
     data: dict[str, Any] = field(default_factory=dict)
     """What sites say of their own files, where these are read as `site prepare` does."""
+    names: Sequence[str] = NAMES
 
     @property
     def coordinator(self) -> CoordinatorFolder:
@@ -78,16 +79,16 @@ class Testbed:
 
     def make(self, config: Config, ready: Preparation) -> None:
         """The folders that `federation init` makes, filled with the data of a simulation."""
-        init_federation(self.folder, NAMES, "127.0.0.1", free_port())
-        divide(config, ready, self.coordinator.path, [self.site(name).path for name in NAMES])
-        for name in NAMES:
+        init_federation(self.folder, self.names, "127.0.0.1", free_port())
+        divide(config, ready, self.coordinator.path, [self.site(name).path for name in self.names])
+        for name in self.names:
             self.write_policy(name)
 
     def move_ports(self) -> None:
         """Ports of their own for folders that were copied."""
         table = self.coordinator.federation.model_dump() | {"port": free_port()}
         (self.coordinator.path / "federation.toml").write_text(tomli_w.dumps(table))
-        for name in NAMES:
+        for name in self.names:
             self.write_policy(name)
 
     def write_policy(self, name: str, **allow: Any) -> None:
@@ -123,10 +124,10 @@ class Testbed:
 
     # Processes.
 
-    def start(self, sites: Sequence[str] = NAMES) -> None:
-        """The superlink, and supernodes of these sites."""
+    def start(self, sites: Sequence[str] | None = None) -> None:
+        """The superlink, and supernodes of these sites; by default of all."""
         self.start_superlink()
-        for name in sites:
+        for name in self.names if sites is None else sites:
             self.start_site(name)
 
     def start_superlink(self) -> None:
@@ -136,15 +137,15 @@ class Testbed:
         if self.secure:
             register_sites(self.coordinator)
 
-    def start_site(self, name: str) -> None:
+    def start_site(self, name: str, **environment: str) -> None:
         """As `fedrel site start` does, but for its checks: the folders are not made by `site prepare`."""
         command = [sys.executable, "-c", ANSWER, str(self.site(name).path)]
-        program = Program(command, flower_environment(self.site(name).flower))
+        program = Program(command, flower_environment(self.site(name).flower) | environment)
         self.run(name, program if self.secure else self._in_the_clear(supernode_program(self.site(name))))
 
     def submit(self, config: Config, out: Path, *, resume: bool = False) -> subprocess.Popen[bytes]:
         """Prepare the sites for a run and hand it to the superlink, from a process of its own."""
-        for name in NAMES:
+        for name in self.names:
             prepared_for(config, self.site(name).path)
         home, request = self.coordinator.flower, self.request(config, out, resume=resume)
         command = [sys.executable, "-c", SUBMIT, str(request), str(home)]

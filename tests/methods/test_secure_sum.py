@@ -77,8 +77,11 @@ def test_nothing_but_masked_numbers_crosses(data, tmp_path):
     run(config, tmp_path / "run")
     (noted,) = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     up = {kind for kind, sent in noted["bytes"]["by_kind"].items() if sent["up"]}
-    assert up == {"PublicKeys", "SealedShares", "MaskedNumbers", "Unmasking"}
+    assert up == {"PublicKeys", "SealedShares", "MaskedNumbers", "SignedLists", "Unmasking"}
     assert noted["examples"] == len(ready.site_data.partition.order)
+
+
+STEPS = ["give_keys", "give_shares", "answer_masked", "sign_lists", "unmask"]
 
 
 class Deaf(LocalEngine):
@@ -87,8 +90,7 @@ class Deaf(LocalEngine):
     def __init__(self, runner, site, phase):
         super().__init__(runner)
         self.site = site
-        order = ["give_keys", "give_shares", "answer_masked", "unmask"]
-        self.phases = set(order[order.index(phase) :])
+        self.phases = set(STEPS[STEPS.index(phase) :])
 
     def ask(self, phase, round_, shared, own):
         for site, answer in super().ask(phase, round_, shared, own):
@@ -96,7 +98,7 @@ class Deaf(LocalEngine):
             yield site, Answer(None, "gone", lost=True) if lost else answer
 
 
-@pytest.mark.parametrize("phase", ["give_keys", "give_shares", "answer_masked", "unmask"])
+@pytest.mark.parametrize("phase", STEPS)
 def test_a_site_that_drops_out_is_left_out_of_the_mean_or_not_missed(data, phase, tmp_path):
     config, ready = data
     config = config.with_settings(["privacy.secure_sum=true"])
@@ -107,11 +109,43 @@ def test_a_site_that_drops_out_is_left_out_of_the_mean_or_not_missed(data, phase
     class Absent(LocalEngine):
         def ask(self, phase_, round_, shared, own):
             for site, answer in super().ask(phase_, round_, shared, own):
-                yield site, Answer(None, "gone") if site == 2 and phase != "unmask" else answer
+                missing = site == 2 and phase in STEPS[:3]
+                yield site, Answer(None, "gone") if missing else answer
 
     expected = Session(plain, ready, Absent(new_runner(plain, ready.site_data, tmp_path)), None)
     expected.next_round()
     same(session, expected.checkpoint().weights, atol=1e-6)
+
+
+class Forging(LocalEngine):
+    """Changes a site's signature in one phase."""
+
+    def __init__(self, runner, site, phase):
+        super().__init__(runner)
+        self.site, self.phase = site, phase
+
+    def ask(self, phase, round_, shared, own):
+        for site, answer in super().ask(phase, round_, shared, own):
+            yield site, forged(answer) if (site, phase) == (self.site, self.phase) else answer
+
+
+def forged(answer):
+    signature = answer.arrays["signature"].copy()
+    signature[3] ^= 1
+    return Answer({**answer.arrays, "signature": signature})
+
+
+@pytest.mark.parametrize(("phase", "message"), [("give_keys", "PublicKeys"), ("sign_lists", "SignedLists")])
+def test_a_site_whose_signature_is_wrong_is_dropped_and_named(data, phase, message, tmp_path):
+    config, ready = data
+    config = config.with_settings(["privacy.secure_sum=true"])
+    session = Session(config, ready, Forging(new_runner(config, ready.site_data, tmp_path), 3, phase), None)
+    done = session.next_round()
+    (refused,) = done.refused
+    assert (refused.site, refused.message) == (3, message)
+    assert refused.reason == "what it sent is not signed with the site's registered key"
+    counted = data[1].site_data.partition.sizes
+    assert done.examples == counted.sum() - (counted[3] if phase == "give_keys" else 0)
 
 
 def test_too_few_sites_end_the_run_with_a_reason(data, tmp_path):

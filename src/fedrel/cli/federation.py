@@ -72,6 +72,9 @@ def add_site(
 
     if not add(authority, CoordinatorFolder(folder), name, out):
         _say(f"{out}: put triple.key of another site into it, from site to site")
+    _say(
+        f"{out}/site.pub: for secure sums, the other sites put it into their folder `peers` (docs/deployment.md)"
+    )
     _say(f"{out}: for {name} alone; start the coordinator again, then the site")
 
 

@@ -47,6 +47,8 @@ class PrivacySection(Section):
     """The coordinator gets the sum of the sites' answers, and nothing else of any of them (docs/secure-sums.md)."""
     min_cohort: int = Field(3, ge=3)
     """The fewest sites that a secure sum may be over."""
+    threshold: float | None = Field(None, ge=2 / 3, le=1)
+    """The part of a site's peers that must work together to uncover a secret of it; without it, two thirds."""
     range: float = Field(4.0, gt=0, allow_inf_nan=False)
     """The largest change of a weight in a round that fits a secure sum's numbers; a larger one is clipped."""
     dp: DifferentialPrivacy | None = None

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from fedrel.config.privacy_sections import PrivacySection
 from fedrel.config.schema import Config
 from fedrel.data.kb import KnowledgeBase, read_kb
 from fedrel.data.readers.opennre import JSONLines
@@ -144,7 +145,11 @@ _AGREED: dict[str, tuple[str, ...]] = {  # the parts of a config that all must a
     "methods": (),
     "extractor": ("vectors", "encoder"),
     "training": ("rounds", "device"),
+    "privacy": (),
 }
+
+
+_NO_PRIVACY = PrivacySection().model_dump(mode="json")
 
 
 def agreed_part(config: Config | Mapping[str, Any]) -> dict[str, Any]:
@@ -160,7 +165,8 @@ def agreed_part(config: Config | Mapping[str, Any]) -> dict[str, Any]:
         part = tree.get(name)
         if isinstance(part, Mapping):
             part = {key: value for key, value in part.items() if key not in left_out}
-        agreed[name] = part
+        if name != "privacy" or part not in (None, _NO_PRIVACY):  # versions without the section know no other
+            agreed[name] = part
     return agreed
 
 

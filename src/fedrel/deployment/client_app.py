@@ -14,6 +14,7 @@ from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.passing import app
 from fedrel.deployment.policy import read_policy
 from fedrel.deployment.site_gate import SiteGate
+from fedrel.deployment.sum_keys import SiteSecrets
 from fedrel.federation.flower.host import Gate, Refusal, RefusalCode, StoredMessages
 from fedrel.methods.by_name import method
 from fedrel.privacy.site_rules import SiteRules
@@ -94,4 +95,7 @@ class SiteHost:
             examples=policy.allow.examples,
             alone=policy.allow.alone,
             wins=folder.state / f"wins-{folder.fingerprint}.json",
+            secrets=SiteSecrets(folder.path.absolute(), run),
+            min_cohort=policy.privacy.min_cohort,
+            sums=folder.state / f"sums-{folder.fingerprint}",
         )

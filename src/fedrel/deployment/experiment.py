@@ -19,7 +19,7 @@ from fedrel.config.sources import data_folder
 from fedrel.data.readers import READERS
 from fedrel.errors import UserError, nearest
 from fedrel.extractors.registry import extractor_kind
-from fedrel.methods.by_name import check_privacy, method, methods
+from fedrel.methods.by_name import check_privacy, check_secure_sum, method, methods
 
 NORM_BOUND = 2.0  # between real sites, unless the experiment says otherwise
 AWAY = {"corpus": "documents", "train": ["at the sites"], "test": ["at the coordinator"]}
@@ -149,7 +149,8 @@ def _with_defaults(config: Config) -> Config:
     changes: dict[str, Any] = {"methods": options}
     section = config.extractor
     changes["extractor"] = extractor_kind(section.kind).between_sites(section)
-    if "norm_bound" not in config.aggregation.model_fields_set and not config.privacy.site_noise:
+    single = not config.privacy.site_noise and not config.privacy.secure_sum
+    if "norm_bound" not in config.aggregation.model_fields_set and single:
         chosen = method(config.method, config.methods)
         if chosen.several_sites and chosen.no_updates() is None:
             changes["aggregation"] = config.aggregation.model_copy(update={"norm_bound": NORM_BOUND})
@@ -160,9 +161,7 @@ def _check(experiment: Experiment, path: Path) -> None:
     config, shared = experiment.config, experiment.shared
     if reason := method(config.method, config.methods).simulation_only():
         raise UserError(f"{config.method!r} is for simulation only: {reason}", file=path)
-    if config.privacy.secure_sum:
-        problem = "privacy.secure_sum: real sites have no keys for secure sums yet"
-        raise UserError(problem, file=path, hint="leave it out; simulations have it")
+    check_secure_sum(method(config.method, config.methods), config)
     check_privacy(method(config.method, config.methods), config)
     if config.privacy.site_noise and config.privacy.secure_sum:
         problem = "privacy.dp with privacy.secure_sum: real sites cannot draw their shares of the noise yet"

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -221,6 +221,10 @@ class SiteFolder:
         key = file.read_bytes() if file.is_file() else b""
         return key if len(key) == KEY_BYTES else None
 
+    def peer_key(self, site: int) -> Path | None:
+        """The public key of a site, by its number; None if this site does not have it."""
+        return next(iter(sorted((self.path / "peers").glob(f"{site}-*.pub"))), None)
+
     @cached_property
     def secret(self) -> bytes:
         """A secret of this site alone, made when it is first needed."""
@@ -265,6 +269,9 @@ def init_federation(folder: Path, sites: Sequence[str], host: str, port: int = P
         write_private(own / "triple.key", triple_key)
         public = folder / "coordinator" / "sites" / f"{name}.pub"
         write_text(public, (own / "site.pub").read_text(encoding="utf-8"))
+    owns = [folder / "sites" / name for name in sites]
+    for number, name in enumerate(sites):
+        write_peer_key(owns, number, name, (owns[number] / "site.pub").read_bytes())
     for own in (folder / "authority", folder / "coordinator", *(folder / "sites").iterdir()):
         own.chmod(0o700)  # keys, and later text: nothing for others on the machine
 
@@ -300,6 +307,12 @@ def write_site(
         local_port=LOCAL_PORT + number,
         home=f"{HOME}/{name}",
     )
+
+
+def write_peer_key(folders: Iterable[Path], number: int, name: str, key: bytes) -> None:
+    """Put a site's public key into the folders of sites: they know it by this, whatever the coordinator says."""
+    for folder in folders:
+        write_text(folder / "peers" / f"{number}-{name}.pub", key.decode())
 
 
 def _write_authority(folder: Path, authority: Authority) -> None:

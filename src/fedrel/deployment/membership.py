@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from shutil import copyfile
 
-from fedrel.deployment.folders import CoordinatorFolder, check_site_names, write_site
+from fedrel.deployment.folders import CoordinatorFolder, check_site_names, write_peer_key, write_site
 from fedrel.deployment.keys import (
     LOCAL,
     expiry_notes,
@@ -41,6 +41,11 @@ def add_site(authority: Path, coordinator: CoordinatorFolder, name: str, folder:
     write_site(folder, read_authority(authority), sites, len(table.sites), table.host, table.port)
     folder.chmod(0o700)
     copyfile(folder / "site.pub", coordinator.public_key(name))
+    beside = sorted(path.parent for path in folder.parent.glob("*/peers"))
+    write_peer_key([folder, *beside], len(table.sites), name, (folder / "site.pub").read_bytes())
+    for other, number in table.members.items():
+        if (key := coordinator.public_key(other)).is_file():
+            write_peer_key([folder], number, other, key.read_bytes())
     _write_table(coordinator, sites, table.removed)
     secret = next(iter(sorted(folder.parent.glob("*/triple.key"))), None)
     if secret is not None:

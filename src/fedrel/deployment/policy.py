@@ -58,15 +58,15 @@ class Allowed(Section):
 
     def lets(self, message: str, name: str) -> bool:
         """Whether an array of a message may leave, by its name (`weights/filters`)."""
-        return _covers(self.may_leave, f"{message}.{name}") and not self._keeps(message, name)
+        return _covers(self.may_leave, f"{message}.{name}") and not self.keeps(message, name)
 
     def lets_field(self, message: str, field: str) -> bool:
         """Whether a declared field may leave, or at least a part of it."""
         whole = f"{message}.{field}"
         parts = any(rule.startswith(f"{whole}/") for rule in self.may_leave)
-        return (parts or _covers(self.may_leave, whole)) and not self._keeps(message, field)
+        return (parts or _covers(self.may_leave, whole)) and not self.keeps(message, field)
 
-    def _keeps(self, message: str, name: str) -> bool:
+    def keeps(self, message: str, name: str) -> bool:
         """Whether a rule keeps it here. A rule about a message covers its subclasses, as `ControlledUpdate`."""
         kind = kinds_of_message()[message]
         names = [base.__name__ for base in kind.__mro__ if issubclass(base, Message)]
@@ -84,6 +84,10 @@ class Privacy(Section):
     """The most that all its answers together may cost, as ε; then it answers no more. None: no limit."""
     delta: float = Field(1e-5, gt=0, lt=1)
     """The δ for which that ε is computed."""
+    require_secure_sum: bool = False
+    """Refuse experiments in which the coordinator sees its update or predictions by themselves."""
+    min_cohort: int = Field(3, ge=3)
+    """The fewest sites that a secure sum with its numbers may be over."""
 
 
 class SitePolicy(Section):
@@ -147,6 +151,8 @@ def objections(policy: SitePolicy, config: Config) -> list[str]:
         found.append(f"allow.differential_privacy is demanded, and {reason}")
     if policy.privacy.max_epsilon is not None and config.privacy.dp is None:
         found.append("privacy.max_epsilon is set, and the experiment has no [privacy.dp]")
+    if policy.privacy.require_secure_sum and not config.privacy.secure_sum:
+        found.append("privacy.require_secure_sum is demanded, and the experiment has no secure sums")
     if not any(rule.split(".")[0] == "Holdings" for rule in allow.may_leave):
         found.append("allow.may_leave does not name 'Holdings', with which every run begins")
     if allow.rounds == 0:

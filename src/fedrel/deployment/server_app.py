@@ -16,6 +16,7 @@ from fedrel.data.store import Progress
 from fedrel.deployment.folders import CoordinatorFolder
 from fedrel.deployment.pauses import pull_soon_again
 from fedrel.deployment.publishing import CoordinatorData, open_coordinator
+from fedrel.deployment.sum_keys import CoordinatorKeys
 from fedrel.deployment.superlink import DATABASE, purge
 from fedrel.errors import UserError
 from fedrel.federation.flower.members import Members, RemoteEngine, run_of
@@ -95,6 +96,7 @@ class RemoteSites:
             triples=coordinator.triples,
             agreed=CoordinatorFolder(self._folder).federation.agreed,
             taking_part=None if by_node is None else by_node.values(),
+            registered=CoordinatorKeys(self._folder, members.run),
         ) as engine:
             engine.wait_for_sites(config.engine.min_sites, within=config.engine.deadline)
             yield engine

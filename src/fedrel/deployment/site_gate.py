@@ -31,9 +31,17 @@ from fedrel.deployment.record_check import check_whole
 from fedrel.federation.flower.host import Refusal, RefusalCode
 from fedrel.federation.messages import HOLDINGS, Model, Update
 from fedrel.federation.predictions import BytePredictions, Predictions
+from fedrel.federation.secure_messages import (
+    MaskedNumbers,
+    PublicKeys,
+    SealedShares,
+    SignedLists,
+    Unmasking,
+)
 from fedrel.federation.site import Site
 from fedrel.files import locked_in_turn
 from fedrel.methods.fedavg import FedAvg
+from fedrel.methods.summed_predictions import SummedPredictions
 from fedrel.privacy.site_noise import longest_noise
 
 if TYPE_CHECKING:
@@ -89,6 +97,11 @@ class SiteGate:
             return self.refuse(request, Refusal(RefusalCode.INITIAL), "a control variate before any training")
         if known is None:
             return None
+        if kinds_of_message()[request.gives] is MaskedNumbers:
+            for name in sorted(weights):
+                if self._allow.keeps(Update.__name__, f"weights/{name}"):
+                    note = f"allow.must_stay names Update.weights/{name}, which the sum would have, too"
+                    return self.refuse(request, Refusal(RefusalCode.FIELD), note)
         try:
             Model.unpack({f"weights/{name}": array for name, array in weights.items()}, runner.shapes)
             self._earned(request).judge(
@@ -152,7 +165,7 @@ class SiteGate:
                 RefusalCode.CONFIG
             ), "asked to load plug-in files; a site uses only what is installed"
         wanted, published = agreed_part(request.config), agreed_part(self._folder.published)
-        if keys := [key for key in published if wanted[key] != published[key]]:
+        if keys := [key for key in wanted | published if wanted.get(key) != published.get(key)]:
             return Refusal(RefusalCode.CONFIG), f"asked for another {', '.join(keys)} than was published"
         return None
 
@@ -162,6 +175,8 @@ class SiteGate:
             return Refusal(RefusalCode.METHOD), f"allow.methods does not name {refused[0]!r}"
         if self._allow.differential_privacy and (reason := not_private(self._folder.published)):
             return Refusal(RefusalCode.PRIVACY), reason
+        if self._privacy.require_secure_sum and not self._folder.published.privacy.secure_sum:
+            return Refusal(RefusalCode.SECURE_SUM), "the experiment has no secure sums"
         if fine := too_fine(self._privacy, self._folder.published):
             return Refusal(RefusalCode.LEVELS, self._privacy.levels), fine
         return None
@@ -192,9 +207,9 @@ class SiteGate:
     def _is_repeated(self, request: Request) -> bool:
         """Whether as many other questions of this kind were answered in this round as are allowed.
 
-        What a site holds is always told.
+        What a site holds is always told, and secure sums have notes of their own (`SiteSums.once`).
         """
-        if request.phase == HOLDINGS:
+        if request.phase == HOLDINGS or kinds_of_message()[request.gives] in _OF_SUMS:
             return False
         run, asked = self._folder.fingerprint, self._asked.sha256 or UNNAMED
         return self._answered.others(run, request, asked) >= self._allow.repeats
@@ -234,7 +249,8 @@ class SiteGate:
 
     def _remember_step(self, request: Request, runner: Runner) -> None:
         """Keep how far the site's own training went, of an answer for which it trained."""
-        if issubclass(kinds_of_message()[request.gives], Update | Predictions | BytePredictions):
+        trained = Update | Predictions | BytePredictions | MaskedNumbers
+        if issubclass(kinds_of_message()[request.gives], trained):
             self._earned(request).trained(request.round, self._weights, runner.model.extractor.update())
 
     def _trial(self, runner: Runner, start: Weights) -> Tensors:
@@ -244,7 +260,9 @@ class SiteGate:
 
     def _effort(self, request: Request, runner: Runner) -> float:
         """Where sites send predictions: the coordinator's training steps on D_v for each of the site's; else 0."""
-        if not issubclass(kinds_of_message()[request.gives], Predictions | BytePredictions):
+        kind = kinds_of_message()[request.gives]
+        summed = kind is MaskedNumbers and isinstance(runner.method, SummedPredictions)
+        if not summed and not issubclass(kind, Predictions | BytePredictions):
             return 0.0
         training = self._folder.published.training
         batches = -(-self._folder.sentences // training.batch_size)
@@ -272,6 +290,7 @@ class SiteGate:
         self.chain = bytes.fromhex(chain)
 
 
+_OF_SUMS = (PublicKeys, SealedShares, MaskedNumbers, SignedLists, Unmasking)
 _CONTROL = "Control."  # SCAFFOLD's: zero in the first round
 _MODEL = "Model.weights/"  # how the arrays of global weights are called in a request
 _DIFFERS = {

@@ -24,9 +24,11 @@ from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.pauses import PausesOfANode, pull_soon_again
 from fedrel.deployment.policy import SITE_TOML, check_names, check_tensors, objections, read_policy
 from fedrel.deployment.record_check import check_whole
+from fedrel.deployment.sum_keys import check_peer_keys
 from fedrel.deployment.task_starter import SITE
 from fedrel.errors import UserError
 from fedrel.files import read_sealed
+from fedrel.methods.by_name import check_secure_sum, method
 
 SECRET = ("site.key", "runtime.key", "triple.key")
 CONNECT_TIMEOUT = 10.0  # seconds for the coordinator to show its certificate
@@ -50,6 +52,9 @@ def check_ready(folder: SiteFolder) -> None:
     if folder.tensors.exists():  # sites that an earlier version prepared have no such list
         known = read_sealed(folder.tensors, "a list of tensors", "run `fedrel site prepare` again")
         check_tensors(policy, known.get("tensors", ()), folder.path)
+    if folder.published.privacy.secure_sum:
+        check_secure_sum(method(folder.published.method, folder.published.methods), folder.published)
+        check_peer_keys(folder)
     for name in SECRET:
         check_secret(folder.path / name)
     check_whole(folder)

@@ -19,6 +19,7 @@ from fedrel.federation.messages import Arrays, Message, Model, RefusedError, Upd
 from fedrel.federation.round_notes import RoundNotes
 from fedrel.federation.site import COORDINATOR
 from fedrel.federation.site_memory import Entry
+from fedrel.privacy.secret_keys import Registered, SimulatedSecrets
 from fedrel.privacy.site_noise import Normal, system_normal
 from fedrel.privacy.trust import bound_factors, capped, new_sum, shortened
 from fedrel.privacy.update_blocks import UpdateStore
@@ -76,6 +77,7 @@ class Federation:
         self.notes = RoundNotes()
         self.aggregation = aggregation or AggregationSection()
         self.privacy = privacy or PrivacySection()
+        self.registered: Registered = engine.registered() or SimulatedSecrets(seed)
         self._engine, self._check = engine, check
         self._shapes: Shapes = {name: tensor.shape for name, tensor in weights.items()}
         self._fraction, self._seed = fraction, seed
@@ -306,6 +308,10 @@ class Engine(ABC):
 
     def holdings(self) -> Reported | None:
         """What the sites have reported that they hold; None in a simulation, where the partition says it."""
+        return None
+
+    def registered(self) -> Registered | None:
+        """The keys that real sites sign with, of this run; None in a simulation, which makes them up."""
         return None
 
     def __enter__(self) -> Self:

@@ -34,6 +34,22 @@ class UnclaimedError(RefusedError):
     """Winners that a site did not claim in this round, or that would single out a sentence."""
 
 
+class CohortError(RefusedError):
+    """A secure sum over fewer sites than a site demands."""
+
+    def __init__(self, reason: str, demanded: int) -> None:
+        super().__init__(reason)
+        self.number = demanded
+
+
+class PeerError(RefusedError):
+    """What a request says of another site is not what that site has signed."""
+
+    def __init__(self, reason: str, site: int) -> None:
+        super().__init__(reason)
+        self.number = site
+
+
 @dataclass(frozen=True, slots=True)
 class Array:
     """A field's declaration: dtype, shape and range. A dimension is a number, or a name for a size."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from fedrel.config.privacy_sections import PrivacySection
 from fedrel.data.bags import Bags, joined, slices
+from fedrel.federation.site_memory import SumNotes
 from fedrel.privacy.secret_keys import Secrets, SimulatedSecrets
 from fedrel.seeding import derive, numpy_generator
 
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 class ResidentModel:
     """A model that stays in memory; each site starts it from the global weights again.
 
-    `new_extractor` builds the model, and another one where a method needs two. `rules` are what a real
-    site keeps to itself and allows, `secrets` what it signs with; a simulation has no rules, and makes up secrets.
+    `new_extractor` builds the model, and another one where a method needs two. `rules` are what a real site keeps
+    to itself and allows, with what it signs with; a simulation has no rules, and makes up secrets.
     """
 
     def __init__(
@@ -41,12 +42,12 @@ class ResidentModel:
         seed: int,
         states: SiteStates,
         rules: SiteRules | None = None,
-        secrets: Secrets | None = None,
         privacy: PrivacySection | None = None,
     ) -> None:
         self.site_data, self.training, self.seed = site_data, training, seed
         self.states, self.rules = states, rules
-        self.secrets = secrets or SimulatedSecrets(seed)
+        self.secrets: Secrets | None = rules.secrets if rules else SimulatedSecrets(seed)
+        self.notes = SumNotes(rules.sums) if rules and rules.sums else states.notes
         self.privacy = privacy or PrivacySection()
         self.extractor = new_extractor()
         self._new_extractor = new_extractor

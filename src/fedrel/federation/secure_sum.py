@@ -1,98 +1,83 @@
-"""Secure sums: the coordinator learns the sum of the sites' numbers, and of a single site's numbers nothing.
+"""Secure sums, the site's half: it sends masked numbers, and helps to uncover one sum of them a round.
 
 Bonawitz et al. 2017, Practical Secure Aggregation for Privacy-Preserving Machine Learning (Figure 4, with signed
-keys). Every two peers agree on a mask that the one adds and the other takes off, so that masks vanish in the sum. A
-site also adds a mask of its own. The seeds of both are divided into shares among its peers and itself: if it drops
-out, a quorum uncovers the agreed masks, which nobody took off; if it answers, its own mask. Never both: one gives
-one kind of share for a peer, once a round, and a quorum is two thirds. From `SPARSE_FROM` sites on, a site's peers
-are its neighbours in a ring in random order (Bell et al. 2020, Algorithm 2). A site counts as a peer of itself.
+keys and the consistency check against active adversaries). Every two peers agree on a mask that the one adds and
+the other takes off, so that masks vanish in the sum. A site also adds a mask of its own. The seeds of both are
+divided into shares among its peers and itself: if it drops out, a quorum uncovers the agreed masks, which nobody
+took off; if it answers, its own mask. Never both: a site gives one kind of share for a peer, and only after a
+quorum of its peers has signed the same lists of who takes part and who answered. A site counts as its own peer.
 
-`Member` is a site's half, `Cohort` the coordinator's.
+The coordinator's half is `secure_cohort.Cohort`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+import json
+from dataclasses import dataclass
 from functools import cached_property
-from math import comb
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedrel.federation.messages import RefusedError
+from fedrel.federation.messages import CohortError, PeerError, RefusedError
 from fedrel.federation.secure_messages import (
     MaskedNumbers,
     Peers,
     PeerShares,
+    PeerSignatures,
     PublicKeys,
     SealedShares,
     Session,
+    SignedLists,
     Survivors,
     Unmasking,
-    digest,
+    numbers,
 )
 from fedrel.privacy.fixed_point import Ring
+from fedrel.privacy.peer_graph import peers_of, quorum, ring
 from fedrel.privacy.secret_keys import (
     KEY,
     SEALED,
     SECRET,
-    Bytes,
     SessionKeys,
     TamperedError,
     add_mask,
     agreed,
-    check_signature,
-    combined,
     derived,
     divided,
+    framed,
     opened,
-    private_key,
     rows,
     sealed,
-    signing_key,
 )
-from fedrel.tensors.weights import NoAnswerError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
     from fedrel.federation.site import Site
 
-SPARSE_FROM = 100  # so many sites
-COLLUDING, DROPPING = 0.2, 0.1  # of a sparse cohort: the shares of sites that it must withstand
-UNSAFE, FAILS = 2.0**-40, 2.0**-30  # how likely that it does not, for any of its sites
-
-
-def quorum(peers: int) -> int:
-    """How many of a site's peers must work together to uncover a secret of it: two thirds.
-
-    Each gives one kind of share. So of one division into shares a coordinator gets no quorum of both kinds, as long
-    as fewer than a third of them tell it both.
-    """
-    return -(-2 * peers // 3)
-
 
 class Member:
-    """A site in one session. It keeps nothing between requests but its secret and what it has answered (`once`)."""
+    """A site in one session. Between requests it keeps the session's secret, and notes of what it has answered."""
 
     def __init__(self, site: Site) -> None:
-        self._site, self._min_cohort = site, site.privacy.min_cohort
-        self._nonce = bound_to_round(site.received(Session), site.round)
-        self._keys = SessionKeys.of(site.secret, self._nonce)
+        self._site, self._sums = site, site.sums
+        self._session = session_name(self._sums.run, site.round, site.received(Session))
 
     def public_keys(self) -> PublicKeys:
         """Step 1: keys for this session, signed."""
-        text = signed_text(self._nonce, self._site.number, self._keys.public)
-        signature = signing_key(self._site.secret).sign(text)
-        return PublicKeys(*(np.frombuffer(part, np.uint8) for part in (self._keys.public, signature)))
+        public = SessionKeys.of(self._sums.secret(self._session, new=True)).public
+        signature = self._sums.sign(signed_keys(self._session, self._site.number, public))
+        return PublicKeys(*(np.frombuffer(part, np.uint8) for part in (public, signature)))
 
     def shares(self) -> SealedShares:
-        """Step 2: each peer's shares of the two secrets, encrypted for it."""
+        """Step 2: each peer's shares of the two secrets, encrypted for it, once its signed keys are checked."""
         peers = self._peers
-        self._site.once(f"shares {self._nonce.hex()}", digest([self._site.received(Peers)]))
+        self._check_peers()
+        self._once("shares", self._told)
         divide = [
-            divided(seed, quorum(len(peers)), len(peers))
-            for seed in (self._keys.mask_seed, self._keys.own_seed)
+            divided(seed, self._quorum, len(peers)) for seed in (self._keys.mask_seed, self._keys.own_seed)
         ]
         boxes = [
             sealed(self._share_key(peer, outgoing=True), b"".join(parts))
@@ -100,222 +85,202 @@ class Member:
         ]
         return SealedShares(rows(boxes, SEALED))
 
-    def masked(self, numbers: Ring) -> MaskedNumbers:
+    def check_shares(self) -> None:
+        """Before step 3: refuse shares that cannot be read; a peer that dropped out could not be replaced."""
+        _ = self._shares
+
+    def masked(self, values: Ring) -> MaskedNumbers:
         """Step 3: the numbers with the mask agreed with each peer that sent shares, and the site's own.
 
-        Different numbers under the same masks would tell their difference: a session has one such request.
+        Different numbers under the same masks would tell their difference: a session has one such answer.
         """
-        self._opened()  # a peer whose shares cannot be read could not be replaced
-        sent = [
-            one for one in self._site.messages if not isinstance(one, PeerShares)
-        ]  # masks do not need these
-        self._site.once(f"masked {self._nonce.hex()}", digest(sent))
-        add_mask(numbers, own_mask(self._keys.own_seed), 1)
-        for peer, keys in self._peers.items():
+        self.check_shares()
+        self._once("numbers", f"{hashlib.sha256(values).hexdigest()} {_hash(self._shared)}")
+        add_mask(values, own_mask(self._keys.own_seed), 1)
+        for peer in self._alive:
             if peer != self._site.number:
-                mask = pair_mask(self._keys.mask_key, keys[:KEY], self._nonce)
-                add_mask(numbers, mask, sign(self._site.number, peer))
-        return MaskedNumbers(numbers)
+                mask = pair_mask(self._keys.mask_key, self._peers[peer][:KEY], self._session)
+                add_mask(values, mask, sign(self._site.number, peer))
+        return MaskedNumbers(values)
+
+    def signed_lists(self) -> SignedLists:
+        """Step 4: the site's signature of who takes part, who gave shares and who answered."""
+        text = self._lists.text
+        self._once("signature", hashlib.sha256(text).hexdigest())
+        return SignedLists(np.frombuffer(self._sums.sign(text), np.uint8))
 
     def unmasking(self) -> Unmasking:
-        """Step 4: one share of each peer. Sums over two cohorts would tell their difference: a round has one."""
-        asked = self._site.received(Survivors)
-        answered, dropped = set(asked.answered.tolist()), set(asked.dropped.tolist())
-        if answered & dropped or len(answered) + len(dropped) < len(asked.answered) + len(asked.dropped):
-            raise RefusedError("asks for two shares of one peer")
-        if answered | dropped != set(self._peers):
-            raise RefusedError("names other peers than those that exchanged shares")
-        if self._site.number in dropped:
-            raise RefusedError("says that this site dropped out")
-        if len(answered) < max(self._min_cohort, quorum(len(self._peers))):
-            raise RefusedError(
-                f"a sum over {len(answered)} sites, and at least {self._min_cohort} are demanded"
-            )
-        self._site.once("unmasked", digest([asked, self._site.received(Peers), self._site.received(Session)]))
-        shares = self._opened()
-        given = [shares[peer][SECRET:] for peer in asked.answered.tolist()]
-        given += [shares[peer][:SECRET] for peer in asked.dropped.tolist()]
-        return Unmasking(rows(given, SECRET))
+        """Step 5: one share of each peer, if a quorum of peers has signed the same lists.
+
+        Sums over two cohorts would tell their difference: a round has one.
+        """
+        lists, given = self._lists, self._site.received(PeerSignatures)
+        if self._noted("signature") != hashlib.sha256(lists.text).hexdigest():
+            raise RefusedError("names other sites than in the lists that this site has signed")
+        signers = given.site.tolist()
+        if strange := sorted(set(signers) - set(self._alive).intersection(lists.answered)):
+            raise PeerError(f"site {strange[0]} signed, and is no peer that answered", strange[0])
+        for peer, signature in zip(signers, given.signature, strict=True):
+            what = "the coordinator told it other lists, or they are not the signed lists"
+            self._sums.check(peer, bytes(signature), lists.text, what)
+        if len(signers) < self._quorum:
+            raise RefusedError(f"{len(signers)} peers signed the same lists, and {self._quorum} must")
+        own, _, _ = (self._noted("numbers") or "").partition(" ")
+        self._sums.once("sum", _hash([own, lists.cohort, lists.bound, lists.answered]))
+        kinds = {True: slice(SECRET, None), False: slice(SECRET)}  # of its own mask, or of those it agreed on
+        given_shares = [share[kinds[peer in lists.answered]] for peer, share in self._shares.items()]
+        return Unmasking(rows(given_shares, SECRET))
+
+    # What the requests say, checked.
+
+    @cached_property
+    def _keys(self) -> SessionKeys:
+        return SessionKeys.of(self._sums.secret(self._session))
 
     @cached_property
     def _peers(self) -> dict[int, bytes]:
-        """The peers' public keys by their numbers, once the signatures are checked."""
-        peers = self._site.received(Peers)
-        found = dict(zip(peers.site.tolist(), map(bytes, peers.keys), strict=True))
-        if found.get(self._site.number) != self._keys.public:
+        """The peers' public keys by their numbers, ascending: those of the ring, and this site among them."""
+        told = self._site.received(Peers)
+        found = dict(zip(told.site.tolist(), map(bytes, told.keys), strict=True))
+        cohort = told.cohort.tolist()
+        if self._site.number not in cohort or found.get(self._site.number) != self._keys.public:
             raise RefusedError("the site itself is missing among the peers, or has other keys there")
-        if len(found) < self._min_cohort:
-            raise RefusedError(
-                f"a cohort of {len(found)} sites, and at least {self._min_cohort} are demanded"
-            )
-        for (peer, keys), signature in zip(found.items(), peers.signature, strict=True):
+        self._demand(len(cohort), "a cohort of")
+        if list(found) != peers_of(self._site.number, ring(self._session, cohort), self._sums.threshold):
+            raise RefusedError("names other peers than the cohort and the session give")
+        return found
+
+    @property
+    def _quorum(self) -> int:
+        return quorum(len(self._peers), self._sums.threshold)
+
+    def _check_peers(self) -> None:
+        """Refuse keys that a peer has not signed, or that are none."""
+        for (peer, keys), signature in zip(
+            self._peers.items(), self._site.received(Peers).signature, strict=True
+        ):
+            self._sums.check(peer, bytes(signature), signed_keys(self._session, peer, keys), "the keys")
             try:
-                check_signature(
-                    self._site.registered_key(peer), bytes(signature), signed_text(self._nonce, peer, keys)
-                )
                 for key in (keys[:KEY], keys[KEY:]):  # one of low order fails here
                     agreed(self._keys.mask_key, key, b"check")
             except TamperedError as error:
-                raise RefusedError(f"{error} (site {peer})") from error
-        return found
+                raise PeerError(f"the keys of site {peer}: {error}", peer) from error
 
-    def _opened(self) -> dict[int, bytes]:
+    @cached_property
+    def _told(self) -> str:
+        """A digest of the cohort, the peers and their keys; signatures may be made anew."""
+        told = self._site.received(Peers)
+        return _hash([told.cohort.tolist(), told.bound, told.site.tolist(), told.keys.tobytes().hex()])
+
+    @cached_property
+    def _shared(self) -> list[int]:
+        """All sites of the cohort that gave shares; the site's own peers are those that it checked in step 2."""
+        if self._noted("shares") != self._told:
+            raise RefusedError("names other peers, or other keys, than those that this site made shares for")
+        shared: list[int] = self._site.received(PeerShares).shared.tolist()
+        if not set(shared) <= set(self._site.received(Peers).cohort.tolist()):
+            raise RefusedError("names sites that gave shares and are not in the cohort")
+        if self._site.number not in shared:
+            raise RefusedError("says that this site gave no shares")
+        self._demand(len(shared), "shares of")
+        return shared
+
+    @cached_property
+    def _alive(self) -> list[int]:
+        """The peers that exchanged shares with this site."""
+        alive = [peer for peer in self._peers if peer in set(self._shared)]
+        if len(alive) < self._quorum:
+            raise RefusedError(f"shares of {len(alive)} peers, and at least {self._quorum} are needed")
+        return alive
+
+    @cached_property
+    def _lists(self) -> Lists:
+        """Who takes part and who answered, as this site was told: what it signs."""
+        told = self._site.received(Peers)
+        answered: list[int] = self._site.received(Survivors).answered.tolist()
+        shared = self._shared
+        if (self._noted("numbers") or "").partition(" ")[2] != _hash(shared):
+            raise RefusedError("says that other sites gave shares than when this site sent its numbers")
+        if not set(answered) <= set(shared):
+            raise RefusedError("names sites that answered and gave no shares")
+        if self._site.number not in answered:
+            raise RefusedError("says that this site dropped out")
+        self._demand(len(answered), "a sum over")
+        if len(left := set(answered).intersection(self._alive)) < self._quorum:
+            raise RefusedError(f"a sum with {len(left)} peers, and at least {self._quorum} are needed")
+        return Lists(self._session, told.cohort.tolist(), told.bound, shared, answered)
+
+    def _demand(self, sites: int, what: str) -> None:
+        least = self._sums.min_cohort
+        if sites < least:
+            raise CohortError(f"{what} {sites} sites, and at least {least} are demanded", least)
+
+    @cached_property
+    def _shares(self) -> dict[int, bytes]:
         """By peer, its shares for this site: of the seed of its agreed masks, then of its own mask."""
         boxes = self._site.received(PeerShares).sealed
-        if len(boxes) != len(self._peers):
-            raise RefusedError(f"shares of {len(boxes)} peers, expected {len(self._peers)}")
-        try:
-            return {
-                peer: opened(self._share_key(peer, outgoing=False), bytes(box))
-                for peer, box in zip(self._peers, boxes, strict=True)
-            }
-        except TamperedError as error:
-            raise RefusedError(str(error)) from error
+        if len(boxes) != len(self._alive):
+            raise RefusedError(f"shares of {len(boxes)} peers, expected {len(self._alive)}")
+        found = {}
+        for peer, box in zip(self._alive, boxes, strict=True):
+            try:
+                found[peer] = opened(self._share_key(peer, outgoing=False), bytes(box))
+            except TamperedError as error:
+                raise PeerError(
+                    f"the shares of site {peer} were changed, or made for another list", peer
+                ) from error
+        return found
 
     def _share_key(self, peer: int, *, outgoing: bool) -> bytes:
-        """The key for shares from this site to a peer, or the other way."""
-        way = (self._site.number, peer) if outgoing else (peer, self._site.number)
-        context = b"%d to %d" % way
-        return agreed(self._keys.share_key, self._peers[peer][KEY:], b"shares", self._nonce, context)
+        """The key for shares from this site to a peer, or the other way, if both know the same cohort and keys."""
+        own, told = self._site.number, self._site.received(Peers)
+        sender, receiver = (own, peer) if outgoing else (peer, own)
+        context = _hash([told.cohort.tolist(), told.bound, sender, receiver]).encode()
+        keys = self._peers[sender], self._peers[receiver]
+        return agreed(self._keys.share_key, self._peers[peer][KEY:], b"shares", self._session, context, *keys)
+
+    # What the site has answered under the masks of these keys.
+
+    def _once(self, purpose: str, answer: str) -> None:
+        self._sums.once(self._under_keys(purpose), answer)
+
+    def _noted(self, purpose: str) -> str | None:
+        return self._sums.noted(self._under_keys(purpose))
+
+    def _under_keys(self, purpose: str) -> str:
+        return f"{purpose} {hashlib.sha256(self._keys.public).hexdigest()[:32]}"
 
 
-class Cohort:
-    """The sites of one session, as the coordinator sees them: who is whose peer, and how far each has come."""
+@dataclass(frozen=True)
+class Lists:
+    """What all sites of a session must have been told alike before masks are taken off."""
 
-    def __init__(
-        self, session: Session, round_: int, keys: Mapping[int, PublicKeys], bound: int, order: Sequence[int]
-    ) -> None:
-        self._nonce, self._keys, self._bound = bound_to_round(session, round_), keys, bound
-        self._neighbours = neighbours(order)
-        self._boxes: dict[int, dict[int, Bytes]] = {}  # by sender and receiver
-        self._masked: set[int] = set()
-
-    def peers(self) -> dict[int, Peers]:
-        """For step 2: each site's peers."""
-        return {site: self._peers(site, self._neighbours[site]) for site in self._keys}
-
-    def shared(self, answers: Iterable[tuple[int, SealedShares]]) -> None:
-        """Take in the answers of step 2."""
-        for site, answer in answers:
-            if len(answer.sealed) == len(self._neighbours[site]):
-                self._boxes[site] = dict(zip(self._neighbours[site], answer.sealed, strict=True))
-
-    def to_mask(self) -> tuple[dict[int, Peers], dict[int, PeerShares]]:
-        """For step 3: of each site that gave shares, the peers that did so too, and their shares for it."""
-        peers = {site: self._peers(site, self._alive(site)) for site in self._boxes if self._alive(site)}
-        return peers, {site: self._shares_for(site) for site in peers}
-
-    def total(self, answers: Iterable[tuple[int, MaskedNumbers]]) -> Ring:
-        """The sum of the answers of step 3, with what is left of the masks; one of another length is left out."""
-        total: Ring = np.zeros(0, np.uint32)
-        for site, answer in answers:
-            if not self._masked:
-                total = answer.numbers.copy()
-            elif len(answer.numbers) == len(total):
-                total += answer.numbers
-            else:
-                continue
-            self._masked.add(site)
-        return total
+    session: bytes
+    cohort: list[int]
+    bound: int
+    shared: list[int]
+    answered: list[int]
 
     @property
-    def answered(self) -> list[int]:
-        """The sites that the sum is over."""
-        return sorted(self._masked)
-
-    def to_unmask(self) -> tuple[dict[int, Survivors], dict[int, Peers], dict[int, PeerShares]]:
-        """For step 4: of each site that answered, which peers answered too."""
-        survivors = {}
-        for site in self.answered:
-            answered = [peer in self._masked for peer in self._alive(site)]
-            alive = np.array(self._alive(site), np.int32)
-            survivors[site] = Survivors(alive[answered], alive[np.logical_not(answered)])
-        peers = {site: self._peers(site, self._alive(site)) for site in survivors}
-        return survivors, peers, {site: self._shares_for(site) for site in survivors}
-
-    def unmask(self, total: Ring, answers: Iterable[tuple[int, Unmasking]]) -> None:
-        """Take the rest of the masks off the sum; `NoAnswerError` if too few shares came to uncover one."""
-        shares: dict[int, dict[int, bytes]] = {site: {} for site in self._boxes}  # by owner and number
-        for site, answer in answers:
-            alive = self._alive(site)
-            order = [p for p in alive if p in self._masked] + [p for p in alive if p not in self._masked]
-            if len(answer.shares) == len(order):
-                for owner, share in zip(order, answer.shares, strict=True):
-                    shares[owner][1 + self._neighbours[owner].index(site)] = bytes(share)
-        seeds = {owner: self._secret(owner, found) for owner, found in shares.items() if self._alive(owner)}
-        for owner, seed in seeds.items():
-            if owner in self._masked:
-                add_mask(total, own_mask(seed), -1)
-            else:
-                own = private_key(seed)
-                if own.public_key().public_bytes_raw() != self._keys[owner].keys[:KEY].tobytes():
-                    raise NoAnswerError("shares of a site that dropped out do not fit its key: a site lied")
-                for peer in self._masked.intersection(self._alive(owner)):
-                    key = self._keys[peer].keys[:KEY].tobytes()
-                    add_mask(total, pair_mask(own, key, self._nonce), -sign(peer, owner))
-
-    def _secret(self, owner: int, shares: Mapping[int, bytes]) -> bytes:
-        needed = quorum(len(self._neighbours[owner]))
-        if len(shares) < needed:
-            raise NoAnswerError(
-                f"{len(shares)} sites helped to unmask the sum, and {needed} are needed; nothing was uncovered"
-            )
-        return combined(dict(sorted(shares.items())[:needed]))
-
-    def _peers(self, site: int, of: Sequence[int]) -> Peers:
-        return Peers.of({peer: self._keys[peer] for peer in of}, len(self._keys), self._bound)
-
-    def _alive(self, site: int) -> list[int]:
-        """The peers of a site with which it has exchanged shares."""
-        return [peer for peer in self._neighbours[site] if peer in self._boxes]
-
-    def _shares_for(self, site: int) -> PeerShares:
-        return PeerShares(np.stack([self._boxes[peer][site] for peer in self._alive(site)]))
+    def text(self) -> bytes:
+        """What a site signs."""
+        lists = (numbers(one).tobytes() for one in (self.cohort, self.shared, self.answered))
+        return framed(b"fedrel secure sum lists", self.session, self.bound.to_bytes(8, "big"), *lists)
 
 
-def neighbours(order: Sequence[int]) -> dict[int, list[int]]:
-    """The peers of each site, ascending: all, or in a large cohort the nearest in a ring of this order."""
-    count = len(order)
-    if count < SPARSE_FROM:
-        return dict.fromkeys(order, sorted(order))
-    steps = range(-(degree(count) // 2), degree(count) // 2 + 1)
-    return {
-        site: sorted({order[(place + step) % count] for step in steps}) for place, site in enumerate(order)
-    }
+def _hash(parts: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def degree(count: int) -> int:
-    """How many other peers each of so many sites needs, an even number: the fewest that withstand what they must.
-
-    With them, the chance that any site has a quorum of colluding peers is below `UNSAFE`, and that any has fewer
-    peers than a quorum left is below `FAILS`.
-    """
-    colluding, dropping = int(COLLUDING * count), int(DROPPING * count)
-    for peers in range(2, count - 1, 2):
-        needed = quorum(peers + 1)
-        unsafe = _at_least(needed, peers, colluding, count - 1)
-        fails = _at_least(peers + 1 - needed, peers, dropping, count - 1)
-        if count * unsafe < UNSAFE and count * fails < FAILS:
-            return peers
-    return 2 * (count // 2)
+def session_name(run: str, round_: int, session: Session) -> bytes:
+    """What all keys, shares and signatures of a session are bound to: its run, its round and its nonce."""
+    parts = framed(b"fedrel secure sum", run.encode(), round_.to_bytes(4, "big"), session.nonce.tobytes())
+    return hashlib.sha256(parts).digest()
 
 
-def _at_least(least: int, drawn: int, marked: int, count: int) -> float:
-    """The chance that so many of `drawn` sites are marked, if `marked` of all `count` are (hypergeometric)."""
-    ways = sum(
-        comb(marked, k) * comb(count - marked, drawn - k) for k in range(least, min(drawn, marked) + 1)
-    )
-    return ways / comb(count, drawn)
-
-
-def bound_to_round(session: Session, round_: int) -> bytes:
-    """What all keys of a session are bound to: the same session in another round has other keys."""
-    return session.nonce.tobytes() + round_.to_bytes(4, "big")
-
-
-def signed_text(nonce: bytes, site: int, keys: bytes) -> bytes:
-    """What a site signs: its keys, for one session."""
-    return b"fedrel secure sum" + nonce + site.to_bytes(4, "big") + keys
+def signed_keys(session: bytes, site: int, keys: bytes) -> bytes:
+    """What a site signs in step 1."""
+    return framed(b"fedrel secure sum keys", session, site.to_bytes(4, "big"), keys)
 
 
 def own_mask(seed: bytes) -> bytes:
@@ -323,9 +288,9 @@ def own_mask(seed: bytes) -> bytes:
     return derived(seed, b"own mask")
 
 
-def pair_mask(own: X25519PrivateKey, peer: bytes, nonce: bytes) -> bytes:
+def pair_mask(own: X25519PrivateKey, peer: bytes, session: bytes) -> bytes:
     """The key of the mask that two sites agree on."""
-    return agreed(own, peer, b"mask", nonce)
+    return agreed(own, peer, b"mask", session)
 
 
 def sign(site: int, peer: int) -> int:

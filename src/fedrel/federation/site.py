@@ -15,6 +15,7 @@ from fedrel.extractors.objective import Correction
 from fedrel.federation.messages import Message, ModelTensors, RefusedError, Update
 from fedrel.federation.outside_names import OutsideNames
 from fedrel.federation.site_memory import Journal
+from fedrel.federation.site_sums import SiteSums
 from fedrel.privacy.keyed import digests
 from fedrel.seeding import numpy_generator, torch_generator
 
@@ -163,33 +164,17 @@ class Site:
             raise RefusedError(f"the request lacks {kind.__name__}")
         return message
 
-    @property
-    def messages(self) -> list[Message]:
-        """All that was sent to the site in this round."""
-        return list(self._messages.values())
+    # For secure sums.
 
-    # The site's secrets, for secure sums.
-
-    @property
-    def secret(self) -> bytes:
-        """Bytes that only this site knows; in a simulation they follow from the run's seed."""
-        return self._model.secrets.of(self.number)
+    @cached_property
+    def sums(self) -> SiteSums:
+        """Its secrets, the keys by which it knows the others, and what it has answered."""
+        return SiteSums(self._model, self.number, self.round)
 
     @property
     def privacy(self) -> PrivacySection:
         """The section of this name in the site's own copy of the config."""
         return self._model.privacy
-
-    def registered_key(self, site: int) -> bytes:
-        """The public key with which another site signs."""
-        return self._model.secrets.registered_key(site)
-
-    def once(self, purpose: str, digest: str) -> None:
-        """Note that the site answers a request for this purpose; `RefusedError` if it answered another one."""
-        if not self._model.states.note(self.number, f"{self.round} {purpose}", digest):
-            raise RefusedError(
-                "answered another request of this kind in this round: both together would tell more than a sum"
-            )
 
     @property
     def rounding(self) -> np.random.Generator:
@@ -383,6 +368,11 @@ class Site:
         loss = float(np.mean(self._losses))
         if not np.isfinite(loss):
             raise RefusedError(f"{DIVERGED}: the loss is {loss}")
+        rules = self._model.rules
+        if (
+            rules and self.privacy.secure_sum and examples < rules.examples
+        ):  # the gate sees masked numbers only
+            raise RefusedError(f"made from {examples} examples, fewer than allow.examples")
         private = self.privacy.dp is not None and self.number != COORDINATOR
         return Update(tensors, examples, 0.0 if private else loss)  # no noise covers the loss
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -74,23 +74,10 @@ class SiteStates:
         tensors, about = read_tensors(file, "what a site keeps within a round", _RESTORE)
         return tensors if about == {"model": self._model, "round": str(round_)} else {}
 
-    def note(self, site: int, question: str, answer: str) -> bool:
-        """Note how a site answers a question; False if it answered otherwise before, in whatever process."""
-        file = self._folder / f"{site:06}" / "answered.jsonl"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with locked_in_turn(file.parent), file.open("a+", encoding="utf-8") as opened:
-            opened.seek(0)
-            whole = [line for line in opened if line.endswith("\n")]  # one cut short was never acted upon
-            opened.truncate(sum(len(line.encode()) for line in whole))
-            try:
-                found = dict(json.loads(line) for line in whole)
-            except ValueError as error:
-                raise UserError(f"is damaged: {error}", file=file, hint="restore it from a copy") from error
-            if question not in found:
-                opened.write(json.dumps([question, answer]) + "\n")
-                opened.flush()
-                os.fsync(opened.fileno())
-        return bool(found.get(question, answer) == answer)
+    @property
+    def notes(self) -> SumNotes:
+        """What simulated sites have answered for secure sums, beside their states."""
+        return SumNotes(self._folder)
 
     def _files(self, site: int) -> list[Path]:
         return sorted((self._folder / f"{site:06}").glob("round-*.safetensors"))
@@ -98,6 +85,46 @@ class SiteStates:
 
 def _round(file: Path) -> int:
     return int(file.stem.removeprefix("round-"))
+
+
+class SumNotes:
+    """How sites answered questions of secure sums, in a folder; a note stays, whatever asks again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def note(self, site: int, question: str, answer: str) -> bool:
+        """Note how a site answers a question; False if it answered otherwise before, in whatever process."""
+        file = self._file(site)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with locked_in_turn(file.parent), file.open("a+", encoding="utf-8") as opened:
+            opened.seek(0)
+            whole = [line for line in opened if line.endswith("\n")]  # one cut short was never acted upon
+            opened.truncate(sum(len(line.encode()) for line in whole))
+            found = _notes(file, whole)
+            if question not in found:
+                opened.write(json.dumps([question, answer]) + "\n")
+                opened.flush()
+                os.fsync(opened.fileno())
+        return bool(found.get(question, answer) == answer)
+
+    def noted(self, site: int, question: str) -> str | None:
+        """How a site answered a question; None if it never did."""
+        file = self._file(site)
+        if not file.exists():
+            return None
+        with file.open(encoding="utf-8") as opened:
+            return _notes(file, [line for line in opened if line.endswith("\n")]).get(question)
+
+    def _file(self, site: int) -> Path:
+        return self._folder / f"{site:06}" / "answered.jsonl"
+
+
+def _notes(file: Path, lines: Sequence[str]) -> dict[str, str]:
+    try:
+        return dict(json.loads(line) for line in lines)
+    except ValueError as error:
+        raise UserError(f"is damaged: {error}", file=file, hint="restore it from a copy") from error
 
 
 @dataclass(slots=True)

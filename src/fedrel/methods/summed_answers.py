@@ -11,24 +11,28 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from fedrel.federation.messages import Message, Model
-from fedrel.federation.method import at_site
+from fedrel.federation.messages import Message, Model, RefusedError
+from fedrel.federation.method import adds_up, at_site
 from fedrel.federation.noised_sums import noised_mean, noised_summand, site_noise, unnoised
+from fedrel.federation.secure_cohort import Cohort
 from fedrel.federation.secure_messages import (
     NONCE,
     MaskedNumbers,
     Peers,
     PeerShares,
+    PeerSignatures,
     PublicKeys,
     SealedShares,
     Session,
+    SignedLists,
     Survivors,
     Unmasking,
 )
-from fedrel.federation.secure_sum import Cohort, Member
+from fedrel.federation.secure_sum import Member, session_name, signed_keys
 from fedrel.federation.summands import Summand, decoded, encoded
 from fedrel.methods.local_objective import LocalObjective
 from fedrel.privacy.fixed_point import FixedPoint
+from fedrel.privacy.secret_keys import TamperedError
 from fedrel.tensors.weights import Floats, NoAnswerError
 
 if TYPE_CHECKING:
@@ -36,13 +40,14 @@ if TYPE_CHECKING:
     from fedrel.federation.site import Site
 
 
+_SESSION, _LISTS = "session", "lists"  # what the coordinator keeps in a round, to check signatures
 SUM = -2  # stands for a site's number where the answer is the mean of all sites'
 
 
 class SummedAnswers(LocalObjective):
     """Answers one by one, or their sum; a base class without a name."""
 
-    carries: ClassVar[tuple[type[Message], ...]] = (Session, Peers, PeerShares, Survivors)
+    carries: ClassVar[tuple[type[Message], ...]] = (Session, Peers, PeerShares, Survivors, PeerSignatures)
 
     # The coordinator's half.
 
@@ -70,16 +75,23 @@ class SummedAnswers(LocalObjective):
     def collect_sum(
         self, fed: Federation, *sent: Message | Mapping[int, Message]
     ) -> Iterator[tuple[int, Any]]:
-        """Figure 4 of the paper: keys, shares, masked numbers, unmasking."""
+        """Figure 4 of the paper: keys, shares, masked numbers, the consistency check, unmasking.
+
+        Every request has the session with it, so that a site need not keep one from an attempt that failed.
+        """
         nonce = fed.generator("session", fed.attempt, *fed.notes.active).bytes(NONCE)
         session = Session(np.frombuffer(nonce, np.uint8))
-        keys = dict(fed.ask(self.give_keys, session))
+        to_all = dict.fromkeys(range(len(fed.sizes)), session)
+        name = session_name(fed.registered.run, fed.round, session)
+        fed.memo[_SESSION] = name
         bound = 1 if fed.privacy.site_noise else self.largest_weight(fed)
-        order = fed.generator("peers").permutation(sorted(keys)).tolist()
-        cohort = Cohort(session, fed.round, keys, bound, order)
-        cohort.shared(fed.ask(self.give_shares, session, cohort.peers()))
-        total = cohort.total(fed.ask(self.answer_masked, session, *sent, *cohort.to_mask()))
-        cohort.unmask(total, fed.ask(self.unmask, session, *cohort.to_unmask()))
+        keys = dict(fed.ask(self.give_keys, to_all))
+        cohort = Cohort(name, keys, bound, fed.privacy.threshold)
+        cohort.shared(fed.ask(self.give_shares, to_all, cohort.peers()))
+        total = cohort.total(fed.ask(self.answer_masked, to_all, *sent, *cohort.to_mask()))
+        fed.memo[_LISTS] = cohort.lists.text
+        cohort.signed(fed.ask(self.sign_lists, to_all, *cohort.to_sign()))
+        cohort.unmask(total, fed.ask(self.unmask, to_all, *cohort.to_unmask()))
         if fed.privacy.site_noise:
             mean = unnoised(fed, total, len(keys), len(cohort.answered))
         else:
@@ -88,6 +100,19 @@ class SummedAnswers(LocalObjective):
         if mean.examples > fed.sizes[cohort.answered].sum():
             raise NoAnswerError("the sites say that they trained on more examples than they hold")
         yield SUM, self.summed(fed, mean, len(cohort.answered))
+
+    @adds_up
+    def check(self, fed: Federation, site: int, answer: Message) -> None:
+        """Refuse keys and lists that the site has not signed with its registered key."""
+        super().check(fed, site, answer)
+        try:
+            if isinstance(answer, PublicKeys):
+                text = signed_keys(fed.memo[_SESSION], site, answer.keys.tobytes())
+                fed.registered.check(site, answer.signature.tobytes(), text)
+            elif isinstance(answer, SignedLists):
+                fed.registered.check(site, answer.signature.tobytes(), fed.memo[_LISTS])
+        except TamperedError as error:
+            raise RefusedError(f"what it sent {error}") from error
 
     def summed(self, fed: Federation, mean: Summand, sites: float) -> Any:
         """The mean of several sites' `summand`s as if it were one site's answer."""
@@ -124,13 +149,19 @@ class SummedAnswers(LocalObjective):
     @at_site(takes=(Model, Session, Peers, PeerShares), gives=MaskedNumbers)
     def answer_masked(self, site: Site) -> MaskedNumbers:
         """Step 3: train, and send what the sum needs, masked."""
-        peers = site.received(Peers)
+        member, peers = Member(site), site.received(Peers)
+        member.check_shares()  # before the site trains
         if site.privacy.site_noise:
-            return Member(site).masked(noised_summand(site, self.summand(site), peers.cohort))
-        numbers = FixedPoint(site.privacy.range, peers.cohort)
-        return Member(site).masked(encoded(self.summand(site), numbers, peers.bound, site.rounding))
+            return member.masked(noised_summand(site, self.summand(site), len(peers.cohort)))
+        numbers = FixedPoint(site.privacy.range, len(peers.cohort))
+        return member.masked(encoded(self.summand(site), numbers, peers.bound, site.rounding))
 
-    @at_site(takes=(Session, Peers, PeerShares, Survivors), gives=Unmasking)
-    def unmask(self, site: Site) -> Unmasking:
+    @at_site(takes=(Session, Peers, PeerShares, Survivors), gives=SignedLists)
+    def sign_lists(self, site: Site) -> SignedLists:
         """Step 4."""
+        return Member(site).signed_lists()
+
+    @at_site(takes=(Session, Peers, PeerShares, Survivors, PeerSignatures), gives=Unmasking)
+    def unmask(self, site: Site) -> Unmasking:
+        """Step 5."""
         return Member(site).unmasking()

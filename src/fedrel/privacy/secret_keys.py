@@ -1,16 +1,16 @@
 """The secrets of a secure sum: keys of one session, masks from agreed keys, and secrets divided into shares.
 
 Primitives are those of established libraries: X25519, HKDF, AES in counter mode, ChaCha20-Poly1305 and Ed25519 of
-`cryptography`, and Shamir's scheme of `pycryptodome`. A site derives a session's secrets from one secret of its
-own, so a process that was killed and started again has the same ones.
+`cryptography`, and Shamir's scheme of `pycryptodome`. A site derives all keys of a session from one secret of that
+session, so a process that was killed and started again has the same ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from functools import cache, cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,25 +19,36 @@ from fedrel.privacy.fixed_point import Ring
 from fedrel.seeding import numpy_generator
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 Bytes = npt.NDArray[np.uint8]
 
-KEY, SECRET, TAG, SIGNATURE = 32, 16, 16, 64  # in bytes
+KEY, SECRET, TAG = 32, 16, 16  # in bytes
 SEALED = 2 * SECRET + TAG  # a share of each of a site's two secrets, encrypted for one peer
 _AT_ONCE = 1 << 18  # bytes of a mask that are made at once: they stay in the processor's cache
 _ZEROS = bytes(_AT_ONCE)
 
 
-class Secrets(Protocol):
-    """What a site signs with and derives its session keys from, and the keys by which it knows the others."""
+class Registered(Protocol):
+    """The keys by which sites are known to each other and to the coordinator, in one run."""
 
-    def of(self, site: int) -> bytes:
-        """The secret of a site that this process works for."""
+    @property
+    def run(self) -> str:
+        """The name of the run: keys and signatures of another run are of no use in this one."""
 
-    def registered_key(self, site: int) -> bytes:
-        """The public key with which a site signs."""
+    def check(self, site: int, signature: bytes, text: bytes) -> None:
+        """`TamperedError` unless this site has signed just this with its registered key."""
+
+
+class Secrets(Registered, Protocol):
+    """What a site keeps secret beside that: the key that it signs with, and one secret for each session."""
+
+    def of_session(self, site: int, round_: int, session: bytes, *, new: bool) -> bytes | None:
+        """The secret of a session, made if it is `new`; None if the site never began this session."""
+
+    def sign(self, site: int, text: bytes) -> bytes:
+        """The signature of a site that this process works for."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +56,27 @@ class SimulatedSecrets:
     """The secrets of all sites of a simulation: it has nobody to keep them from."""
 
     seed: int
+    run: str = ""
 
-    def of(self, site: int) -> bytes:
+    def of_session(self, site: int, round_: int, session: bytes, *, new: bool) -> bytes | None:
         """Bytes that follow from the run's seed."""
-        return numpy_generator(self.seed, "secret", site).bytes(KEY)
+        return derived(self._of(site), b"session", session)
 
-    def registered_key(self, site: int) -> bytes:
-        """The public part of the site's signing key."""
-        return signing_key(self.of(site)).public_key().public_bytes_raw()
+    def sign(self, site: int, text: bytes) -> bytes:
+        """With a key that follows from the run's seed, too."""
+        return _ed25519(self._of(site)).sign(text)
+
+    def check(self, site: int, signature: bytes, text: bytes) -> None:
+        """With the public part of the same key."""
+        from cryptography.exceptions import InvalidSignature
+
+        try:
+            _public(self, site).verify(signature, text)
+        except InvalidSignature as error:
+            raise TamperedError("is not signed with the site's registered key") from error
+
+    def _of(self, site: int) -> bytes:
+        return numpy_generator(self.seed, "secret", site).bytes(KEY)
 
 
 class TamperedError(Exception):
@@ -72,9 +96,9 @@ class SessionKeys:
     share_seed: bytes
 
     @classmethod
-    def of(cls, secret: bytes, session: bytes) -> SessionKeys:
-        """The keys that follow from a site's secret for the session that the coordinator names."""
-        found = derived(secret, b"session keys", session, length=3 * SECRET)
+    def of(cls, secret: bytes) -> SessionKeys:
+        """The keys that follow from a site's secret of a session."""
+        found = derived(secret, b"session keys", length=3 * SECRET)
         return cls(found[:SECRET], found[SECRET : 2 * SECRET], found[2 * SECRET :])
 
     @cached_property
@@ -98,10 +122,13 @@ def derived(secret: bytes, purpose: bytes, *context: bytes, length: int = KEY) -
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-    bound = b"".join(
-        len(part).to_bytes(4, "big") + part for part in (b"fedrel secure sum", purpose, *context)
-    )
+    bound = framed(b"fedrel secure sum", purpose, *context)
     return HKDF(algorithm=SHA256(), length=length, salt=None, info=bound).derive(secret)
+
+
+def framed(*parts: bytes) -> bytes:
+    """Several parts as one, each after its length: other parts never make the same bytes."""
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
 def private_key(seed: bytes) -> X25519PrivateKey:
@@ -150,10 +177,33 @@ def divided(secret: bytes, threshold: int, count: int) -> list[bytes]:
 
 
 def combined(shares: Mapping[int, bytes]) -> bytes:
-    """The secret of which these are shares, by number; as many as the threshold was."""
-    from Crypto.Protocol.SecretSharing import Shamir
+    """The secret of which these are shares, by number; as many as the threshold was.
 
-    return bytes(Shamir.combine(list(shares.items()), ssss=False))
+    It is pycryptodome's `Shamir.combine`, in its own field, but for the factors of shares with the same numbers:
+    they are computed once. A coordinator combines those of hundreds of sites, most of them from the same numbers.
+    """
+    from Crypto.Protocol.SecretSharing import _Element
+
+    total = _Element(0)
+    for factor, share in zip(_factors(tuple(shares)), shares.values(), strict=True):
+        total += factor * _Element(share)
+    return bytes(total.encode())
+
+
+@lru_cache(maxsize=256)
+def _factors(numbers: tuple[int, ...]) -> list[Any]:
+    """What each share is multiplied by: the polynomials of Lagrange at 0, for points at these numbers."""
+    from Crypto.Protocol.SecretSharing import _Element
+
+    found = []
+    for own in numbers:
+        above, below = _Element(1), _Element(1)
+        for other in numbers:
+            if other != own:
+                above *= _Element(other)
+                below *= _Element(own) + _Element(other)
+        found.append(above * below.inverse())
+    return found
 
 
 def sealed(key: bytes, text: bytes) -> bytes:
@@ -174,27 +224,18 @@ def opened(key: bytes, text: bytes) -> bytes:
         raise TamperedError("a peer's share was changed on the way") from error
 
 
-# Signatures.
+def rows(parts: Sequence[bytes], width: int) -> Bytes:
+    """Byte strings of one length as rows of an array, [n, width], in which form they are sent."""
+    return np.frombuffer(b"".join(parts), np.uint8).reshape(-1, width)
 
 
-def signing_key(secret: bytes) -> Ed25519PrivateKey:
-    """The key with which a site signs its session keys."""
+@cache
+def _ed25519(secret: bytes) -> Ed25519PrivateKey:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     return Ed25519PrivateKey.from_private_bytes(derived(secret, b"signing"))
 
 
-def check_signature(public: bytes, signature: bytes, text: bytes) -> None:
-    """`TamperedError` unless the owner of a registered key has signed just this."""
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-    try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, text)
-    except (InvalidSignature, ValueError) as error:
-        raise TamperedError("a peer's keys are not signed with its registered key") from error
-
-
-def rows(parts: Sequence[bytes], width: int) -> Bytes:
-    """Byte strings of one length as rows of an array, [n, width], in which form they are sent."""
-    return np.frombuffer(b"".join(parts), np.uint8).reshape(-1, width)
+@cache
+def _public(secrets: SimulatedSecrets, site: int) -> Ed25519PublicKey:
+    return _ed25519(secrets._of(site)).public_key()

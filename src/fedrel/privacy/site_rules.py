@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fedrel.files import write_text
+from fedrel.privacy.secret_keys import Secrets
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,12 @@ class SiteRules:
     alone: int = 3
     """In how many rounds a sentence may win with few others (`Wins`)."""
     wins: Path | None = None
+    secrets: Secrets | None = None
+    """What it signs with and derives the keys of secure sums from."""
+    min_cohort: int = 0
+    """The fewest sites that a secure sum may be over."""
+    sums: Path | None = None
+    """Where it notes what it answered for secure sums, in all runs of the experiment."""
 
     def round_key(self, round_: int) -> bytes | None:
         """The key of one round's digests, the same at all sites."""

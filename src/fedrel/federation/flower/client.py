@@ -17,7 +17,15 @@ from flwr.clientapp import ClientApp
 from fedrel.federation import messages
 from fedrel.federation.flower import codec
 from fedrel.federation.flower.host import Host, Refusal, RefusalCode, Request
-from fedrel.federation.messages import HOLDINGS, Arrays, Holdings, RefusedError, UnclaimedError
+from fedrel.federation.messages import (
+    HOLDINGS,
+    Arrays,
+    CohortError,
+    Holdings,
+    PeerError,
+    RefusedError,
+    UnclaimedError,
+)
 from fedrel.federation.site_memory import Entry
 from fedrel.federation.wire import decode
 
@@ -62,13 +70,20 @@ def _respond(host: Host, content: RecordDict) -> RecordDict:
     except NotHereError as error:
         refusal = host.gate.refuse(request, error.refusal)
     except RefusedError as error:
-        code = RefusalCode.WINNERS if isinstance(error, UnclaimedError) else RefusalCode.UNFIT
-        refusal = host.gate.refuse(request, Refusal(code), str(error))
+        code = _CODES.get(type(error), RefusalCode.UNFIT)
+        refusal = host.gate.refuse(request, Refusal(code, getattr(error, "number", 0)), str(error))
     except Exception as error:
         _log.exception("failed while answering")
         refusal = host.gate.refuse(request, Refusal(RefusalCode.FAILED), f"{type(error).__name__}: {error}")
     _log.warning("told the coordinator: %s", refusal)
     return codec.encode_refusal(refusal, host.gate.chain)
+
+
+_CODES = {
+    UnclaimedError: RefusalCode.WINNERS,
+    CohortError: RefusalCode.COHORT,
+    PeerError: RefusalCode.PEER,
+}
 
 
 class NotHereError(Exception):

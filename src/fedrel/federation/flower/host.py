@@ -61,6 +61,9 @@ class RefusalCode(IntEnum):
     WEIGHTS = 31
     WINNERS = 32
     LEVELS = 33
+    SECURE_SUM = 40
+    COHORT = 41
+    PEER = 42
     BUDGET = 50
 
 
@@ -93,6 +96,11 @@ _TEXTS = {
     ),
     RefusalCode.WINNERS: "refused the request: the winners are not sentences that it claimed in this round",
     RefusalCode.LEVELS: "refused the request: its site.toml lets claims have at most {} levels",
+    RefusalCode.SECURE_SUM: "refused the request: its site.toml demands secure sums",
+    RefusalCode.COHORT: "refused the request: a secure sum with it must be over at least {} sites",
+    RefusalCode.PEER: (
+        "refused the request: what it was told of site number {} is not what that site signed (its record says how)"
+    ),
     RefusalCode.BUDGET: "refused the request: another answer would exceed max_epsilon of its site.toml",
 }
 

@@ -21,6 +21,7 @@ from fedrel.federation.flower.host import RefusalCode
 from fedrel.federation.flower.transport import FlowerEngine, Outgoing
 from fedrel.federation.messages import HOLDINGS, Holdings, RefusedError
 from fedrel.files import read_sealed, write_text
+from fedrel.privacy.secret_keys import Registered
 
 _log = logging.getLogger(__name__)
 
@@ -118,11 +119,13 @@ class RemoteEngine(FlowerEngine):
         triples: int,
         agreed: Sequence[int | None] = (),
         taking_part: Collection[int] | None = None,
+        registered: Registered | None = None,
         **named: object,
     ) -> None:
         super().__init__(*given, **named)  # type: ignore[arg-type]
         self._triples, self._agreed = triples, agreed  # the most that each site may say it holds, if agreed
         self._taking_part = range(len(self._nodes.names)) if taking_part is None else frozenset(taking_part)
+        self._registered = registered
         # By site: the node that refused, or None if the request was lost on the way; and the reason.
         self._not_ready: dict[int, tuple[int | None, str]] = {}
 
@@ -154,6 +157,10 @@ class RemoteEngine(FlowerEngine):
         """What the sites hold; those that have connected since the last round are asked first."""
         self._ask_new_sites()
         return Reported(self._nodes.sizes(), self._triples)
+
+    def registered(self) -> Registered | None:
+        """The keys that the coordinator knows the sites by."""
+        return self._registered
 
     def _ask_new_sites(self) -> None:
         self._identify(self._nodes.unknown_nodes())
