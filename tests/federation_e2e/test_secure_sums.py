@@ -190,7 +190,7 @@ def test_sites_sign_with_their_registered_keys(four: Called):
     for knows in (*at_site.values(), coordinator):
         knows.check(2, signed, b"text")
         for site, signature, text in ((1, signed, b"text"), (2, signed, b"other"), (2, signed[:-1], b"text")):
-            with pytest.raises(TamperedError, match="not signed with the site's registered key"):
+            with pytest.raises(TamperedError, match="not signed with its registered key"):
                 knows.check(site, signature, text)
         with pytest.raises(TamperedError, match="its public key is not in this folder"):
             knows.check(7, signed, b"text")
@@ -253,7 +253,7 @@ def test_forged_keys_are_refused_and_their_owner_is_named(four: Called, tmp_path
     four.grid.behaviour[0] = in_round(1, changed(of_its_own), "give_shares")
     four.run(summed(training__rounds=1, **QUICK), tmp_path / "run")
     assert "what it was told of site number 3 is not what that site signed" in refusals(tmp_path / "run")[0]
-    assert "the keys of site 3: is not signed with the site's registered key" in notes(four, "north")
+    assert "the keys of site 3 are not its own: not signed with its registered key" in notes(four, "north")
 
 
 def test_a_site_with_another_key_is_dropped_and_named(four: Called, tmp_path: Path):
@@ -262,14 +262,14 @@ def test_a_site_with_another_key_is_dropped_and_named(four: Called, tmp_path: Pa
     four.run(summed(training__rounds=1, **QUICK), tmp_path / "run")
     (refused,) = rounds(tmp_path / "run")[0]["refused"]
     assert (refused["site"], refused["message"]) == (0, "PublicKeys")
-    assert refused["reason"] == "what it sent is not signed with the site's registered key"
+    assert refused["reason"] == "the signature does not fit: not signed with its registered key"
 
 
 def test_a_site_whose_key_another_lacks_is_named(four: Called, tmp_path: Path):
     four.bed.site("north").peer_key(3).unlink()
     four.run(summed(training__rounds=1, **QUICK), tmp_path / "run")
     assert "site number 3" in refusals(tmp_path / "run")[0]
-    assert "the keys of site 3: its public key is not in this folder" in notes(four, "north")
+    assert "the keys of site 3 are not its own: its public key is not in this folder" in notes(four, "north")
 
 
 @pytest.mark.parametrize("phase", ["give_shares", "answer_masked", "sign_lists", "unmask"])

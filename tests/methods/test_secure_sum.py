@@ -143,7 +143,7 @@ def test_a_site_whose_signature_is_wrong_is_dropped_and_named(data, phase, messa
     done = session.next_round()
     (refused,) = done.refused
     assert (refused.site, refused.message) == (3, message)
-    assert refused.reason == "what it sent is not signed with the site's registered key"
+    assert refused.reason == "the signature does not fit: not signed with its registered key"
     counted = data[1].site_data.partition.sizes
     assert done.examples == counted.sum() - (counted[3] if phase == "give_keys" else 0)
 

@@ -34,7 +34,7 @@ class KnownSites(ABC):
         if public is None or not public.is_file():
             raise TamperedError("its public key is not in this folder")
         if len(signed) != 2 * COORDINATE or not is_signed(public, text, _to_der(signed)):
-            raise TamperedError("is not signed with the site's registered key")
+            raise TamperedError("not signed with its registered key")
 
     @abstractmethod
     def public_key(self, site: int) -> Path | None:

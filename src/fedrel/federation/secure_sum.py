@@ -95,7 +95,7 @@ class Member:
         Different numbers under the same masks would tell their difference: a session has one such answer.
         """
         self.check_shares()
-        self._once("numbers", f"{hashlib.sha256(values).hexdigest()} {_hash(self._shared)}")
+        self._once("numbers", f"{hashlib.sha256(values.data).hexdigest()} {_hash(self._shared)}")
         add_mask(values, own_mask(self._keys.own_seed), 1)
         for peer in self._alive:
             if peer != self._site.number:
@@ -121,8 +121,8 @@ class Member:
         if strange := sorted(set(signers) - set(self._alive).intersection(lists.answered)):
             raise PeerError(f"site {strange[0]} signed, and is no peer that answered", strange[0])
         for peer, signature in zip(signers, given.signature, strict=True):
-            what = "the coordinator told it other lists, or they are not the signed lists"
-            self._sums.check(peer, bytes(signature), lists.text, what)
+            problem = f"site {peer} was told other lists by the coordinator, or signed none"
+            self._sums.check(peer, bytes(signature), lists.text, problem)
         if len(signers) < self._quorum:
             raise RefusedError(f"{len(signers)} peers signed the same lists, and {self._quorum} must")
         own, _, _ = (self._noted("numbers") or "").partition(" ")
@@ -159,7 +159,8 @@ class Member:
         for (peer, keys), signature in zip(
             self._peers.items(), self._site.received(Peers).signature, strict=True
         ):
-            self._sums.check(peer, bytes(signature), signed_keys(self._session, peer, keys), "the keys")
+            text, problem = signed_keys(self._session, peer, keys), f"the keys of site {peer} are not its own"
+            self._sums.check(peer, bytes(signature), text, problem)
             try:
                 for key in (keys[:KEY], keys[KEY:]):  # one of low order fails here
                     agreed(self._keys.mask_key, key, b"check")

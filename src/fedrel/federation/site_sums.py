@@ -42,12 +42,12 @@ class SiteSums:
         """The site's signature."""
         return self._own.sign(self.number, text)
 
-    def check(self, site: int, signature: bytes, text: bytes, what: str) -> None:
-        """`PeerError` that says `what` is wrong, unless another site has signed this text."""
+    def check(self, site: int, signature: bytes, text: bytes, problem: str) -> None:
+        """`PeerError` with this problem, unless another site has signed this text."""
         try:
             self._own.check(site, signature, text)
         except TamperedError as error:
-            raise PeerError(f"{what} of site {site}: {error}", site) from error
+            raise PeerError(f"{problem}: {error}", site) from error
 
     def once(self, purpose: str, digest: str) -> None:
         """Note that the site answers a request for this purpose; `RefusedError` if it answered another one."""

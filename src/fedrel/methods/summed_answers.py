@@ -112,7 +112,7 @@ class SummedAnswers(LocalObjective):
             elif isinstance(answer, SignedLists):
                 fed.registered.check(site, answer.signature.tobytes(), fed.memo[_LISTS])
         except TamperedError as error:
-            raise RefusedError(f"what it sent {error}") from error
+            raise RefusedError(f"the signature does not fit: {error}") from error
 
     def summed(self, fed: Federation, mean: Summand, sites: float) -> Any:
         """The mean of several sites' `summand`s as if it were one site's answer."""

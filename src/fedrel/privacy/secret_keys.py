@@ -73,7 +73,7 @@ class SimulatedSecrets:
         try:
             _public(self, site).verify(signature, text)
         except InvalidSignature as error:
-            raise TamperedError("is not signed with the site's registered key") from error
+            raise TamperedError("not signed with its registered key") from error
 
     def _of(self, site: int) -> bytes:
         return numpy_generator(self.seed, "secret", site).bytes(KEY)
@@ -182,28 +182,33 @@ def combined(shares: Mapping[int, bytes]) -> bytes:
     It is pycryptodome's `Shamir.combine`, in its own field, but for the factors of shares with the same numbers:
     they are computed once. A coordinator combines those of hundreds of sites, most of them from the same numbers.
     """
-    from Crypto.Protocol.SecretSharing import _Element
-
-    total = _Element(0)
+    element = _field()
+    total = element(0)
     for factor, share in zip(_factors(tuple(shares)), shares.values(), strict=True):
-        total += factor * _Element(share)
+        total += factor * element(share)
     return bytes(total.encode())
 
 
 @lru_cache(maxsize=256)
 def _factors(numbers: tuple[int, ...]) -> list[Any]:
     """What each share is multiplied by: the polynomials of Lagrange at 0, for points at these numbers."""
-    from Crypto.Protocol.SecretSharing import _Element
-
+    element = _field()
     found = []
     for own in numbers:
-        above, below = _Element(1), _Element(1)
+        above, below = element(1), element(1)
         for other in numbers:
             if other != own:
-                above *= _Element(other)
-                below *= _Element(own) + _Element(other)
+                above *= element(other)
+                below *= element(own) + element(other)
         found.append(above * below.inverse())
     return found
+
+
+def _field() -> Any:
+    """The elements of pycryptodome's field of 2^128 numbers, in which its shares are."""
+    from Crypto.Protocol import SecretSharing
+
+    return SecretSharing._Element
 
 
 def sealed(key: bytes, text: bytes) -> bytes:
