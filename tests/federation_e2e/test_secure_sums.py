@@ -257,8 +257,9 @@ def test_forged_keys_are_refused_and_their_owner_is_named(four: Called, tmp_path
 
 
 def test_a_site_with_another_key_is_dropped_and_named(four: Called, tmp_path: Path):
-    north, south = (four.bed.site(name).path for name in ("north", "south"))
-    north.joinpath("site.key").write_bytes(south.joinpath("site.key").read_bytes())
+    four.bed.coordinator.public_key("north").write_bytes(
+        four.bed.coordinator.public_key("south").read_bytes()
+    )
     four.run(summed(training__rounds=1, **QUICK), tmp_path / "run")
     (refused,) = rounds(tmp_path / "run")[0]["refused"]
     assert (refused["site"], refused["message"]) == (0, "PublicKeys")
@@ -395,8 +396,9 @@ def test_a_new_run_of_the_same_experiment_may_sum_the_same_again_and_nothing_els
     four.run(config, tmp_path / "two")
     same_weights(weights_of(tmp_path / "one", config), weights_of(tmp_path / "two", config))
     four.grid.behaviour[2] = in_round(1, silent, "give_keys")
-    with pytest.raises(UserError, match="helped to unmask the sum"):
+    with pytest.raises(UserError, match="round 1: "):
         four.run(config, tmp_path / "three")  # their difference would be the update of one site
+    assert "another request for its sum was answered in this round" in notes(four, "north")
 
 
 def test_a_site_that_lost_its_last_answers_gives_the_same_sum(four: Called, tmp_path: Path):

@@ -87,16 +87,14 @@ def check_uniform(fed: Federation, weighting: str, name: str) -> None:
 
 
 def moves(start: Weights, update: Update) -> Floats:
-    """How far training moved each weight, one tensor after the other; of tables, every row."""
+    """How far training moved each weight, one tensor after the other by name; of tables, every row."""
     trained = dense(start, update.weights)
-    return np.concatenate([(trained[name] - tensor).reshape(-1) for name, tensor in start.items()])
+    return np.concatenate([(trained[name] - start[name]).reshape(-1) for name in sorted(start)])
 
 
 def moved_by(start: Weights, numbers: npt.NDArray[np.float32]) -> dict[str, Floats]:
-    """The weights that such moves lead to."""
-    places = np.cumsum([tensor.size for tensor in start.values()])
-    parts = np.split(numbers, places[:-1])
-    return {
-        name: tensor + part.reshape(tensor.shape)
-        for (name, tensor), part in zip(start.items(), parts, strict=True)
-    }
+    """The weights that such moves lead to. A run that was resumed may have them in another order than the sites."""
+    names = sorted(start)
+    parts = np.split(numbers, np.cumsum([start[name].size for name in names])[:-1])
+    moved = dict(zip(names, parts, strict=True))
+    return {name: tensor + moved[name].reshape(tensor.shape) for name, tensor in start.items()}
