@@ -15,7 +15,7 @@ import numpy as np
 from fedrel.deployment.answered import UNNAMED, Answered, LastAnswers, question
 from fedrel.deployment.artefacts import agreed_part, differences
 from fedrel.deployment.audit import Asked, append, describe
-from fedrel.deployment.earned_weights import EarnedWeights, UnearnedError, fingerprint
+from fedrel.deployment.earned_weights import EarnedWeights, Fingerprint, UnearnedError, fingerprint
 from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.keys import signature
 from fedrel.deployment.policy import (
@@ -95,13 +95,16 @@ class SiteGate:
             array.any() for name, array in rest.items() if name.startswith(_CONTROL)
         ):
             return self.refuse(request, Refusal(RefusalCode.INITIAL), "a control variate before any training")
-        if known is None:
-            return None
-        if kinds_of_message()[request.gives] is MaskedNumbers:
-            for name in sorted(weights):
-                if self._allow.keeps(Update.__name__, f"weights/{name}"):
-                    note = f"allow.must_stay names Update.weights/{name}, which the sum would have, too"
-                    return self.refuse(request, Refusal(RefusalCode.FIELD), note)
+        return None if known is None else self._judge(request, weights, known, runner)
+
+    def _judge(
+        self, request: Request, weights: Weights, known: Fingerprint, runner: Runner
+    ) -> Refusal | None:
+        """Why the global weights are not used, or a tensor of them not summed; None if all is well."""
+        for name in sorted(weights) if kinds_of_message()[request.gives] is MaskedNumbers else ():
+            if self._allow.keeps(Update.__name__, f"weights/{name}"):
+                note = f"allow.must_stay names Update.weights/{name}, which the sum would have, too"
+                return self.refuse(request, Refusal(RefusalCode.FIELD), note)
         try:
             Model.unpack({f"weights/{name}": array for name, array in weights.items()}, runner.shapes)
             self._earned(request).judge(
@@ -249,8 +252,7 @@ class SiteGate:
 
     def _remember_step(self, request: Request, runner: Runner) -> None:
         """Keep how far the site's own training went, of an answer for which it trained."""
-        trained = Update | Predictions | BytePredictions | MaskedNumbers
-        if issubclass(kinds_of_message()[request.gives], trained):
+        if issubclass(kinds_of_message()[request.gives], TRAINED):
             self._earned(request).trained(request.round, self._weights, runner.model.extractor.update())
 
     def _trial(self, runner: Runner, start: Weights) -> Tensors:

@@ -89,7 +89,12 @@ def check_uniform(fed: Federation, weighting: str, name: str) -> None:
 def moves(start: Weights, update: Update) -> Floats:
     """How far training moved each weight, one tensor after the other by name; of tables, every row."""
     trained = dense(start, update.weights)
-    return np.concatenate([(trained[name] - start[name]).reshape(-1) for name in sorted(start)])
+    return in_line({name: trained[name] - tensor for name, tensor in start.items()})
+
+
+def in_line(tensors: Weights) -> Floats:
+    """The numbers of all tensors, one tensor after the other by name."""
+    return np.concatenate([tensors[name].reshape(-1) for name in sorted(tensors)])
 
 
 def moved_by(start: Weights, numbers: npt.NDArray[np.float32]) -> dict[str, Floats]:

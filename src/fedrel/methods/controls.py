@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from fedrel.federation.messages import LARGEST, Array, Message, Model, ModelTensors, RefusedError, Update
-from fedrel.federation.summands import Summand, check_uniform, moved_by, moves
+from fedrel.federation.summands import Summand, check_uniform, in_line, moved_by, moves
 from fedrel.methods.fedavg import FedAvg
 from fedrel.tensors.weights import Floats, Rows, Tensors, WeightedMean, Weights, moved, plus
 
@@ -43,7 +43,7 @@ class ControlledUpdate(Update):
         """How far each weight moved, rows that the update leaves out too; and the same divided by the path."""
         drifts = WeightedMean(c)
         drifts.add(self.drift(), 1.0)
-        moved = moves(start, self) + np.concatenate([one.reshape(-1) for one in drifts.result().values()])
+        moved = moves(start, self) + in_line(drifts.result())
         return moved, moved / np.float32(self.path)
 
     def check_path(self, start: Weights) -> None:
