@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,14 @@ from tests.federation_e2e.summing import (
 from tests.federation_e2e.testbed import Testbed, rounds
 
 QUICK = {"engine__deadline": 0.5}
+PHASES = [phase for phase, _ in STEPS.values()]
 RUN = f"{'0' * 32}-00000000"
 Answer = Callable[[RecordDict], RecordDict]
+
+
+def some_fast(values: Iterable[str], *fast: str) -> list[Any]:
+    """All of these for `make test-all`, and some of them for `make test` too."""
+    return [one if one in fast else pytest.param(one, marks=pytest.mark.slow) for one in values]
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +87,7 @@ def notes(called: Called, name: str) -> str:
     return "\n".join(line.entry.note for line in check(called.bed.site(name).audit).lines if line.entry.note)
 
 
-@pytest.mark.parametrize("method", ["fedavg", "lazy-mil", "scaffold", "feded"])
+@pytest.mark.parametrize("method", some_fast(["fedavg", "lazy-mil", "scaffold", "feded"], "lazy-mil"))
 def test_weights_are_those_of_a_simulation(method: str, four: Called, ready: Preparation, tmp_path: Path):
     config = summed(method, **QUICK)
     four.run(config, tmp_path / "run")
@@ -90,7 +96,7 @@ def test_weights_are_those_of_a_simulation(method: str, four: Called, ready: Pre
     assert not any(line["refused"] for line in rounds(tmp_path / "run"))
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", some_fast(STEPS, "masked"))
 def test_a_site_that_drops_out_is_left_out_or_not_missed(
     step: str, four: Called, ready: Preparation, tmp_path: Path
 ):
@@ -273,7 +279,7 @@ def test_a_site_whose_key_another_lacks_is_named(four: Called, tmp_path: Path):
     assert "the keys of site 3 are not its own: its public key is not in this folder" in notes(four, "north")
 
 
-@pytest.mark.parametrize("phase", ["give_shares", "answer_masked", "sign_lists", "unmask"])
+@pytest.mark.parametrize("phase", some_fast(PHASES[1:], "give_shares"))
 def test_a_replayed_session_is_refused(phase: str, four: Called, tmp_path: Path):
     """A request of round 1 again in round 2: the site has no such session in that round."""
     kept: list[RecordDict] = []
@@ -347,7 +353,7 @@ class CrashError(Exception):
     """The coordinator's machine failed."""
 
 
-@pytest.mark.parametrize("phase", [phase for phase, _ in STEPS.values()])
+@pytest.mark.parametrize("phase", some_fast(PHASES, "unmask"))
 def test_a_coordinator_that_crashed_in_a_step_goes_on(
     phase: str, four: Called, ready: Preparation, tmp_path: Path
 ):
