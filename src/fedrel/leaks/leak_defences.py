@@ -127,14 +127,12 @@ def noise_settings(
         draw(sizes, config.training.fraction, config.seed, number, 0).sites for number in range(1, rounds + 1)
     ]
     often = max(Counter(site for sites in drawn for site in sites).values(), default=1)
-    noise = noise_for(epsilon, 1.0, often, DELTA)
-    for _ in range(3):  # noise in shares is composed by Rényi divergences, which say a little more
-        noise *= max(composed_epsilon([Steps(noise, 1.0, often, extra=1e-9)], DELTA) / epsilon, 1.0)
-    noise = round(noise, 4)
+    # Noise in shares is composed by Rényi divergences, whatever Skellam's noise adds to them.
+    noise = noise_for(epsilon, lambda one: composed_epsilon([Steps(one, 1.0, often, extra=1e-9)], DELTA))
     return {
         "privacy.dp": {
             "level": "site",
-            "noise": noise,
+            "noise": round(noise, 4),
             "clip": CLIP,
             "delta": DELTA,
             "sampling": "fixed",
