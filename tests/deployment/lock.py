@@ -2,8 +2,8 @@
 
     python -m tests.deployment.lock
 
-It lists every package that `fedrel[flower]` needs but torch, whose build depends on the machine, with the SHA-256
-of its wheels for Linux as the configured package index has them. A test compares it with constraints.txt.
+It lists every package that `fedrel[flower,privacy]` needs but torch, whose build depends on the machine, with the
+SHA-256 of its wheels for Linux as the configured package index has them. A test compares it with constraints.txt.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 LOCK = ROOT / "src" / "fedrel" / "deployment" / "templates" / "requirements.txt"
+EXTRAS = ("flower", "privacy")
 LEFT_OUT = {"torch", "setuptools"}  # torch brings setuptools
 _WHEEL = re.compile(
     r"(?:cp311-cp311|cp3\d+-abi3|py2\.py3-none|py3-none)-(?:any|manylinux\S*_(?:x86_64|aarch64))\S*\.whl$"
@@ -39,8 +40,8 @@ def pinned() -> dict[str, str]:
     return {canonicalize_name(name): version.strip() for name, version in found}
 
 
-def needed(extra: str = "flower") -> set[str]:
-    """Every package that is installed for fedrel with this extra."""
+def needed(*extras: str) -> set[str]:
+    """Every package that is installed for fedrel with these extras, by default with those of a real site."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     seen: set[tuple[str, tuple[str, ...]]] = set()
 
@@ -54,7 +55,8 @@ def needed(extra: str = "flower") -> set[str]:
                 seen.add(key)
                 walk(distribution(one.name).requires or [], key[1])
 
-    walk([*project["dependencies"], *project["optional-dependencies"][extra]], ())
+    wanted = (project["optional-dependencies"][extra] for extra in extras or EXTRAS)
+    walk([*project["dependencies"], *(line for lines in wanted for line in lines)], ())
     return {name for name, _ in seen}
 
 
@@ -87,9 +89,8 @@ def main() -> None:
     versions = {name: version for name, version in pinned().items() if name in wanted}
     with ThreadPoolExecutor(8) as pool:
         found = dict(zip(versions, pool.map(lambda one: hashes(index, *one), versions.items()), strict=True))
-    lines = [
-        "# What fedrel[flower] needs, by SHA-256; torch comes first, by itself. Made from constraints.txt."
-    ]
+    what = f"fedrel[{','.join(EXTRAS)}]"
+    lines = [f"# What {what} needs, by SHA-256; torch comes first, by itself. Made from constraints.txt."]
     for name, version in sorted(versions.items()):
         lines.append(
             " \\\n    ".join([f"{name}=={version}", *(f"--hash=sha256:{one}" for one in found[name])])

@@ -204,7 +204,7 @@ def test_compose_files_and_units_name_commands_that_exist(folder: str, made: Pat
 
 
 def test_the_pinned_requirements_are_those_of_constraints() -> None:
-    """All that `fedrel[flower]` needs, at the tested versions, with hashes; `tests.deployment.lock` writes them."""
+    """All that a site needs, at the tested versions, with hashes; `tests.deployment.lock` writes them."""
     found = re.findall(
         r"^(\S+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", LOCK.read_text(), re.M
     )

@@ -10,8 +10,15 @@ import pytest
 
 from fedrel.deployment import studio_facts
 from fedrel.deployment.audit import append, describe
-from fedrel.deployment.policy import Allowed
-from fedrel.deployment.studio_facts import describe_federation, policy_in_words, site_facts
+from fedrel.deployment.policy import Allowed, Privacy
+from fedrel.deployment.privacy_budget import Spent
+from fedrel.deployment.studio_facts import (
+    budget_in_words,
+    describe_federation,
+    policy_in_words,
+    site_facts,
+)
+from fedrel.privacy.accounting import Steps, epsilon
 
 pytest.importorskip("starlette", reason="needs pip install 'fedrel[studio]'")
 
@@ -102,6 +109,17 @@ def test_a_changed_record_is_shown_as_broken(federation):
     site.audit.write_text(text.replace('"round":1', '"round":7'))
     assert site_facts(site).broken.startswith("line 1 was changed")
     assert "The record is broken" in page(site.path).words
+
+
+def test_a_budget_in_plain_words():
+    pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
+    assert budget_in_words(Privacy(), Spent()) == []
+    (said,) = budget_in_words(Privacy(max_epsilon=8), Spent())
+    assert said == (
+        "Its answers that came of training, 0 so far, cost ε 0, and may cost 8 in all, with δ = 1e-05."
+    )
+    (said,) = budget_in_words(Privacy(), Spent(2, (Steps(4.0, 1.0, 2),)))
+    assert f"2 so far, cost ε {epsilon(4.0, 1.0, 2, 1e-5):.3g}, with δ" in said
 
 
 def test_a_policy_in_plain_words():

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from fedrel.deployment.audit import describe_fields
 from fedrel.deployment.folders import CoordinatorFolder, SiteFolder
-from fedrel.deployment.policy import REFUSAL, SITE_TOML, Allowed, kinds_of_message, read_policy
+from fedrel.deployment.policy import REFUSAL, SITE_TOML, Allowed, Privacy, kinds_of_message, read_policy
+from fedrel.deployment.privacy_budget import PrivacyBudget, Spent
 from fedrel.deployment.record_check import check_record
 from fedrel.deployment.status import NOT_RUNNING, connected, federation_status
 from fedrel.runs.folder import MetricsFile
@@ -110,7 +111,11 @@ def site_facts(folder: SiteFolder) -> SiteFacts:
         coordinator=policy.coordinator,
         prepared=prepared,
         sentences=folder.sentences if prepared else None,
-        policy=[f"It reads {files} (format {policy.data.format}).", *policy_in_words(policy.allow)],
+        policy=[
+            f"It reads {files} (format {policy.data.format}).",
+            *policy_in_words(policy.allow),
+            *budget_in_words(policy.privacy, PrivacyBudget(folder.privacy).read()),
+        ],
         totals=[KindTotal(kind, times[kind], sizes[kind]) for kind in sorted(times)],
         departures=departures[::-1],
         recorded=len(audit.lines),
@@ -118,6 +123,15 @@ def site_facts(folder: SiteFolder) -> SiteFacts:
         torn=len(audit.torn),
         chain=audit.chain,
     )
+
+
+def budget_in_words(privacy: Privacy, spent: Spent) -> list[str]:
+    """What its answers have cost, and may cost; nothing of a site that knows no differential privacy."""
+    if not spent.answers and privacy.max_epsilon is None:
+        return []
+    most = "" if privacy.max_epsilon is None else f", and may cost {privacy.max_epsilon:g} in all"
+    cost = f"ε {spent.epsilon(privacy.delta):.3g}{most}, with δ = {privacy.delta:g}"
+    return [f"Its answers that came of training, {spent.answers:,} so far, cost {cost}."]
 
 
 def policy_in_words(allow: Allowed) -> list[str]:
