@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from fedrel.cli.main import main
+from fedrel.files import read_sealed
 from tests.conftest import tiny
 
 GOOD = {
@@ -196,7 +197,7 @@ def test_output_that_is_no_terminal_has_lines_and_json_is_alone(tmp_path, capsys
     assert (code, quiet.splitlines(), err) == (0, lines[4:], "")
     code, out, err = fedrel(*again, "--json", capsys=capsys)
     assert code == 0
-    assert json.loads(out) == json.loads((tmp_path / "run" / "result.json").read_text())
+    assert json.loads(out) == read_sealed(tmp_path / "run" / "result.json", "a result", "")
     assert "finished after 1 rounds" in err
     code, out, err = fedrel(*again, "--json", "--quiet", capsys=capsys)
     assert (code, json.loads(out)["method"], err) == (0, "one", "")

@@ -11,6 +11,9 @@ import os
 import random
 import shutil
 import stat
+import subprocess
+import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,8 @@ from fedrel.data.load import dataset
 from fedrel.data.problems import Problems, Reading
 from fedrel.errors import UserError
 from fedrel.files import (
+    ScratchFolder,
+    _tidied,
     atomic_file,
     atomic_folder,
     cache_folder,
@@ -37,6 +42,8 @@ from fedrel.files import (
     write_tensors,
     write_text,
 )
+from fedrel.runs.folder import read_run
+from fedrel.studio.live.run_index import RunIndex
 from tests.conftest import tiny
 
 ROUNDS = 3
@@ -203,7 +210,7 @@ def copied(finished: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "pattern",
-    ["checkpoint/round-*", "checkpoint/best-*", "sites/000000/round-*", "metrics.jsonl"],
+    ["checkpoint/round-*", "checkpoint/best-*", "sites/000000/round-*", "metrics.jsonl", "environment.json"],
 )
 def test_what_a_run_goes_on_with(pattern: str, finished: Path, tmp_path: Path) -> None:
     run = copied(finished, tmp_path)
@@ -233,6 +240,25 @@ def test_what_was_removed(gone: str, problem: str, finished: Path, tmp_path: Pat
     with pytest.raises(UserError, match=problem) as caught:
         fedrel.run(config(ROUNDS), run, resume=True)
     assert "from a copy" in caught.value.hint
+
+
+def test_what_comparisons_and_pages_are_made_from(finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+
+    def read() -> object:
+        found = read_run(run)
+        return found.result, found.environment, tomllib.loads(found.config)
+
+    for name in ("result.json", "environment.json", "config.toml"):
+        assert noticed(run / name, read, 60) > 40, name
+    assert "checked" not in read_run(run).environment
+    result = (run / "result.json").read_text()
+    (run / "result.json").write_text(result.replace('"seed": 1', '"seed": 2'))
+    listed = RunIndex(tmp_path)
+    listed.scan()
+    (row,) = listed.rows()
+    assert row.state == "unreadable" and "another SHA-256" in row.message
 
 
 def test_a_model_folder(finished: Path, tmp_path: Path) -> None:
@@ -280,6 +306,35 @@ def test_leftovers_of_killed_processes_are_removed(tmp_path: Path, monkeypatch: 
     os.utime(fresh, (0, 0))
     cache_folder()
     assert not fresh.exists()
+
+
+def test_scratch_folders_of_killed_processes_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process is killed while it has one among the system's temporary files and one beside its target."""
+    program = f"""
+import os
+from pathlib import Path
+from fedrel.files import ScratchFolder
+kept = [ScratchFolder(), ScratchFolder(Path({str(tmp_path)!r}))]
+for one in kept:
+    (Path(one.name) / "text").write_text("of a site")
+os.kill(os.getpid(), 9)
+"""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    subprocess.run([sys.executable, "-c", program], check=False)
+    left = list(tmp_path.iterdir())
+    assert len(left) == 2
+    for path in left:
+        os.utime(path, (0, 0))
+    _tidied.cache_clear()
+    with ScratchFolder() as mine:
+        assert [str(path) for path in tmp_path.iterdir()] == [mine]
+        os.utime(mine, (0, 0))
+        assert remove_leftovers(tmp_path) == []  # it is in use
+    assert not any(tmp_path.iterdir())
+    _tidied.cache_clear()
 
 
 def test_folders_are_for_their_user_and_files_follow_the_umask(

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_PART = ".fedrel-part-"  # how the names of temporary files begin
+_PART = ".fedrel-part-"  # how the names of temporary files begin, beside what they will become
+_SCRATCH = "fedrel-scratch-"  # and those of folders among the system's temporary files
 _YOUNG = 60  # seconds for which a temporary file is left alone, locked or not
 _CHECKED, _SHA256 = "checked", "sha256"  # what files say about their checksum
 
@@ -162,14 +163,16 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 def remove_leftovers(folder: Path, *, deep: bool = False) -> list[Path]:
     """Remove temporary files and folders that killed processes left in a folder, `deep` also below it.
 
-    One that a process still writes to is locked, and stays.
+    One that a process still writes to is locked, and stays; so does what is another user's.
     """
     import fcntl
 
     removed = []
-    for part in sorted(folder.rglob(f"{_PART}*") if deep else folder.glob(f"{_PART}*")):
+    parts = (part for name in (_PART, _SCRATCH) for part in _named(folder, f"{name}*", deep=deep))
+    for part in sorted(parts):
         with suppress(OSError):  # another process may have removed or renamed it
-            if time.time() - part.stat().st_mtime < _YOUNG:
+            about = part.lstat()
+            if time.time() - about.st_mtime < _YOUNG or about.st_uid != os.getuid():
                 continue
             handle = os.open(part, os.O_RDONLY)
             try:
@@ -182,6 +185,38 @@ def remove_leftovers(folder: Path, *, deep: bool = False) -> list[Path]:
             finally:
                 os.close(handle)
     return removed
+
+
+def _named(folder: Path, pattern: str, *, deep: bool) -> Iterator[Path]:
+    return folder.rglob(pattern) if deep else folder.glob(pattern)
+
+
+class ScratchFolder(tempfile.TemporaryDirectory[str]):
+    """A temporary folder of this process, removed when it is left; what killed ones left beside it is removed, too.
+
+    It is in `beside`, for what is to stay on one disk, else among the system's temporary files.
+    """
+
+    def __init__(self, beside: Path | None = None) -> None:
+        import fcntl
+
+        _tidied(beside or Path(tempfile.gettempdir()))
+        super().__init__(prefix=_SCRATCH if beside is None else _PART, dir=beside)
+        self._handle: int | None = os.open(self.name, os.O_RDONLY)
+        fcntl.flock(self._handle, fcntl.LOCK_EX)
+
+    def cleanup(self) -> None:
+        """Remove it."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+        super().cleanup()
+
+
+@functools.cache
+def _tidied(folder: Path) -> None:
+    """Remove what killed processes left in a folder, once a process."""
+    remove_leftovers(folder)
 
 
 def _umask() -> int:
@@ -290,7 +325,12 @@ def unsealed(text: str, path: Path, what: str, hint: str) -> dict[str, Any]:
             raise TypeError("expected a JSON object")
     except (ValueError, TypeError, RecursionError) as error:
         raise UserError(f"is not {what}, or is damaged: {error}", file=path, hint=hint) from error
-    if _CHECKED in fields or _SHA256 in fields:
+    return without_seal(fields, path, what, hint)
+
+
+def without_seal(fields: dict[str, Any], path: Path, what: str, hint: str) -> dict[str, Any]:
+    """The fields of a JSON file that may have a seal, without it; a `UserError` if they are not those sealed."""
+    if _CHECKED in fields or _SHA256 in fields:  # one bit cannot take both away
         stated = fields.pop(_SHA256, None)
         if stated != _json_digest(fields):
             problem = f"is damaged: {what} with another SHA-256 than it was written with"
@@ -334,14 +374,8 @@ def cache_folder() -> Path:
 
 
 @functools.cache
-def _tidied(folder: Path) -> None:
-    """Once a process."""
-    remove_leftovers(folder)
-
-
-@functools.cache
-def _temporary() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="fedrel-")
+def _temporary() -> ScratchFolder:
+    return ScratchFolder()
 
 
 def _user_cache() -> Path:

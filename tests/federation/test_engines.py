@@ -24,7 +24,7 @@ from fedrel.federation.engines.threads import ThreadEngine
 from fedrel.federation.messages import Arrays
 from fedrel.federation.runner import Runner
 from fedrel.federation.site_memory import Entry
-from fedrel.files import locked, wait_until_unlocked
+from fedrel.files import locked, read_sealed, sealed, wait_until_unlocked
 from fedrel.runs.engines import SimulatedSites, new_runner, parallel_engine
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import run
@@ -215,8 +215,8 @@ def test_fewer_rounds_and_other_data_are_refused(out):
     run(tiny(training__rounds=2), out)
     with pytest.raises(UserError, match="has 2 rounds already"):
         run(tiny(training__rounds=1), out, resume=True)
-    about = json.loads((out / "environment.json").read_text())
-    (out / "environment.json").write_text(json.dumps(about | {"data_fingerprint": "another"}))
+    about = read_sealed(out / "environment.json", "an environment", "")
+    (out / "environment.json").write_text(json.dumps(sealed(about | {"data_fingerprint": "another"})))
     with pytest.raises(UserError, match="the data are not those"):
         run(tiny(training__rounds=3), out, resume=True)
 

@@ -9,7 +9,6 @@ lost, too.
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from fedrel.data.sentences import Instance, Mention
 from fedrel.data.text_files import stem
 from fedrel.data.units import as_documents, as_sentences
 from fedrel.errors import UserError, nearest
+from fedrel.files import ScratchFolder
 
 _HINT = "choose another format, or --lossy to do without"
 
@@ -67,7 +67,7 @@ def convert(
         raise UserError("is there already", file=target, hint="choose another name")
     rows = _Rows(source, reader(format, none_label=none_label), dict(options or {}), written, lossy)
     target.absolute().parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.absolute().parent, prefix=".convert-") as scratch:
+    with ScratchFolder(target.absolute().parent) as scratch:
         part = Path(scratch) / target.name
         write(rows.all(), part)
         lost = Counter(rows.lost)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,7 @@ from fedrel.deployment.site_preparation import Part, prepare_site_data, read_col
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.site_data import SiteData
-from fedrel.files import read_sealed, write_text
+from fedrel.files import ScratchFolder, read_sealed, write_text
 from fedrel.runs.prepare import Preparation
 
 
@@ -110,7 +109,7 @@ def open_coordinator(folder: Path, extractor: str) -> CoordinatorData:
 def publish(experiment: Experiment, folder: Path) -> Artefacts:
     """Write an experiment's artefacts to a folder, in place of those that are there."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as name:
+    with ScratchFolder(folder.parent) as name:
         part = Path(name) / "new"
         part.mkdir()
         _write(experiment, part)

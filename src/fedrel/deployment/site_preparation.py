@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +41,7 @@ from fedrel.deployment.policy import (
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.site_data import SiteData
-from fedrel.files import sealed, write_text
+from fedrel.files import ScratchFolder, sealed, write_text
 
 Ints = npt.NDArray[np.int64]
 
@@ -159,7 +158,7 @@ def read_columns(
     folder.parent.mkdir(parents=True, exist_ok=True)
     if extractor_kind(artefacts.config.extractor.kind).unit == "documents":
         return DocumentCorpus.build(_documents(parts, artefacts), folder, artefacts.relations, progress)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as first:
+    with ScratchFolder(folder.parent) as first:
         instances = _instances(parts, artefacts)
         corpus = SentenceCorpus.build(instances, Path(first) / "x", artefacts.relations, progress)
         return renumbered(corpus, artefacts.knowledge_base, folder)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import tempfile
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from fedrel.deployment.publishing import check_published
 from fedrel.deployment.superlink import write_connection
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor_kind
-from fedrel.files import wait_until_unlocked, write_text
+from fedrel.files import ScratchFolder, wait_until_unlocked, write_text
 
 WAIT = 60.0  # seconds for a process of Flower's to notice that its run was stopped
 STARTED = re.compile(r"started run (\d+)")  # as `flwr run` prints it
@@ -130,7 +129,7 @@ def submit(request: Path, *, home: Path, connection: str, say: Callable[[str], N
     needs_flower()
     outcome = request.with_suffix(".outcome.json")
     outcome.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(prefix="fedrel-") as name:
+    with ScratchFolder() as name:
         folder = Path(name)
         for file, text in _FILES.items():
             (folder / file).parent.mkdir(exist_ok=True)

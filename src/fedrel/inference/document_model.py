@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from fedrel.errors import UserError
 from fedrel.evaluation.thresholds import UNTUNED
 from fedrel.extractors.findings import Finding
 from fedrel.extractors.saved import SavedModel
+from fedrel.files import ScratchFolder
 
 DocumentText = Document | str | Mapping[str, Any]
 """A document, one or more of them in PubTator's form, or one of DocRED's JSON objects."""
@@ -53,7 +53,7 @@ class DocumentModel:
         may hold several documents), or one of DocRED's JSON objects. Relations that it is annotated with do not
         count.
         """
-        with tempfile.TemporaryDirectory(prefix="fedrel-") as scratch:
+        with ScratchFolder() as scratch:
             # As columns on disk: the input may be larger than memory.
             found = self._documents(documents, Path(scratch))
             asked = ((TEST, replace(one, facts=())) for one in found)

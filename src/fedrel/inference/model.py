@@ -8,7 +8,6 @@ sentences that mention the same two texts are pooled.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from fedrel.errors import UserError
 from fedrel.evaluation.thresholds import UNTUNED
 from fedrel.extractors.batches import Inputs
 from fedrel.extractors.saved import SavedModel, open_saved
+from fedrel.files import ScratchFolder
 from fedrel.inference.document_model import DocumentModel
 
 Sentence = Instance | str | Mapping[str, Any]
@@ -105,7 +105,7 @@ class Model:
 
         least = self.threshold if threshold is None else threshold
         found: list[Prediction] = []
-        with tempfile.TemporaryDirectory(prefix="fedrel-") as scratch, torch.inference_mode():
+        with ScratchFolder() as scratch, torch.inference_mode():
             # As columns on disk: the input may be larger than memory.
             asked = ((TEST, _without_label(one)) for one in instances(sentences))
             corpus = SentenceCorpus.build(asked, Path(scratch) / "input", [NA])
@@ -121,7 +121,7 @@ class Model:
         from fedrel.extractors.heads import sentence_probabilities
 
         found = [np.zeros((0, len(self.relations)), np.float32)]
-        with tempfile.TemporaryDirectory(prefix="fedrel-") as scratch, torch.inference_mode():
+        with ScratchFolder() as scratch, torch.inference_mode():
             asked = ((TEST, _without_label(one)) for one in instances(sentences))
             corpus = SentenceCorpus.build(asked, Path(scratch) / "input", [NA])
             inputs = self._read(corpus, Path(scratch))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedrel.data.annotations import Document
@@ -14,6 +13,7 @@ from fedrel.data.sentences import Instance
 from fedrel.data.units import sentences_of
 from fedrel.errors import UserError
 from fedrel.extractors.findings import by_document
+from fedrel.files import ScratchFolder
 from fedrel.inference.document_model import DocumentModel
 from fedrel.inference.model import Model, Prediction
 from fedrel.inference.predict import as_json
@@ -42,7 +42,7 @@ def predict_text(
     threshold: float | None = None,
 ) -> FoundInText:
     """What a model finds in a text. Without marks it may have any form that `fedrel predict` reads."""
-    with TemporaryDirectory(prefix="fedrel-") as scratch:
+    with ScratchFolder() as scratch:
         file = Path(scratch) / "text.txt"
         file.write_text(text, encoding="utf-8")
         if not marks and kb is None and form_of(file) == "text":

@@ -17,7 +17,6 @@ from dataclasses import replace
 from glob import has_magic, iglob
 from pathlib import Path
 from shutil import copyfileobj
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,7 @@ from fedrel.data.text import Span, segment
 from fedrel.data.text_files import files_in, lines, paragraphs, stem
 from fedrel.data.units import document_of, sentences_of
 from fedrel.errors import UserError
+from fedrel.files import ScratchFolder
 from fedrel.inference.model import parse
 
 STDIN = "-"
@@ -48,7 +48,7 @@ _NO_NAMES = (
 @contextmanager
 def opened(named: Sequence[str | Path]) -> Iterator[list[Path]]:
     """The files that are meant: those of folders and of patterns, too; `-` is standard input."""
-    with TemporaryDirectory(prefix="fedrel-") as scratch:
+    with ScratchFolder() as scratch:
         yield [file for one in map(str, named) for file in _files(one, Path(scratch))]
 
 

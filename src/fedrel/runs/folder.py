@@ -12,11 +12,12 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from fedrel.config.schema import Config
 from fedrel.data.data_check import DataCheck
 from fedrel.data.problems import SKIPPED
 from fedrel.errors import UserError
 from fedrel.evaluation.outcome import Classes, Curve, Record
-from fedrel.files import append_line, write_text
+from fedrel.files import append_line, sealed, without_seal, write_text
 from fedrel.runs.records import (
     Case,
     ComparisonRow,
@@ -34,12 +35,47 @@ from fedrel.runs.records import (
 T = TypeVar("T")
 
 REPAIR = "restore the file from a copy, or run the experiment again in another folder"
+CONFIG = "config.toml"
+_SUM_LINE = "# SHA-256 of the lines above: "
 UNITS = "test_units.safetensors"  # a run's answers on the test set, unit by unit
 
 
-def write_json(path: Path, record: Record | Sequence[Record], *, indent: int | None = 1) -> None:
-    """Write a record, or a list of them, as one JSON file."""
-    write_text(path, json.dumps(_plain(record), ensure_ascii=False, indent=indent))
+def write_json(
+    path: Path, record: Record | Sequence[Record], *, indent: int | None = 1, seal: bool = False
+) -> None:
+    """Write a record, or a list of them, as one JSON file.
+
+    With `seal`, for a record that later work relies on, the file has its SHA-256, which `read_json` compares.
+    """
+    plain = _plain(record)
+    if seal:
+        plain = sealed(json.loads(json.dumps(plain)))  # with keys that are strings, as when it is read
+    write_text(path, json.dumps(plain, ensure_ascii=False, indent=indent))
+
+
+def write_config(folder: Path, config: Config) -> None:
+    """Write `config.toml`, with the SHA-256 of its lines in the last one, a comment."""
+    text = config.to_toml()
+    write_text(folder / CONFIG, f"{text}{_SUM_LINE}{hashlib.sha256(text.encode()).hexdigest()}\n")
+
+
+def read_config(folder: Path) -> str:
+    """The text of `config.toml`, empty without the file; a `UserError` if it is damaged.
+
+    One of an earlier version has no SHA-256.
+    """
+    path = folder / CONFIG
+    try:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+    except UnicodeDecodeError as error:
+        raise UserError(f"is damaged: {error}", file=path, hint=REPAIR) from error
+    lines, found, stated = text.rpartition(_SUM_LINE)
+    if not found:
+        return text
+    if hashlib.sha256(lines.encode()).hexdigest() != stated.strip():
+        problem = "is damaged: its lines have another SHA-256 than the last one says"
+        raise UserError(problem, file=path, hint=f"{REPAIR}; a config for other runs belongs elsewhere")
+    return lines
 
 
 def write_data_check(folder: Path, found: DataCheck, corpus: Path) -> None:
@@ -180,11 +216,7 @@ def run_so_far(folder: Path, state: RunState, rounds: list[Round]) -> Run:
 
 
 def _run_of(folder: Path, result: Result, rounds: list[Round]) -> Run:
-    path = folder / "config.toml"
-    try:
-        config = path.read_text(encoding="utf-8") if path.exists() else ""
-    except UnicodeDecodeError as error:
-        raise UserError(f"is damaged: {error}", file=path, hint=REPAIR) from error
+    config = read_config(folder)
     return Run(
         folder=folder,
         result=result,
@@ -195,7 +227,7 @@ def _run_of(folder: Path, result: Result, rounds: list[Round]) -> Run:
         cases=_optional(list[Case], folder / "case_study.json", []),
         documents=_optional(list[ReadDocument], folder / "evidence.json", []),
         config=config,
-        target=_target(path, config),
+        target=_target(folder / CONFIG, config),
         environment=_optional(dict[str, Any], folder / "environment.json", {}),
         data_check=_optional(dict[str, Any], folder / "data_check.json", {}),
     )
@@ -231,6 +263,8 @@ def read_json(kind: Any, path: Path, text: str | None = None, line: int | None =
         raise UserError(problem, file=path, line=line or error.lineno, hint=REPAIR) from error
     except (ValueError, RecursionError) as error:  # not UTF-8, or nested without end
         raise UserError(f"broken JSON: {error}", file=path, line=line, hint=REPAIR) from error
+    if isinstance(value, dict):
+        value = without_seal(value, path, "a record", REPAIR)
     try:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:

@@ -27,13 +27,13 @@ from fedrel.evaluation.thresholds import tuned_threshold
 from fedrel.extractors.registry import extractor_kind
 from fedrel.extractors.saved import save_model
 from fedrel.federation.coordinator import DivergedError, Federation
-from fedrel.files import ELSEWHERE, locked, write_tensors, write_text
+from fedrel.files import ELSEWHERE, locked, write_tensors
 from fedrel.methods.by_name import check_sections, method
 from fedrel.runs.case_study import SEARCHED, case_study, evidence, pair_options
 from fedrel.runs.checkpoint import Checkpoint, Checkpoints, KeptStates
 from fedrel.runs.engines import SimulatedSites, Sites, precision_of
 from fedrel.runs.environment import check_same_data, environment
-from fedrel.runs.folder import UNITS, MetricsFile, write_data_check, write_json
+from fedrel.runs.folder import UNITS, MetricsFile, write_config, write_data_check, write_json
 from fedrel.runs.own_models import OwnModels
 from fedrel.runs.prepare import Ints, Preparation, configured_partition, label_counts, new_extractor
 from fedrel.runs.records import Case, Result, Round, Traffic, to_target
@@ -115,8 +115,8 @@ def _run(
         warn_if_emulated(here.precision, config.training.device)
         watcher.prepared(ready)
         note("training")
-        write_text(out / "config.toml", config.to_toml())
-        write_json(out / "environment.json", here)
+        write_config(out, config)
+        write_json(out / "environment.json", here, seal=True)
         if ready.check is not None:
             write_data_check(out, ready.check, ready.dataset.corpus.folder)
         metrics = MetricsFile(out / "metrics.jsonl")
@@ -393,4 +393,4 @@ def finish(
     if text.unit == "sentences":
         cases = case_study(text.require(SentenceCorpus), ready.site_data.partition, watched, rounds)
     write_json(out / "case_study.json", cases)
-    write_json(out / "result.json", result)
+    write_json(out / "result.json", result, seal=True)

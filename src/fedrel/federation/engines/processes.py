@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -30,6 +29,7 @@ from fedrel.federation.messages import Arrays, RefusedError
 from fedrel.federation.site_data import save_for_workers
 from fedrel.federation.site_memory import Entry
 from fedrel.federation.wire import encode, read_block, write_block
+from fedrel.files import ScratchFolder
 from fedrel.tensors.cores import available, cores
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class WorkerEngine(Engine):
     def __init__(
         self, config: Config, site_data: SiteData, states: Path, workers: int, *, module: str
     ) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="fedrel-")
+        self._folder = ScratchFolder()
         folder = Path(self._folder.name)
         self._at_once = site_data.inputs.at_once
         save_for_workers(folder, config, site_data, states)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import tempfile
 import threading
 import time
 import warnings
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 from fedrel.errors import UserError
 from fedrel.federation.flower.host import Gate, OpenGate, Refusal, StoredMessages
 from fedrel.federation.site_data import save_for_workers
+from fedrel.files import ScratchFolder
 
 if TYPE_CHECKING:
     from flwr.app import Context
@@ -61,7 +61,7 @@ def simulation(
     from fedrel.federation.flower.transport import FlowerEngine, Transport
 
     site_data = runner.model.site_data
-    with tempfile.TemporaryDirectory(prefix="fedrel-") as name:
+    with ScratchFolder() as name:
         folder = Path(name)
         save_for_workers(folder, config, site_data, states)
         with running(folder, site_data.partition.sites, workers, open_runner) as (grid, nodes):

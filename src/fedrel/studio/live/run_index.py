@@ -17,6 +17,9 @@ from typing import Any, Literal
 
 import orjson
 
+from fedrel.errors import UserError
+from fedrel.files import without_seal
+from fedrel.runs.folder import REPAIR
 from fedrel.runs.run_notes import STATE, is_running
 from fedrel.studio import formatting as fmt
 
@@ -190,7 +193,7 @@ class RunIndex:
         progress = Progress() if before is None or _begun_anew(before, stats) else before.progress
         try:
             row = self._read(row, entries, before.row if before and same else None, progress)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (UserError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             row = replace(row, state="unreadable", message=f"cannot be read: {error}")
         return _Known(signature, row, progress)
 
@@ -203,7 +206,10 @@ class RunIndex:
             return _comparison(row, folder)
         about = _about(folder, entries)
         if RESULT in entries and about.get("phase") in (None, "finished"):
-            return _finished(row, orjson.loads((folder / RESULT).read_bytes()))
+            result = without_seal(
+                orjson.loads((folder / RESULT).read_bytes()), folder / RESULT, "a result", REPAIR
+            )
+            return _finished(row, result)
         row = _unfinished(row, about, running=is_running(folder))
         if METRICS not in entries:
             return row
