@@ -53,6 +53,9 @@ class PrivacySection(Section):
     """The largest change of a weight in a round that fits a secure sum's numbers; a larger one is clipped."""
     dp: DifferentialPrivacy | None = None
     """Differential privacy, a section of its own; none: no noise is added."""
+    vouched: bool = False
+    """Between real sites: a site trains global weights only if they are made of updates that sites vouch for
+    (docs/protection.md)."""
 
     @property
     def site_noise(self) -> DifferentialPrivacy | None:

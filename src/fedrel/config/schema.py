@@ -337,6 +337,7 @@ class Config(Section):
         for key, without in (("target_on", "dev"), ("tune_threshold", False)):
             if evaluation[key] == without:
                 del evaluation[key]
+        del tree["privacy"]["vouched"]  # the weights are the same with it
         if not self.privacy.secure_sum:
             tree["privacy"] = {"dp": tree["privacy"]["dp"]}
         if self.privacy.dp is None:

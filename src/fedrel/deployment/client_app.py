@@ -48,7 +48,7 @@ class SiteHost:
             return Refusal(RefusalCode.WRONG_SITE, self._folder.number)
         if self.method().simulation_only():
             return Refusal(RefusalCode.SIMULATION)
-        keyed = getattr(self.method(), "keyed_triples", False)
+        keyed = getattr(self.method(), "keyed_triples", False) or self._folder.published.privacy.vouched
         return Refusal(RefusalCode.TRIPLE_KEY) if keyed and self._folder.triple_key is None else None
 
     def method(self) -> Method:

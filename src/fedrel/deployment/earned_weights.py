@@ -127,7 +127,7 @@ class EarnedWeights:
             return  # they came with an earlier request of this round
         if known.sha256 not in memory.seen:
             if round_ == 1:
-                _check_initial(weights, initial())
+                check_initial(weights, initial())
             else:
                 begun = memory.round > 0
                 try:
@@ -230,7 +230,7 @@ class EarnedWeights:
         return _Memory(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else _Memory()
 
 
-def _check_initial(weights: Weights, initial: Weights) -> None:
+def check_initial(weights: Weights, initial: Weights) -> None:
     """Equal to the bit, or to what processors of another family round differently."""
     for name, tensor in initial.items():
         apart = float(np.abs(weights[name] - tensor).max(initial=0.0))

@@ -19,7 +19,7 @@ from fedrel.config.sources import data_folder
 from fedrel.data.readers import READERS
 from fedrel.errors import UserError, nearest
 from fedrel.extractors.registry import extractor_kind
-from fedrel.methods.by_name import check_privacy, check_secure_sum, method, methods
+from fedrel.methods.by_name import check_privacy, check_secure_sum, check_vouched, method, methods
 
 NORM_BOUND = 2.0  # between real sites, unless the experiment says otherwise
 AWAY = {"corpus": "documents", "train": ["at the sites"], "test": ["at the coordinator"]}
@@ -174,6 +174,10 @@ def _check(experiment: Experiment, path: Path) -> None:
             f"aggregation.rule {config.aggregation.rule!r} cannot be used with {config.method}: {reason}"
         )
         raise UserError(problem, file=path, hint='aggregation.norm_bound works with rule = "mean"')
+    try:
+        check_vouched(method(config.method, config.methods), config)
+    except UserError as error:
+        raise UserError(error.problem, file=path, hint=error.hint) from error
     known = {name: reader for name, reader in READERS.all().items() if reader.unit == config.data.unit}
     if shared.format not in known:
         problem = f"shared.format: no reader of {config.data.unit} is called {shared.format!r}"

@@ -53,6 +53,8 @@ class Allowed(Section):
     """How many times as far as its own training the sites' mean may move a tensor, or a row of one, in a round."""
     against: float = Field(3, ge=0)
     """How many times its own update the global weights may go against it in a round in which it took part."""
+    vouched: bool = False
+    """Refuse experiments in which sites do not vouch for the updates that global weights are made of."""
     differential_privacy: bool = False
     """Refuse experiments whose answers are not differentially private when they leave."""
 

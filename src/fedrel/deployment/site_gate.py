@@ -15,7 +15,13 @@ import numpy as np
 from fedrel.deployment.answered import UNNAMED, Answered, LastAnswers, question
 from fedrel.deployment.artefacts import agreed_part, differences
 from fedrel.deployment.audit import Asked, append, describe
-from fedrel.deployment.earned_weights import EarnedWeights, Fingerprint, UnearnedError, fingerprint
+from fedrel.deployment.earned_weights import (
+    EarnedWeights,
+    Fingerprint,
+    UnearnedError,
+    check_initial,
+    fingerprint,
+)
 from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.keys import signature
 from fedrel.deployment.policy import (
@@ -28,8 +34,9 @@ from fedrel.deployment.policy import (
 )
 from fedrel.deployment.privacy_budget import TRAINED, PrivacyBudget, answer_cost
 from fedrel.deployment.record_check import check_whole
+from fedrel.federation.earned import Earned, vouch
 from fedrel.federation.flower.host import Refusal, RefusalCode
-from fedrel.federation.messages import HOLDINGS, Model, Update
+from fedrel.federation.messages import HOLDINGS, Model, ModelTensors, RefusedError, Update
 from fedrel.federation.predictions import BytePredictions, Predictions
 from fedrel.federation.secure_messages import (
     MaskedNumbers,
@@ -43,6 +50,8 @@ from fedrel.files import locked_in_turn
 from fedrel.methods.fedavg import FedAvg
 from fedrel.methods.summed_predictions import SummedPredictions
 from fedrel.privacy.site_noise import longest_noise
+from fedrel.privacy.vouching import Vouching
+from fedrel.tensors.weights import dense
 
 if TYPE_CHECKING:
     from fedrel.federation.flower.host import Request
@@ -66,6 +75,7 @@ class SiteGate:
         self._asked = Asked()
         self._weights: Weights = {}
         self.chain: bytes | None = None
+        self.vouch: bytes | None = None
 
     def allow(self, request: Request) -> Refusal | None:
         """Why a request is refused before anything is computed for it, or None."""
@@ -95,10 +105,10 @@ class SiteGate:
             array.any() for name, array in rest.items() if name.startswith(_CONTROL)
         ):
             return self.refuse(request, Refusal(RefusalCode.INITIAL), "a control variate before any training")
-        return None if known is None else self._judge(request, weights, known, runner)
+        return None if known is None else self._judge(request, weights, rest, known, runner)
 
     def _judge(
-        self, request: Request, weights: Weights, known: Fingerprint, runner: Runner
+        self, request: Request, weights: Weights, rest: Arrays, known: Fingerprint, runner: Runner
     ) -> Refusal | None:
         """Why the global weights are not used, or a tensor of them not summed; None if all is well."""
         for name in sorted(weights) if kinds_of_message()[request.gives] is MaskedNumbers else ():
@@ -107,6 +117,8 @@ class SiteGate:
                 return self.refuse(request, Refusal(RefusalCode.FIELD), note)
         try:
             Model.unpack({f"weights/{name}": array for name, array in weights.items()}, runner.shapes)
+            if self._vouching is not None:
+                return self._check_vouched(request, rest, runner)
             self._earned(request).judge(
                 request.round,
                 weights,
@@ -142,7 +154,9 @@ class SiteGate:
                 return over
             if request.phase != HOLDINGS:
                 self._answered.add(self._folder.fingerprint, request, self._asked.sha256)
-            self._write(request, request.gives, arrays)
+            self.vouch = self._tag(request, arrays)
+            leaves = {} if self.vouch is None else {"vouch": np.frombuffer(self.vouch, np.uint8)}
+            self._write(request, request.gives, {**arrays, **leaves})
         if runner is not None and self._asked.sha256:
             self._last(request).add(request, self._asked.sha256, arrays)
             self._remember_step(request, runner)
@@ -180,6 +194,8 @@ class SiteGate:
             return Refusal(RefusalCode.PRIVACY), reason
         if self._privacy.require_secure_sum and not self._folder.published.privacy.secure_sum:
             return Refusal(RefusalCode.SECURE_SUM), "the experiment has no secure sums"
+        if self._allow.vouched and not self._folder.published.privacy.vouched:
+            return Refusal(RefusalCode.VOUCHED), "allow.vouched, and the experiment has no privacy.vouched"
         if fine := too_fine(self._privacy, self._folder.published):
             return Refusal(RefusalCode.LEVELS, self._privacy.levels), fine
         return None
@@ -252,7 +268,7 @@ class SiteGate:
 
     def _remember_step(self, request: Request, runner: Runner) -> None:
         """Keep how far the site's own training went, of an answer for which it trained."""
-        if issubclass(kinds_of_message()[request.gives], TRAINED):
+        if self._vouching is None and issubclass(kinds_of_message()[request.gives], TRAINED):
             self._earned(request).trained(request.round, self._weights, runner.model.extractor.update())
 
     def _trial(self, runner: Runner, start: Weights) -> Tensors:
@@ -269,6 +285,43 @@ class SiteGate:
         training = self._folder.published.training
         batches = -(-self._folder.sentences // training.batch_size)
         return -(-len(runner.model.site_data.validation) // training.batch_size) / (training.epochs * batches)
+
+    # Where sites vouch for updates.
+
+    @property
+    def _vouching(self) -> Vouching | None:
+        """What this site vouches by, if the experiment says that sites do."""
+        key = self._folder.triple_key
+        if not self._folder.published.privacy.vouched or key is None:  # without it nothing is answered
+            return None
+        return Vouching(key, self._folder.fingerprint)
+
+    def _check_vouched(self, request: Request, rest: Arrays, runner: Runner) -> Refusal | None:
+        """Why weights are refused that are not made of updates that sites vouch for; None if they are."""
+        vouching, initial = self._vouching, runner.model.initial_weights()
+        if request.round == 1:
+            check_initial(self._weights, initial)
+            return None
+        assert vouching is not None
+        shown = {name.removeprefix(_EARNED): one for name, one in rest.items() if name.startswith(_EARNED)}
+        try:
+            made = Earned.unpack(shown, runner.shapes)
+            problem = vouching.problem(made, request.round, initial, self._weights)
+        except RefusedError as error:
+            problem = f"what they are made of is not shown: {error}"
+        return self.refuse(request, Refusal(RefusalCode.WEIGHTS), problem) if problem else None
+
+    def _tag(self, request: Request, arrays: Arrays) -> bytes | None:
+        """What goes with an update, so that others can tell that it is in the weights; None of anything else."""
+        vouching = self._vouching
+        if vouching is None or not issubclass(kinds_of_message()[request.gives], Update):
+            return None
+        shapes = {name: tensor.shape for name, tensor in self._weights.items()}
+        flat = {name.removeprefix(_WEIGHTS): a for name, a in arrays.items() if name.startswith(_WEIGHTS)}
+        trained = dense(self._weights, ModelTensors(rows=True).unpack(flat, shapes))
+        question = int(self._asked.sha256[:16], 16)
+        tag = vouching.tag(request.round, self._folder.number, question, self._weights, trained)
+        return vouch(question, tag)
 
     def _write(self, request: Request | None, message: str, arrays: Arrays, note: str = "") -> None:
         round_, phase = (request.round, request.phase) if request else (0, "unreadable")
@@ -294,6 +347,7 @@ class SiteGate:
 
 _OF_SUMS = (PublicKeys, SealedShares, MaskedNumbers, SignedLists, Unmasking)
 _CONTROL = "Control."  # SCAFFOLD's: zero in the first round
+_WEIGHTS, _EARNED = "weights/", "Earned."  # of an update's tensors, and of what weights are made of
 _MODEL = "Model.weights/"  # how the arrays of global weights are called in a request
 _DIFFERS = {
     "config": RefusalCode.CONFIG,

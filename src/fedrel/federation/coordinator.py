@@ -15,6 +15,7 @@ from fedrel.config.privacy_sections import PrivacySection
 from fedrel.config.schema import AggregationSection
 from fedrel.evaluation.heterogeneity import class_distances
 from fedrel.federation.drawing import Draw, draw
+from fedrel.federation.earned import Earned
 from fedrel.federation.messages import Arrays, Message, Model, RefusedError, Update, payload
 from fedrel.federation.round_notes import RoundNotes
 from fedrel.federation.site import COORDINATOR
@@ -209,6 +210,7 @@ class Federation:
             for site, examples in zip(waiting, most, strict=True):
                 waiting[site] = replace(waiting[site], examples=examples)
         factors = bound_factors(moves.norms, section.norm_bound) if waiting and section.norm_bound else {}
+        self.notes.shortened = factors
         for site, update in waiting.items():
             weights = shortened(self.weights, update.weights, factors.get(site, 1.0))
             yield site, replace(update, weights=weights)
@@ -219,6 +221,14 @@ class Federation:
         if not np.isfinite(norm) or self.notes.moves.diverges(norm):
             raise DivergedError("the mean of the updates would ruin the model")
 
+    def show_earned(self, counts: Mapping[int, float]) -> None:
+        """Keep what the new weights are made of, where sites vouch for that: how much each update counts."""
+        if self.privacy.vouched:
+            whole, factors = sum(counts.values()), self.notes.shortened
+            shares = {site: count * factors.get(site, 1.0) / whole for site, count in counts.items()}
+            earned = Earned.kept_in(self.state).with_round(self.round, shares, self.notes.vouches)
+            self.state |= earned.for_state()
+
     def learned(self, update: Update) -> None:
         """Note the examples and the loss of an update that went into the average."""
         self.notes.examples += update.examples
@@ -228,6 +238,8 @@ class Federation:
         self, phase: Callable[[Site], Reply], sent: Sequence[Message | Mapping[int, Message]]
     ) -> Iterator[tuple[int, Reply]]:
         """Send a request to the sites in `notes.active`; yield the answers that pass all checks."""
+        if self.privacy.vouched and any(one is self.model for one in sent):
+            sent = (*sent, self._earned())
         shared, own = self._requests(sent)
         kind = phase.gives  # type: ignore[attr-defined]
         for site, answer in self._engine.ask(phase.__name__, self.round, shared, own):
@@ -242,11 +254,14 @@ class Federation:
                 self.notes.sent[site] = self.notes.sent.get(site, 0) + payload(answer.arrays)
                 reply = kind.unpack(answer.arrays, self._shapes)
                 self._check(self, site, reply)
+                if self.privacy.vouched and isinstance(reply, Update) and not answer.vouch:
+                    raise RefusedError("does not vouch for its update")
             except RefusedError as refusal:
                 self.notes.refused.append({"site": site, "message": kind.__name__, "reason": str(refusal)})
             else:
                 if isinstance(reply, Update):
                     self.notes.losses[site] = reply.loss
+                    self.notes.vouches[site] = answer.vouch
                 yield site, reply
 
     def _requests(
@@ -271,6 +286,11 @@ class Federation:
             for name, part in parts.items():
                 self.notes.traffic.record("down", name, part)
         return _flat(shared), {site: _flat(parts) for site, parts in own.items()}
+
+    def _earned(self) -> Earned:
+        """What the weights are made of: the same object within a round, so that it is sent once."""
+        found: Earned = self.memo.setdefault("earned", Earned.kept_in(self.state))
+        return found
 
     def _norm(self, tensors: Tensors) -> float:
         """How far tensors are from the global weights."""
@@ -334,6 +354,8 @@ class Answer:
     """Of a failure: the request or the answer was lost on the way; the site itself did not refuse."""
     chain: str = ""
     """Of a real site: the last chain value of its record, which the coordinator keeps."""
+    vouch: bytes = b""
+    """Of a real site's update, where sites vouch for theirs: what shows others that it is part of the weights."""
 
 
 @dataclass(frozen=True, slots=True)

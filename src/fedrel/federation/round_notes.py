@@ -67,3 +67,7 @@ class RoundNotes:
     """The norm that updates were clipped to in the last of them."""
     extra: float = 0.0
     """Of noise in shares under secure sums, what it costs beyond Gaussian noise (`Steps.extra`)."""
+    shortened: dict[int, float] = field(default_factory=dict)
+    """By how much updates were shortened, by site."""
+    vouches: dict[int, bytes] = field(default_factory=dict)
+    """What came with updates, where sites vouch for theirs."""

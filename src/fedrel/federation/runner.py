@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from fedrel.federation.earned import Earned
 from fedrel.federation.messages import Arrays, Message, RefusedError, Update
 from fedrel.federation.method import Method
 from fedrel.federation.predictions import BytePredictions, Predictions
@@ -122,4 +123,4 @@ class Runner:
 @cache
 def _kinds(method: type[Method], phase: str) -> dict[str, type[Message]]:
     """The kinds of message that a phase may be asked with, by name."""
-    return {kind.__name__: kind for kind in (*getattr(method, phase).takes, *method.carried())}
+    return {kind.__name__: kind for kind in (*getattr(method, phase).takes, *method.carried(), Earned)}

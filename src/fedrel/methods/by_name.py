@@ -131,6 +131,22 @@ def _check_sum_is_enough(chosen: Method, config: Config, key: str) -> None:
         )
 
 
+def check_vouched(chosen: Method, config: Config) -> None:
+    """Fail if sites are to vouch for updates, and the global weights are no mean of them."""
+    if not config.privacy.vouched:
+        return
+    beyond = any("reach" in vars(part) for part in type(chosen).__mro__[: type(chosen).__mro__.index(Method)])
+    hint = "leave out privacy.vouched; sites then judge weights by how far they went (docs/protection.md)"
+    if chosen.no_updates() or chosen.own_models or not chosen.several_sites or beyond:
+        problem = f"privacy.vouched: with {chosen.name}, the global weights are no mean of the sites' updates"
+        raise UserError(problem, hint=hint)
+    if config.aggregation.rule != "mean":
+        problem = f"privacy.vouched: aggregation.rule {config.aggregation.rule!r} is no mean of the updates"
+        raise UserError(problem, hint=hint)
+    if config.privacy.secure_sum:
+        raise UserError("privacy.vouched and privacy.secure_sum do not work together yet", hint=hint)
+
+
 @dataclass(frozen=True, slots=True)
 class OptionDescription:
     """An option as `[methods.NAME]` takes it."""

@@ -40,16 +40,18 @@ class FedAvg(SummedAnswers):
 
     def train_and_average(self, fed: Federation, *sent: Message | Mapping[int, Message]) -> None:
         """Send the weights, and what else is given, to the active sites, and average their updates."""
-        total = self.aggregator(fed)
+        total, counts = self.aggregator(fed), dict[int, float]()
         updates = self.collect(fed, self.train, fed.model, *self.before_training(fed), *sent)
         for site, update in fed.trusted(updates):
-            total.add(update.weights, self.update_weight(update))
+            counts[site] = self.update_weight(update)
+            total.add(update.weights, counts[site])
             self.on_update(fed, site, update)
             fed.learned(update)
         mean = total.result()
         fed.check_mean(mean)
         self.after_training(fed)
         fed.weights = self.server_update(fed, mean)
+        fed.show_earned(counts)
 
     @adds_up
     def before_training(self, fed: Federation) -> list[Message | Mapping[int, Message]]:

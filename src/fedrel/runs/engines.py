@@ -75,6 +75,11 @@ def engine(config: Config, ready: Preparation, states: Path) -> Iterator[Engine]
             "between real sites, a run is started from the coordinator's folder",
             hint="use `fedrel federation run`, or --engine flower-simulation for this machine",
         )
+    if config.privacy.vouched:
+        problem = (
+            "privacy.vouched is for real sites: a simulation has no coordinator that could make up weights"
+        )
+        raise UserError(problem, hint="leave it out; the weights are the same without it")
     if config.engine.kind == "flower-simulation":
         from fedrel.federation.flower.simulation import simulation
 

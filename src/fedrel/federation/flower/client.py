@@ -66,7 +66,7 @@ def _respond(host: Host, content: RecordDict) -> RecordDict:
             arrays, journal, refusal = _compute(host, request, shared if common else b"", mine)
         if refusal is None:
             journal = journal if host.sends_journal else None
-            return codec.encode_answer(arrays, journal, host.gate.chain)
+            return codec.encode_answer(arrays, journal, host.gate.chain, host.gate.vouch)
     except NotHereError as error:
         refusal = host.gate.refuse(request, error.refusal)
     except RefusedError as error:

@@ -10,6 +10,7 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedrel.federation.coordinator import Answer
+from fedrel.federation.earned import VOUCH_BYTES
 from fedrel.federation.flower.host import Refusal, RefusalCode, Request
 from fedrel.federation.messages import Arrays, RefusedError
 from fedrel.federation.site_memory import Entry
@@ -18,6 +19,7 @@ from fedrel.federation.wire import decode, encode
 _RUN = re.compile(r"[0-9a-f]{32}-[0-9a-f]{8}")  # it names a folder at the site
 _PHASE = re.compile(r"[a-z][a-z_]*")
 _FORMAT, _RAW = "safetensors", "bytes"
+_CHAIN, _VOUCH = "chain", "vouch"  # the records of what goes with an answer
 CHAIN_BYTES = 32  # of a record's chain value, a SHA-256
 _FIELDS = {"run": str, "config": str, "artefacts": str, "site": int, "round": int, "phase": str}
 
@@ -55,18 +57,23 @@ def decode_request(content: RecordDict) -> tuple[Request, bytes, bytes]:
     return request, shared, own
 
 
-def encode_answer(arrays: Arrays, journal: Entry | None = None, chain: bytes | None = None) -> RecordDict:
-    """An answer; only a simulation sends the journal with it, and a real site its record's last chain value."""
+def encode_answer(
+    arrays: Arrays, journal: Entry | None = None, chain: bytes | None = None, vouch: bytes | None = None
+) -> RecordDict:
+    """An answer; only a simulation sends the journal with it.
+
+    A real site sends its record's last chain value and, where sites vouch for updates, the tag of its own.
+    """
     records: dict[str, Any] = {"answer": encode_arrays(arrays)}
     if journal is not None:
         records["journal"] = ConfigRecord({"entry": json.dumps(asdict(journal))})
-    return RecordDict(records | _of_chain(chain))
+    return RecordDict(records | _raw(_CHAIN, chain) | _raw(_VOUCH, vouch))
 
 
 def encode_refusal(refusal: Refusal, chain: bytes | None = None) -> RecordDict:
     """What a site sends that does not answer: two numbers, and its record's last chain value."""
     numbers = MetricRecord({"why": int(refusal.code), "number": refusal.number})
-    return RecordDict({"refusal": numbers} | _of_chain(chain))
+    return RecordDict({"refusal": numbers} | _raw(_CHAIN, chain))
 
 
 def decode_answer(content: RecordDict, *, journal: bool = False, largest: int | None = None) -> Answer:
@@ -75,20 +82,22 @@ def decode_answer(content: RecordDict, *, journal: bool = False, largest: int | 
     One of more than `largest` bytes is not decoded.
     """
     try:
-        chain = _chain(content)
+        chain, vouch = (_raw_value(content, *one) for one in ((_CHAIN, CHAIN_BYTES), (_VOUCH, VOUCH_BYTES)))
         if "refusal" in content:
-            return Answer(None, failure=str(decode_refusal(content)), chain=chain)
+            return Answer(None, failure=str(decode_refusal(content)), chain=chain.hex())
         size = sum(len(array.data) for array in content["answer"].values())  # type: ignore[union-attr, misc]
         if largest is not None and size > largest:
             return Answer(
-                None, failure=f"answered with {size:,} bytes, where {largest:,} are the most", chain=chain
+                None,
+                failure=f"answered with {size:,} bytes, where {largest:,} are the most",
+                chain=chain.hex(),
             )
         arrays = decode(_body(content["answer"]))
         written: Any = content["journal"]["entry"] if journal and "journal" in content else None
         entry = None if written is None else Entry.from_json(json.loads(written))
     except (KeyError, TypeError, ValueError, AttributeError, RefusedError) as error:
         return Answer(None, failure=f"answered something else than it was asked for: {type(error).__name__}")
-    return Answer(arrays, journal=entry, chain=chain)
+    return Answer(arrays, journal=entry, chain=chain.hex(), vouch=vouch)
 
 
 def decode_refusal(content: RecordDict) -> Refusal:
@@ -100,20 +109,19 @@ def decode_refusal(content: RecordDict) -> Refusal:
     return Refusal(RefusalCode(code), number)
 
 
-def _of_chain(chain: bytes | None) -> dict[str, Any]:
-    return (
-        {} if chain is None else {"chain": ArrayRecord({"value": Array("uint8", (len(chain),), _RAW, chain)})}
-    )
+def _raw(name: str, value: bytes | None) -> dict[str, Any]:
+    """Bytes that go with an answer, as a record of this name; none without them."""
+    return {} if value is None else {name: ArrayRecord({"value": Array("uint8", (len(value),), _RAW, value)})}
 
 
-def _chain(content: RecordDict) -> str:
-    """The chain value that came with an answer, in hexadecimal; empty if none did."""
-    if "chain" not in content:
-        return ""
-    value: Any = content["chain"]["value"]
-    if not isinstance(value, Array) or value.stype != _RAW or len(value.data) != CHAIN_BYTES:
+def _raw_value(content: RecordDict, name: str, size: int) -> bytes:
+    """The bytes of this name that came with an answer; empty if none did."""
+    if name not in content:
+        return b""
+    value: Any = content[name]["value"]
+    if not isinstance(value, Array) or value.stype != _RAW or len(value.data) != size:
         raise ValueError("another form")
-    return bytes(value.data).hex()
+    return bytes(value.data)
 
 
 def _body(record: Any) -> bytes:

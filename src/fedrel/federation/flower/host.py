@@ -61,6 +61,7 @@ class RefusalCode(IntEnum):
     WEIGHTS = 31
     WINNERS = 32
     LEVELS = 33
+    VOUCHED = 34
     SECURE_SUM = 40
     COHORT = 41
     PEER = 42
@@ -96,6 +97,7 @@ _TEXTS = {
     ),
     RefusalCode.WINNERS: "refused the request: the winners are not sentences that it claimed in this round",
     RefusalCode.LEVELS: "refused the request: its site.toml lets claims have at most {} levels",
+    RefusalCode.VOUCHED: "refused the request: its site.toml demands updates that sites vouch for",
     RefusalCode.SECURE_SUM: "refused the request: its site.toml demands secure sums",
     RefusalCode.COHORT: "refused the request: a secure sum with it must be over at least {} sites",
     RefusalCode.PEER: (
@@ -121,6 +123,8 @@ class Gate(Protocol):
 
     chain: bytes | None
     """The last chain value of the site's record, which goes with every answer; None without a record."""
+    vouch: bytes | None
+    """What goes with the update that was recorded last, where sites vouch for updates (`privacy.vouching`)."""
 
     def allow(self, request: Request) -> Refusal | None:
         """Before anything is computed: why the request is refused, or None."""
@@ -145,6 +149,7 @@ class OpenGate:
     """Allows everything: for simulations."""
 
     chain: bytes | None = None
+    vouch: bytes | None = None
 
     def allow(self, request: Request) -> Refusal | None:
         """Refuse nothing."""
