@@ -165,7 +165,7 @@ def test_nor_do_other_rules_give_a_mean():
     from fedrel.methods.by_name import check_vouched, method
 
     config = experiment("fedavg", aggregation__rule='"median"', **VOUCHED)
-    with pytest.raises(UserError, match="aggregation.rule 'median' is no mean"):
+    with pytest.raises(UserError, match=r"aggregation\.rule 'median' is no mean"):
         check_vouched(method("fedavg", {}), config)
 
 
