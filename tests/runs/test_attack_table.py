@@ -70,8 +70,9 @@ def test_the_page_has_a_row_for_each_attack_and_number_and_a_column_for_each_def
     text = page.read_text()
     assert "| attack | liars | none | all |" in text
     assert "| none | 0 | 0.800 | 0.790 |" in text
-    assert "| scaling | 4 | - | 0.785 |" in text
-    assert "| **largest loss** | 4 | - | 0.015 |" in text
+    assert "| scaling | 4 | stopped | 0.785 |" in text
+    assert "| sign-flip | 4 | - | 0.785 |" in text
+    assert "| **largest loss** | 4 | stopped | 0.015 |" in text
 
 
 def test_the_worst_attack_counts():

@@ -146,9 +146,13 @@ class AttackTable(Record):
 
     def value(self, attack: str, liars: int, defence: str) -> float | None:
         """The metric of a cell; None if it is missing or its run was stopped."""
+        cell = self.cell(attack, liars, defence)
+        return cell and cell.value
+
+    def cell(self, attack: str, liars: int, defence: str) -> AttackCell | None:
+        """A cell; None if it was not made."""
         wanted = (attack, liars, defence)
-        found = [one.value for one in self.cells if (one.attack, one.liars, one.defence) == wanted]
-        return found[0] if found else None
+        return next((one for one in self.cells if (one.attack, one.liars, one.defence) == wanted), None)
 
 
 class PrivacyRow(Record):

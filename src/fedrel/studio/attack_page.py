@@ -10,6 +10,7 @@ from fedrel.privacy.attacks import ATTACKS
 from fedrel.runs.records import AttackTable
 
 NONE = "none"  # the attack of an honest run
+STOPPED = "stopped"
 
 
 def write_attack_page(folder: Path, table: AttackTable, defences: Mapping[str, str]) -> Path:
@@ -19,18 +20,18 @@ def write_attack_page(folder: Path, table: AttackTable, defences: Mapping[str, s
         "# What lying sites cost",
         "",
         f"{table.metric} on test, of the best round on dev. A row is an attack by so many of the sites, a column a",
-        "defence; `-` is a run that was stopped because its model had diverged, or that was not made. Losses are",
-        "against the honest run without a defence.",
+        "defence; *stopped* is a run whose model had diverged, so that it could not go on, `-` one that was not made.",
+        "Losses are against the honest run without a defence.",
         "",
         f"| attack | liars | {' | '.join(used)} |",
         f"|---|---|{'---|' * len(used)}",
-        _row("none", 0, [table.value(NONE, 0, name) for name in used]),
+        _row("none", 0, [_shown(table, NONE, 0, name) for name in used]),
     ]
     for attack in ATTACKS:
         for count in sorted({one.liars for one in table.cells if one.attack == attack}):
-            lines.append(_row(attack, count, [table.value(attack, count, name) for name in used]))
+            lines.append(_row(attack, count, [_shown(table, attack, count, name) for name in used]))
     for count in sorted({one.liars for one in table.cells if one.liars}):
-        lines.append(_row("**largest loss**", count, [worst(table, count, name) for name in used]))
+        lines.append(_row("**largest loss**", count, [_largest(table, count, name) for name in used]))
     lines += ["", "## The attacks", ""]
     lines += [f"- `{one.name}`: {one.about}" for one in ATTACKS.values()]
     lines += ["", "## The defences", ""]
@@ -53,6 +54,19 @@ def worst(table: AttackTable, liars: int, defence: str) -> float | None:
     return honest - min(known)
 
 
-def _row(attack: str, liars: int, values: list[float | None]) -> str:
-    cells = ["-" if value is None else f"{value:.3f}" for value in values]
+def _row(attack: str, liars: int, cells: list[str]) -> str:
     return f"| {attack} | {liars} | {' | '.join(cells)} |"
+
+
+def _shown(table: AttackTable, attack: str, liars: int, defence: str) -> str:
+    cell = table.cell(attack, liars, defence)
+    if cell is None:
+        return "-"
+    return STOPPED if cell.value is None else f"{cell.value:.3f}"
+
+
+def _largest(table: AttackTable, liars: int, defence: str) -> str:
+    loss = worst(table, liars, defence)
+    if loss is not None:
+        return f"{loss:.3f}"
+    return STOPPED if STOPPED in (_shown(table, attack, liars, defence) for attack in ATTACKS) else "-"
