@@ -182,7 +182,7 @@ def trained(config, engine, ready) -> np.ndarray:
     return np.concatenate([tensor.ravel() for tensor in session.checkpoint().weights.values()])
 
 
-@pytest.mark.parametrize("attack", ["inner-product", "replay", "sign-flip"])
+@pytest.mark.parametrize("attack", ["inner-product", "replay", "sign-flip", "label-flip"])
 def test_what_two_of_ten_liars_do_to_the_model_is_undone_in_part(attack, monkeypatch):
     """How far the weights are from those of a federation without the two, with the plain mean and the defence."""
     monkeypatch.setattr("fedrel.privacy.update_norms.DIVERGES", 1e30)

@@ -130,11 +130,63 @@ def test_even_under_such_weights_ranks_tell_no_relation(called: Called, monkeypa
     assert abs(wins - 0.5) < 0.05
 
 
+FROZEN = {"extractor__train_words": False, "extractor__word_dimension": 50}
+
+
+def words_read(liar: Liar, distance: int) -> float:
+    """Of the facts that a site claims, the share whose word at a distance from the head the value tells."""
+    model = SiteHost(liar.folder.path).runner(RUN).model
+    vectors, weights = model.extractor.frozen()["words.weight"], liar.initial
+    by_word = np.random.default_rng(1).normal(size=50).astype(np.float32)
+    by_word *= 0.1 / (vectors @ by_word).std()
+    known = vectors @ by_word
+    weights = {name: np.zeros_like(array) for name, array in weights.items()}
+    width, filters = weights["filters"].shape[1] // 3, len(weights["filters"])
+    weights["filters"][0, width : width + 50] = by_word
+    weights["filters"][0, width + 50] = 1
+    weights["head_positions"][len(weights["head_positions"]) // 2 + distance, 0] = 5
+    weights["filters_bias"][0] = -4.5  # below zero for all other words
+    weights["classifier.weight"][0, [0, filters, 2 * filters]] = 1
+    claims = liar.asks("claim", **weights).arrays
+    assert claims is not None
+    corpus, rows = liar.data.corpus, liar.data.partition.rows(0)
+    right, asked = 0, 0
+    for value, row in zip(claims["value"], rows[claims["index"] % len(rows)], strict=True):
+        tokens = corpus.tokens[corpus.starts[row] : corpus.starts[row + 1]]
+        place = int(corpus.head[row]) + distance
+        if corpus.relation[row] and place < len(tokens):
+            response = np.log(max(1 / max(float(value), 1e-9) - len(corpus.relations) + 1, 1e-9)) - 0.5
+            asked += 1
+            right += int(np.argmin(np.abs(known - response))) == liar.data.inputs.lookup[tokens[place]]
+    return right / asked
+
+
+def test_exact_values_told_the_words_beside_an_entity(called: Called, trusting: None):
+    liar = Liar(called, experiment(**QUICK, **FROZEN))
+    assert words_read(liar, 1) > 0.9
+
+
+def test_ranks_do_not(called: Called, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(EarnedWeights, "judge", lambda *given, **named: None)
+    liar = Liar(called, experiment(**QUICK, **FROZEN, **LEVELS))
+    assert words_read(liar, 1) < 0.1
+
+
 def test_finer_claims_than_a_site_allows_are_refused(called: Called, out: Path):
     liar = Liar(called, experiment(**QUICK))
     called.bed.privacy["levels"] = 16
     called.bed.write_policy("north")
     assert liar.asks("claim", **liar.initial).failure.endswith("lets claims have at most 16 levels")
+
+
+def test_claims_could_be_followed_from_round_to_round(called: Called, trusting: None):
+    liar = Liar(called, experiment(**QUICK, **KEYED))
+    first, second = (liar.asks("claim_keyed", round_, **liar.initial).arrays for round_ in (1, 2))
+    other = liar.asks("claim_keyed", run=f"{'1' * 32}-00000000", **liar.initial).arrays
+    assert first is not None and second is not None and other is not None
+    for found in (second, other):
+        np.testing.assert_array_equal(first["digest"], found["digest"])
+        np.testing.assert_array_equal(first["index"], found["index"])
 
 
 def test_claims_are_shuffled_and_cannot_be_followed(called: Called):
@@ -163,6 +215,11 @@ def winners(*index: int) -> dict[str, Any]:
     return {"Winners.index": np.array(index, np.int32)}
 
 
+def test_any_sentence_could_win(called: Called, trusting: None):
+    liar = Liar(called, experiment(**QUICK))
+    assert liar.asks("train", own=winners(0, 1), **liar.initial).arrays is not None  # nothing was claimed
+
+
 def test_only_this_rounds_claims_win_each_once(called: Called):
     liar = Liar(called, experiment(**QUICK))
     reason = "refused the request: the winners are not sentences that it claimed in this round"
@@ -182,7 +239,14 @@ def test_a_chosen_sentence_could_be_singled_out(called: Called, trusting: None):
     liar.asks("claim", **liar.initial)
     without, target = winners(*range(1, 16)), winners(*range(16))
     answers = [liar.asks("train", own=own) for own in (without, target)]
-    assert all(answer.arrays is not None for answer in answers)
+    words = []
+    for answer in answers:
+        assert answer.arrays is not None
+        words.append(set(answer.arrays["weights/words.weight/index"].tolist()))
+    corpus, row = liar.data.corpus, liar.data.partition.rows(0)[0]
+    tokens = corpus.tokens[corpus.starts[row] : corpus.starts[row + 1]]
+    told = words[1] - words[0]
+    assert told and told <= set(liar.data.inputs.lookup[tokens].tolist())
 
 
 def test_a_second_choice_in_a_round_is_refused_and_the_same_one_is_answered_again(called: Called):

@@ -20,7 +20,7 @@ def write_attack_page(folder: Path, table: AttackTable, defences: Mapping[str, s
         "# What lying sites cost",
         "",
         f"{table.metric} on test, of the best round on dev. A row is an attack by so many of the sites, a column a",
-        "defence; *stopped* is a run whose model had diverged, so that it could not go on, `-` one that was not made.",
+        "defence; *stopped* is a run that could not go on, as its model had diverged, `-` one that was not made.",
         "Losses are against the honest run without a defence.",
         "",
         f"| attack | liars | {' | '.join(used)} |",
