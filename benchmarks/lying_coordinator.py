@@ -4,8 +4,9 @@
 
 The federation of docs/deployment.md, with ten rounds. The coordinator asks one of its sites in three ways: a site
 *as it was*, which takes any weights, answers a round's question three times, tells claims' exact values and calls
-its sentences by their index; and the site as it is, asked by a coordinator that *jumps* to weights made for
-reading, or that goes there as far in each round as the site lets it (*patient*). It attacks
+its sentences by their index; the site as it is, asked by a coordinator that *jumps* to weights made for reading, or
+that goes there as far in each round as the site lets it (*patient*); and a site of an experiment in which sites
+vouch for updates (*vouched*), sent the initial weights honestly, and then asked as by one that jumps. It attacks
 
 - Lazy MIL by weights that write the relation, or the word at a chosen distance from the head, into claims' values;
 - FedAvg by weights in which each filter responds to one word alone, so that its row of the update tells whether the
@@ -41,13 +42,14 @@ from fedrel.deployment.publishing import publish_experiment
 from fedrel.deployment.site_preparation import prepare_site
 from fedrel.deployment.submit import config_for_sites
 from fedrel.federation.coordinator import Answer
+from fedrel.federation.earned import Earned
 from fedrel.federation.flower import codec
 from fedrel.federation.flower.client import respond
 from fedrel.federation.flower.host import Request
 from fedrel.federation.site import Site as InsideSite
 from fedrel.federation.site_data import SiteData
 
-WAYS = ("as it was", "jump", "patient")
+WAYS = ("as it was", "jump", "patient", "vouched")
 PLANTED = 100  # sentences of the site in D_v, and as many that it lacks
 FIRST, LAST = -8, 14  # the distances from the head that are read
 
@@ -64,6 +66,7 @@ class Site:
             "methods": {method: exact},
             "extractor": {"vectors": "vectors.txt", "word_dimension": 50, "filters": 100},
             "training": {"rounds": rounds, "fraction": 1.0, "epochs": 4, "learning_rate": 0.5},
+            "privacy": {"vouched": way == "vouched"},
             "shared": {"knowledge_base": "kb.tsv", "dev": ["dev.jsonl"], "test": ["test.jsonl"]},
         }
         if method == "feded":
@@ -98,6 +101,7 @@ class Site:
         self.vocabulary = self.data.inputs.lookup  # of the corpus' words
         self.answers, self.refused = 0, Counter[str]()
         self.now, self.own = self.initial, self.initial  # the weights sent last, and what came back
+        self.earned = Earned.kept_in({})  # where sites vouch: what it can show honestly
 
     def ask(self, phase: str, round_: int, weights: Any, own: Any = None) -> Answer:
         """Ask for a phase of a round, with these weights, and what is for this site alone."""
@@ -105,10 +109,15 @@ class Site:
             self.run, self.config.model_dump(mode="json"), self.folder.prepared_with, 0, round_, phase
         )
         shared = {f"Model.weights/{name}": array for name, array in (weights or {}).items()}
-        content = codec.encode_request(request, codec.encode_arrays(shared), codec.encode_arrays(own or {}))
+        own = dict(own or {})
+        if self.way == "vouched":
+            own |= {f"Earned.{name}": array for name, array in self.earned.pack().items()}
+        content = codec.encode_request(request, codec.encode_arrays(shared), codec.encode_arrays(own))
         answer = codec.decode_answer(respond(lambda: SiteHost(self.folder.path), content))
         self.answers += answer.arrays is not None
         self.refused[answer.failure] += answer.arrays is None
+        if answer.vouch:
+            self.earned = self.earned.with_round(round_, {0: 1.0}, {0: answer.vouch})
         return answer
 
     def questions(self) -> list[tuple[int, int]]:
@@ -117,10 +126,10 @@ class Site:
 
     def towards(self, wanted: dict[str, Any], round_: int) -> dict[str, Any]:
         """The weights to send: those wanted, or, patiently, as near to them as the site lets them come."""
+        if self.way in ("patient", "vouched") and round_ == 1:
+            return self.initial
         if self.way != "patient":
             return wanted
-        if round_ == 1:
-            return self.initial
         sent = {}
         for name, before in self.now.items():
             step, mine = wanted[name] - before, self.own[name] - before
@@ -162,7 +171,7 @@ def lazy_mil(site: Site) -> dict[str, Any]:
         if claims.arrays is None:
             continue
         everything = {"Winners.index": np.sort(claims.arrays["index"])}
-        if site.way == "patient":
+        if site.way in ("patient", "vouched"):
             site.note(sent, site.ask("train", round_, None, everything))
         model = SiteHost(site.folder.path).runner(site.run).model
         digests = InsideSite(model, 0, round_, {}).digests(bags.keys.astype(np.int32))
@@ -251,9 +260,9 @@ def fedavg(site: Site) -> dict[str, Any]:
         words = tested[:100] if patient else tested[100 * number : 100 * number + 100]
         sent = site.towards(_detector(site, words), round_)
         update = site.ask("train", round_, sent)
-        if update.arrays is None or not len(words):
-            continue
         site.note(sent, update)
+        if update.arrays is None or not len(words) or sent is site.initial:
+            continue
         before, after = sent["filters"][: len(words)], update.arrays["weights/filters"][: len(words)]
         kept = (before * after).sum(1) / np.maximum(np.square(before).sum(1), 1e-12)  # by weight decay
         step = np.linalg.norm(after - kept[:, None] * before, axis=1)
@@ -357,7 +366,7 @@ def main() -> None:
         write_text(folder)
         for method in chosen.methods.split(","):
             attack = {"lazy-mil": lazy_mil, "fedavg": fedavg, "feded": feded}[method]
-            for way in WAYS[: 2 if method == "feded" else 3]:
+            for way in WAYS[: 2 if method == "feded" else 4]:
                 with trusting(way):
                     found[f"{method}, {way}"] = attack(Site(folder, method, chosen.rounds, way))
                 print(f"{method:9}{way:10}", found[f"{method}, {way}"], flush=True)
