@@ -46,8 +46,10 @@ from fedrel.federation.earned import Earned
 from fedrel.federation.flower import codec
 from fedrel.federation.flower.client import respond
 from fedrel.federation.flower.host import Request
+from fedrel.federation.messages import ModelTensors
 from fedrel.federation.site import Site as InsideSite
 from fedrel.federation.site_data import SiteData
+from fedrel.tensors.weights import dense
 
 WAYS = ("as it was", "jump", "patient", "vouched")
 PLANTED = 100  # sentences of the site in D_v, and as many that it lacks
@@ -57,16 +59,31 @@ FIRST, LAST = -8, 14  # the distances from the head that are read
 class Site:
     """One site of a federation, prepared for a method, and the coordinator that asks it."""
 
-    def __init__(self, folder: Path, method: str, rounds: int, way: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        method: str,
+        rounds: int,
+        way: str,
+        *,
+        train_words: bool = False,
+        vouched: bool = False,
+    ) -> None:
         self.way, self.rounds = way, rounds
+        self.vouched = vouched or way == "vouched"
         self.repeats = 3 if way == "as it was" else 1
         exact = {"levels": 0} if method != "fedavg" and way == "as it was" else {}
         experiment = {
             "method": method,
             "methods": {method: exact},
-            "extractor": {"vectors": "vectors.txt", "word_dimension": 50, "filters": 100},
+            "extractor": {
+                "vectors": "vectors.txt",
+                "word_dimension": 50,
+                "filters": 100,
+                "train_words": train_words,
+            },
             "training": {"rounds": rounds, "fraction": 1.0, "epochs": 4, "learning_rate": 0.5},
-            "privacy": {"vouched": way == "vouched"},
+            "privacy": {"vouched": self.vouched},
             "shared": {"knowledge_base": "kb.tsv", "dev": ["dev.jsonl"], "test": ["test.jsonl"]},
         }
         if method == "feded":
@@ -97,7 +114,7 @@ class Site:
         self.run = f"{self.config.digest()}-00000000"
         runner = SiteHost(self.folder.path).runner(self.run)
         self.initial = dict(runner.model.initial_weights())
-        self.words = runner.model.extractor.frozen()["words.weight"]
+        self.words = (runner.model.extractor.frozen() | self.initial)["words.weight"]
         self.vocabulary = self.data.inputs.lookup  # of the corpus' words
         self.answers, self.refused = 0, Counter[str]()
         self.now, self.own = self.initial, self.initial  # the weights sent last, and what came back
@@ -110,7 +127,7 @@ class Site:
         )
         shared = {f"Model.weights/{name}": array for name, array in (weights or {}).items()}
         own = dict(own or {})
-        if self.way == "vouched":
+        if self.vouched:
             own |= {f"Earned.{name}": array for name, array in self.earned.pack().items()}
         content = codec.encode_request(request, codec.encode_arrays(shared), codec.encode_arrays(own))
         answer = codec.decode_answer(respond(lambda: SiteHost(self.folder.path), content))
@@ -141,6 +158,14 @@ class Site:
                 np.float32
             )
         return sent
+
+    def whole(self, sent: dict[str, Any], arrays: Any) -> dict[str, Any]:
+        """The weights of an update, whole."""
+        flat = {
+            name.removeprefix("weights/"): one for name, one in arrays.items() if name.startswith("weights/")
+        }
+        shapes = {name: one.shape for name, one in sent.items()}
+        return dense(sent, ModelTensors(rows=True).unpack(flat, shapes))
 
     def note(self, sent: dict[str, Any], update: Answer) -> None:
         """Remember what was sent, and what the site made of it."""
