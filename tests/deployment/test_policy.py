@@ -12,7 +12,7 @@ import tomli_w
 
 from fedrel.deployment.audit import check
 from fedrel.deployment.experiment import load_experiment
-from fedrel.deployment.policy import kinds_of_message, (
+from fedrel.deployment.policy import (
     Allowed,
     SitePolicy,
     check_names,

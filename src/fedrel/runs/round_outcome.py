@@ -68,7 +68,11 @@ class LostRoundError(Exception):
 
 def check_weights(weights: Weights, state: Weights, before: Checkpoint) -> None:
     """`DivergedError` for weights, or a state, that must not be saved: no round could go on from them."""
-    changed = {name: tensor for name, tensor in state.items() if before.state.get(name) is not tensor}
+    changed = {
+        name: tensor
+        for name, tensor in state.items()
+        if before.state.get(name) is not tensor and tensor.dtype.kind == "f"  # tags of updates are no numbers
+    }
     for name, tensor in [*weights.items(), *changed.items()]:
         # A comparison with NaN is false.
         if tensor.size and not (tensor.min() >= -LARGEST and tensor.max() <= LARGEST):
