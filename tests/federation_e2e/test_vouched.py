@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra `flower`")
 
+from fedrel.deployment.audit import check
 from fedrel.deployment.client_app import SiteHost
 from fedrel.deployment.site_gate import SiteGate
 from fedrel.errors import UserError
@@ -112,8 +112,8 @@ def test_honest_rounds_pass_and_lead_to_the_same_weights(
     assert all(not line["refused"] for line in rounds(vouched))
     plain = [(line["loss"], line["dev"], line["active"]) for line in rounds(local(config))]
     assert plain == [(line["loss"], line["dev"], line["active"]) for line in rounds(vouched)]
-    audit = [json.loads(line) for line in called.bed.site("north").audit.read_text().splitlines()]
-    assert any(field["name"] == "vouch" for line in audit for field in line["fields"])
+    lines = check(called.bed.site("north").audit).lines
+    assert any(field.name == "vouch" for line in lines for field in line.entry.fields)
 
 
 def test_a_run_that_is_resumed_still_shows_what_its_weights_are_made_of(called: Called, out: Path):
@@ -136,7 +136,7 @@ def test_a_site_that_vouches_falsely_stops_the_run_and_poisons_nothing(
     monkeypatch.setattr(SiteGate, "_tag", lie)
     config = experiment("fedavg", training__rounds=3, **QUICK, **VOUCHED)
     with pytest.raises(
-        UserError, match=r"round 2: no site's answer could be used \(north: refused the request"
+        UserError, match=r"round 2: no site's answer could be used \(site-0: refused the request"
     ):
         called.run(config, out)
 

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
+from fedrel.errors import UserError
 from fedrel.federation.messages import hash_arrays
 from fedrel.federation.method import Method, OwnStep
-from fedrel.files import write_tensors, write_text
+from fedrel.files import read_sealed, read_tensors, sealed, write_tensors, write_text
 from fedrel.tensors.weights import Tensors, Weights, dense
 
 _MEMORY = "memory.json"
@@ -132,7 +132,7 @@ class EarnedWeights:
                 begun = memory.round > 0
                 try:
                     before = self._read("seen") if begun else initial()
-                except SafetensorError:  # a machine that failed may have left the file incomplete
+                except UserError:  # a machine that failed may have left the file incomplete
                     begun, before = False, initial()
                 rounds = max(round_ - memory.highest, 1) if begun else round_ - 1
                 step = _Step(before, weights, method, rounds, round_, effort)
@@ -187,7 +187,10 @@ class EarnedWeights:
         memory = self._memory
         if not memory.trained or memory.trained != memory.round or step.effort:
             return
-        update = self._read("own")
+        try:
+            update = self._read("own")
+        except UserError:  # as above
+            return
         length = np.sqrt(sum(one**2 for one, _ in memory.last.values()))
         along = sum(_dot(update[name], step.after[name] - step.before[name]) for name in update) / max(
             length, 1e-30
@@ -214,8 +217,9 @@ class EarnedWeights:
         return found
 
     def _read(self, name: str) -> dict[str, Any]:
-        with safe_open(self._folder / f"{name}.safetensors", framework="numpy") as file:
-            return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - it is no mapping
+        return read_tensors(
+            self._folder / f"{name}.safetensors", "what this site keeps of a run's weights", ""
+        )[0]
 
     def _write(self, name: str, tensors: Weights) -> None:
         plain = {key: np.require(tensor, np.float32, "C") for key, tensor in tensors.items()}
@@ -223,11 +227,14 @@ class EarnedWeights:
         self._keep()
 
     def _keep(self) -> None:
-        write_text(self._folder / _MEMORY, json.dumps(vars(self._memory)))
+        write_text(self._folder / _MEMORY, json.dumps(sealed(vars(self._memory))))
 
     def _recalled(self) -> _Memory:
         path = self._folder / _MEMORY
-        return _Memory(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else _Memory()
+        if not path.exists():
+            return _Memory()
+        hint = "restore it from a copy: without it, weights cannot be judged"
+        return _Memory(**read_sealed(path, "what this site remembers of a run's weights", hint))
 
 
 def check_initial(weights: Weights, initial: Weights) -> None:
