@@ -257,7 +257,7 @@ def test_what_comparisons_and_pages_are_made_from(finished: Path, tmp_path: Path
     (run / "result.json").write_text(result.replace('"seed": 1', '"seed": 2'))
     listed = RunIndex(tmp_path)
     listed.scan()
-    (row,) = listed.rows()
+    (row,) = listed.rows
     assert row.state == "unreadable" and "another SHA-256" in row.message
 
 
@@ -313,16 +313,16 @@ def test_scratch_folders_of_killed_processes_are_removed(
 ) -> None:
     """A process is killed while it has one among the system's temporary files and one beside its target."""
     program = f"""
-import os
+import os, tempfile
 from pathlib import Path
 from fedrel.files import ScratchFolder
+tempfile.tempdir = {str(tmp_path)!r}
 kept = [ScratchFolder(), ScratchFolder(Path({str(tmp_path)!r}))]
 for one in kept:
     (Path(one.name) / "text").write_text("of a site")
 os.kill(os.getpid(), 9)
 """
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     subprocess.run([sys.executable, "-c", program], check=False)
     left = list(tmp_path.iterdir())
     assert len(left) == 2
