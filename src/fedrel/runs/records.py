@@ -147,7 +147,7 @@ class AttackTable(Record):
     def value(self, attack: str, liars: int, defence: str) -> float | None:
         """The metric of a cell; None if it is missing or its run was stopped."""
         cell = self.cell(attack, liars, defence)
-        return cell and cell.value
+        return cell.value if cell else None
 
     def cell(self, attack: str, liars: int, defence: str) -> AttackCell | None:
         """A cell; None if it was not made."""
