@@ -143,8 +143,9 @@ def check_vouched(chosen: Method, config: Config) -> None:
     if config.aggregation.rule != "mean":
         problem = f"privacy.vouched: aggregation.rule {config.aggregation.rule!r} is no mean of the updates"
         raise UserError(problem, hint=hint)
-    if config.privacy.secure_sum:
-        raise UserError("privacy.vouched and privacy.secure_sum do not work together yet", hint=hint)
+    if config.privacy.secure_sum or config.privacy.site_noise:
+        other = "secure_sum" if config.privacy.secure_sum else "dp"
+        raise UserError(f"privacy.vouched and privacy.{other} do not work together yet", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
