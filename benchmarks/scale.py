@@ -121,9 +121,7 @@ def measure(folder: Path, sentences: int, rounds: int, plain: int, batch_size: i
     memory = Memory(every=2.0)  # to look holds up whoever asks for memory at that moment
     with memory.watched():
         section = experiment(folder, 1, 1.0, batch_size).data
-        with extractor_kind("pcnn").compiling(
-            through_graph=False
-        ):  # in other processes, as `fedrel run` does
+        with extractor_kind("pcnn").compiling("none"):  # in other processes, as `fedrel run` does
             pass
         index_seconds, data = timed(lambda: dataset(section))
         open_seconds, _ = timed(lambda: dataset(section))

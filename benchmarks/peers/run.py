@@ -199,7 +199,7 @@ def measure(folder: Path, python: Path, sentences: int) -> dict[str, Any]:
     for name, count, dropout in ((CHECK, CHECKED, 0.0), (TIMED, sentences, DROPOUT)):
         write_text(folder, count)
         rounds[name] = experiment(folder, count, dropout), count
-    with extractor_kind("pcnn").compiling(through_graph=False):  # in other processes, as `fedrel run` does
+    with extractor_kind("pcnn").compiling("none"):  # in other processes, as `fedrel run` does
         ready = {name: prepare(config) for name, (config, _) in rounds.items()}
     with (
         engine(rounds[CHECK][0], ready[CHECK], folder / "sites") as small,

@@ -41,6 +41,12 @@ def singles(rows: Ints, labels: Ints, keys: Ints) -> Bags:
     return Bags(rows, np.arange(len(rows) + 1), labels, keys)
 
 
+def apart(bags: Bags) -> Bags:
+    """The sentences of bags, each as a bag of its own with its bag's label."""
+    sizes = np.diff(bags.bounds)
+    return singles(bags.rows, np.repeat(bags.labels, sizes), np.repeat(bags.keys, sizes))
+
+
 def joined(parts: Sequence[Bags]) -> Bags:
     """All bags of several collections, one collection after another."""
     ends = np.cumsum([len(part.rows) for part in parts])

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fedrel.errors import UserError
 from fedrel.extractors.batches import Batch
 from fedrel.extractors.heads import HEADS, Reading
-from fedrel.extractors.objective import PLAIN, Objective
+from fedrel.extractors.objective import PLAIN, DPSteps, Objective
 from fedrel.extractors.row_tables import RowEmbedding
 from fedrel.tensors.weights import Rows, Tensors, Weights
 
@@ -91,6 +91,23 @@ class Extractor(nn.Module, ABC):
         objective: Objective = PLAIN,
     ) -> Fitted:
         """Train on an objective with SGD, an epoch in each of these orders of the bags."""
+        raise NotImplementedError
+
+    def can_fit_with_noise(self, head: str) -> bool:
+        """Whether `fit_with_noise` can train an objective with this bag head."""
+        return False
+
+    def fit_with_noise(
+        self,
+        batch: Batch,
+        steps: DPSteps,
+        *,
+        lr: float,
+        weight_decay: float,
+        seed: int,
+        objective: Objective = PLAIN,
+    ) -> Fitted:
+        """Train on an objective with DP-SGD."""
         raise NotImplementedError
 
     @property

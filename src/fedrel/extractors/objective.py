@@ -11,6 +11,7 @@ numbers, those of `Course`, without visiting the weight.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -124,3 +125,19 @@ class Course:
         # Written so that without decay `rest` stays 1 and without pull it is (1 - rate * decay)^n, to the bit.
         self.rest = self.rest * (1 - rate * decay) + rate * pull * (1 - self.rest)
         self.drift = self.drift * (1 - rate * (decay + pull)) - rate
+
+
+@dataclass(frozen=True)
+class DPSteps:
+    """The steps of DP-SGD that one site takes in a round (Abadi et al. 2016, Algorithm 1)."""
+
+    batches: Sequence[npt.NDArray[np.int64]]
+    """The examples of each step, as numbers of bags; a step may have none."""
+    expected: float
+    """How many examples a step has on average."""
+    clip: float
+    """The largest norm of an example's gradient."""
+    noise: float
+    """The noise multiplier: the noise's standard deviation, divided by `clip`."""
+    draw: Callable[[int], Floats]
+    """So many standard normal numbers."""

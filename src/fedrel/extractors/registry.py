@@ -82,8 +82,11 @@ class ExtractorKind(ABC, Generic[SectionT, InputsT]):
     def build(self, section: SectionT, inputs: InputsT, relations: int, seed: int) -> Extractor:
         """A new extractor for so many relations, with initial weights drawn from the seed."""
 
-    def compiling(self, *, through_graph: bool) -> AbstractContextManager[None]:
-        """While the block runs, compile what training and scoring need, if they need that; nothing by default."""
+    def compiling(self, head: str | None, *, noised: bool = False) -> AbstractContextManager[None]:
+        """While the block runs, compile what training and scoring need, if they need that; nothing by default.
+
+        `head` is the bag head that kernels train, none if training goes through the graph; `noised`: by DP-SGD.
+        """
         return nullcontext()
 
     def unknown_share(self, section: SectionT, inputs: InputsT, rows: Ints) -> float | None:

@@ -120,6 +120,16 @@ class RowEmbedding(nn.Module):
         """The gradients of all forward passes since the last step, themselves: to be scaled in place."""
         return [values.grad for _, values in self._pending if values.grad is not None]
 
+    def drop_gradient(self) -> None:
+        """Forget the forward passes since the last step."""
+        self._pending.clear()
+
+    def replace_gradient(self, gradient: Tensor) -> None:
+        """Give every row of the table a gradient, in place of those of forward passes since the last step."""
+        values = torch.empty_like(gradient, requires_grad=True)
+        values.grad = gradient
+        self._pending = [(torch.arange(len(gradient), device=gradient.device), values)]
+
     @torch.no_grad()
     def descend(self, rate: float, decay: float, step: tuple[Tensor, Tensor] | None = None) -> None:
         """A step of SGD on the whole table, `p -= rate * (gradient + decay * p)`, at the cost of the rows used.

@@ -106,8 +106,11 @@ def _run(
         earlier = checkpoints.of_round(from_round)
         checkpoint = checkpoint and checkpoint.back_to(earlier)
     with noted(out, config) as note:
-        through_graph = method(config.method, config.methods).kernel_head() is None
-        with extractor_kind(config.extractor.kind).compiling(through_graph=through_graph):
+        head, noised = (
+            method(config.method, config.methods).kernel_head(),
+            bool(config.privacy.sentence_noise),
+        )
+        with extractor_kind(config.extractor.kind).compiling(head, noised=noised):
             ready = sites.prepare(config, watcher.reading)
         here = environment(ready.dataset.corpus.fingerprint, precision_of(config))
         if checkpoint is not None:

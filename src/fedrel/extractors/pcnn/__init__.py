@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from fedrel.extractors.base import Extractor
 
 
+NOISED_HEADS = (
+    "none",
+    "one",
+)  # the bag heads that kernels train with DP-SGD: those that train on single sentences
+
+
 class PCNNSection(WordSection):
     """The options of PCNN."""
 
@@ -52,9 +58,12 @@ class PCNNKind(WordKind[PCNNSection]):
     section = PCNNSection
     has_kernels = True
 
-    def compiling(self, *, through_graph: bool) -> AbstractContextManager[None]:
+    def compiling(self, head: str | None, *, noised: bool = False) -> AbstractContextManager[None]:
         """The kernels of one way to train, and those that score."""
-        parts = ("gradients" if through_graph else "training", "scoring")
+        training = "noised" if noised else "training"
+        if head is None or (noised and head not in NOISED_HEADS):
+            training = "gradients"
+        parts = (training, "scoring")
         return compiled_meanwhile(f"{__name__}.all_kernels", Path(__file__).parent / "kernels", parts)
 
     def network(

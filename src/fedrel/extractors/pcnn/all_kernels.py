@@ -2,7 +2,8 @@
 
     python -m fedrel.extractors.pcnn.all_kernels [PART ...]
 
-Without parts, all of them side by side. What is compiled depends on the types of arrays, not on their sizes.
+Without parts, all that runs without noise need, side by side. What is compiled depends on the types of arrays, not
+on their sizes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 
 from fedrel.extractors.batches import Batch
 from fedrel.extractors.heads import sentence_probabilities
+from fedrel.extractors.objective import DPSteps
 from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.tensors.ahead import compile_parts, compiled_meanwhile
 from fedrel.tensors.compiling import has_numba, read_only
@@ -27,6 +29,12 @@ def training() -> None:
     """All steps of a site."""
     pcnn, batch = _model(), _batch()
     pcnn.fit(batch, [np.arange(2)], batch_size=2, lr=0.1, weight_decay=0.0, seed=0)
+
+
+def noised() -> None:
+    """All steps of a site with DP-SGD."""
+    steps = DPSteps([np.arange(2)], 2.0, 1.0, 1.0, lambda count: np.zeros(count, np.float32))
+    _model().fit_with_noise(_batch(), steps, lr=0.1, weight_decay=0.0, seed=0)
 
 
 def scoring() -> None:
@@ -51,7 +59,8 @@ def gradients() -> None:
     _model().encode(_batch()).sum().backward()  # type: ignore[no-untyped-call]
 
 
-PARTS = {"training": training, "scoring": scoring, "gradients": gradients}
+USUAL = {"training": training, "scoring": scoring, "gradients": gradients}
+PARTS = USUAL | {"noised": noised}
 
 
 def _model() -> PCNN:
@@ -74,5 +83,5 @@ if __name__ == "__main__" and has_numba():
     if sys.argv[1:]:
         compile_parts(FOLDER, PARTS, sys.argv[1:])
     else:
-        with compiled_meanwhile(__spec__.name, FOLDER, list(PARTS)):
+        with compiled_meanwhile(__spec__.name, FOLDER, list(USUAL)):
             pass

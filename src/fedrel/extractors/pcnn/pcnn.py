@@ -17,7 +17,8 @@ from fedrel.errors import UserError
 from fedrel.extractors.base import Extractor, Fitted
 from fedrel.extractors.batches import Batch
 from fedrel.extractors.heads import HEADS
-from fedrel.extractors.objective import PLAIN, Objective
+from fedrel.extractors.objective import PLAIN, DPSteps, Objective
+from fedrel.extractors.pcnn import NOISED_HEADS
 from fedrel.extractors.pcnn.plain_pooling import convolve_and_pool, lay_out
 from fedrel.extractors.row_tables import word_table
 from fedrel.tensors import compiling
@@ -128,6 +129,27 @@ class PCNN(Extractor):
 
         fitted = fit(self, batch, orders, batch_size, lr, weight_decay, seed, objective)
         torch.autograd.graph.increment_version(list(self._weights.values()))  # kernels write past autograd
+        return fitted
+
+    def can_fit_with_noise(self, head: str) -> bool:
+        """For heads that train on single sentences: all of a bag, or its best."""
+        return head in NOISED_HEADS and self.can_fit(head)
+
+    def fit_with_noise(
+        self,
+        batch: Batch,
+        steps: DPSteps,
+        *,
+        lr: float,
+        weight_decay: float,
+        seed: int,
+        objective: Objective = PLAIN,
+    ) -> Fitted:
+        """`fit` with DP-SGD: an example is a sentence, each a bag of its own, or the best sentence of a bag."""
+        from fedrel.extractors.pcnn.kernels.dp_fitting import fit_with_noise
+
+        fitted, _ = fit_with_noise(self, batch, steps, lr, weight_decay, seed, objective)
+        torch.autograd.graph.increment_version(list(self._weights.values()))
         return fitted
 
     @property

@@ -61,7 +61,7 @@ def fit(
     objective: Objective,
 ) -> Fitted:
     """`PCNN.fit`."""
-    shape, weights, head = shape_of(pcnn), _weights(pcnn), HEADS[objective.head]
+    shape, weights, head = shape_of(pcnn), weights_of(pcnn), HEADS[objective.head]
     vocabulary, relations = len(weights.words), weights.classifier.relations
     steps, parts, sizes = plan(
         batch, [orders], batch_size, vocabulary, relations, [seed], by_bags=head != NONE
@@ -80,7 +80,7 @@ def fit(
         goal_of(objective, shape, relations),
         Step(float(lr), 1 - lr * (weight_decay + pull), float(pcnn.dropout)),
         forces_of(pcnn, objective.correction, lr, courses),
-        _workspace(shape, vocabulary, relations, head, objective.fixed is not None, sizes),
+        workspace(shape, vocabulary, relations, head, objective.fixed is not None, sizes),
         losses, shares, _places(start, 0), scales, np.zeros(2, np.int64), shape,
     )  # fmt: skip
     if isinstance(pcnn.words, RowEmbedding):
@@ -101,7 +101,7 @@ def fit_several(
 ) -> list[tuple[Fitted, dict[str, Floats | Rows]]]:
     """`PCNN.fit_several`; `start` are the weights that the model was set to."""
     assert objective.is_plain, "sites with terms of their own are trained one by one"
-    shape, weights, head = shape_of(pcnn), _weights(pcnn), HEADS[objective.head]
+    shape, weights, head = shape_of(pcnn), weights_of(pcnn), HEADS[objective.head]
     vocabulary, relations = len(weights.words), weights.classifier.relations
     steps, parts, sizes = plan(batch, several, batch_size, vocabulary, relations, seeds, by_bags=head != NONE)
     losses, shares = np.empty(len(steps.seeds)), np.zeros(len(batch.head))
@@ -116,7 +116,7 @@ def fit_several(
         goal_of(objective, shape, relations),
         Step(float(lr), 1 - lr * weight_decay, float(pcnn.dropout)),
         forces_of(pcnn, objective.correction, lr, np.empty((0, 2))),
-        _workspace(shape, vocabulary, relations, head, False, sizes),
+        workspace(shape, vocabulary, relations, head, False, sizes),
         losses, shares, end, scales, bounds, shape,
     )  # fmt: skip
     found = []
@@ -155,7 +155,7 @@ def _places(dense: Dense, sites: int) -> Dense:
     return Dense(*(np.empty((sites, *array.shape), np.float32) for array in dense))
 
 
-def _weights(pcnn: Network) -> Weights:
+def weights_of(pcnn: Network) -> Weights:
     """The weights as arrays: views, which training changes in place."""
     classifier = pcnn.classifier
     bias = np.empty(0, np.float32) if classifier.bias is None else _array(classifier.bias)
@@ -241,7 +241,7 @@ def forces_of(pcnn: Network, correction: Correction, lr: float, courses: npt.NDA
     return forces
 
 
-def _workspace(
+def workspace(
     shape: Shape, vocabulary: int, relations: int, head: int, fixed: bool, sizes: Sizes
 ) -> Workspace:
     """Arrays for steps of at least these sizes, kept from call to call."""

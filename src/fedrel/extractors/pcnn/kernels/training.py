@@ -28,7 +28,7 @@ from fedrel.extractors.row_tables import GAP
 from fedrel.tensors.compiling import inner
 from fedrel.tensors.simd import Floats, Ints
 
-_SMALLEST_SCALE = 1e-6  # at a smaller scale, the stored rows of words would become too large for float32
+SMALLEST_SCALE = 1e-6  # at a smaller scale, the stored rows of words would become too large for float32
 
 
 class Weights(NamedTuple):
@@ -121,11 +121,11 @@ def train(
     `losses` gets the loss of each step, and each sentence's share grows by how much it is trained on.
     """
     given, bag = weights, 0
-    weights = _with_padded_rows(given, space.filters, space.classifier, shape)
+    weights = with_padded_rows(given, space.filters, space.classifier, shape)
     for step in range(len(losses)):
-        text, labels, words = _gather_sentences(plan, step, weights.words, scale, space.gathered, shape)
+        text, labels, words = gather_sentences(plan, step, weights.words, scale, space.gathered, shape)
         if len(forces.base):
-            _add_forces(step, words, scale, forces, space.gathered, shape)
+            add_forces(step, words, scale, forces, space.gathered, shape)
         pack(weights.filters, shape.pitch, weights.bias, space.lines.numbers.shape[1], space.panels, shape)
         stretch(weights.head, space.places.head, shape)
         stretch(weights.tail, space.places.tail, shape)
@@ -170,16 +170,14 @@ def train(
             text, space.where, space.classifying.gradient, -sgd.rate, weights.filters, space.winners,
             space.sentence, space.moves, shape,
         )  # fmt: skip
-        _update_filters(weights, sgd.kept, forces, space.winners, space.inputs, shape)
-        scale = _update_inputs(
-            text, weights, sgd.kept, scale, forces, space.gathered.used, space.moves, shape
-        )
-    _copy_back(weights, given, shape)
+        update_filters(weights, sgd.kept, forces, space.winners, space.inputs, shape)
+        scale = update_inputs(text, weights, sgd.kept, scale, forces, space.gathered.used, space.moves, shape)
+    copy_back(weights, given, shape)
     return scale
 
 
 @inner
-def _with_padded_rows(weights: Weights, filters: Floats, longer: Floats, shape: Shape) -> Weights:
+def with_padded_rows(weights: Weights, filters: Floats, longer: Floats, shape: Shape) -> Weights:
     """The weights with filters and classifier in longer rows, so that no loop has a remainder."""
     for filter_ in range(shape.filters):
         for offset in range(shape.window):
@@ -197,7 +195,7 @@ def _with_padded_rows(weights: Weights, filters: Floats, longer: Floats, shape: 
 
 
 @inner
-def _copy_back(weights: Weights, given: Weights, shape: Shape) -> None:
+def copy_back(weights: Weights, given: Weights, shape: Shape) -> None:
     """Copy filters and classifier back to the model's own arrays."""
     for filter_ in range(shape.filters):
         for offset in range(shape.window):
@@ -210,7 +208,7 @@ def _copy_back(weights: Weights, given: Weights, shape: Shape) -> None:
 
 
 @inner
-def _gather_sentences(
+def gather_sentences(
     plan: Plan, step: int, table: Floats, scale: float, space: Gathered, shape: Shape
 ) -> tuple[Text, Ints, int]:
     """Copy a step's sentences and labels; number the words in them, and fetch their vectors."""
@@ -242,7 +240,7 @@ def _gather_sentences(
 
 
 @inner
-def _add_forces(step: int, words: int, scale: float, forces: Forces, space: Gathered, shape: Shape) -> None:
+def add_forces(step: int, words: int, scale: float, forces: Forces, space: Gathered, shape: Shape) -> None:
     """Add to the vectors of a step's words what the correction has done to their rows so far."""
     pulled, drift = np.float32(forces.courses[step, 0] - scale), np.float32(forces.courses[step, 1])
     for row in range(words):
@@ -261,9 +259,10 @@ def _add_forces(step: int, words: int, scale: float, forces: Forces, space: Gath
 
 
 @inner
-def _update_filters(
+def update_filters(
     weights: Weights, kept: float, forces: Forces, winners: Winners, inputs: Floats, shape: Shape
 ) -> None:
+    """Update the filters and their biases."""
     for filter_ in range(shape.filters):
         for k in range(weights.filters.shape[1]):
             weights.filters[filter_, k] *= np.float32(kept)
@@ -277,7 +276,7 @@ def _update_filters(
 
 
 @inner
-def _update_inputs(
+def update_inputs(
     text: Text, weights: Weights, kept: float, scale: float, forces: Forces, used: Ints, moves: Floats,
     shape: Shape,
 ) -> float:  # fmt: skip
@@ -285,7 +284,7 @@ def _update_inputs(
     train_words = len(weights.touched) > 0
     if train_words:
         scale *= kept
-        if abs(scale) < _SMALLEST_SCALE:
+        if abs(scale) < SMALLEST_SCALE:
             _fold(weights, scale, forces)
             scale = 1.0
     _update_distances(weights, kept, forces, shape)
