@@ -53,6 +53,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/pcnn.py
 	$(BIN)/python benchmarks/round.py
 	$(BIN)/python benchmarks/heads.py
+	$(BIN)/python benchmarks/dp_sgd.py
 	$(BIN)/python benchmarks/reading.py
 	$(BIN)/python benchmarks/checksums.py
 	$(BIN)/python benchmarks/cold_start.py

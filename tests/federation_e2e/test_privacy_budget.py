@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from fedrel.deployment.audit import check
 from fedrel.deployment.privacy_budget import PrivacyBudget, Spent
 from fedrel.deployment.record_check import check_record
 from fedrel.errors import UserError
-from fedrel.privacy.accounting import Steps, epsilon
+from fedrel.privacy.accounting import Steps, epsilon, local_steps
 from tests.federation_e2e.conftest import Called, experiment
 from tests.federation_e2e.test_lying_coordinator import Liar
 from tests.federation_e2e.testbed import NAMES, Testbed, rounds
@@ -90,6 +91,22 @@ def test_the_same_question_again_costs_nothing(called: Called):
     assert all((first.arrays[name] == array).all() for name, array in again.arrays.items())
     assert spent(called.bed, "north").answers == 1
     assert liar.asks("train", run=f"{'1' * 32}-00000000", **liar.initial).failure == SPENT
+
+
+def test_at_sentence_level_an_answer_costs_its_steps_and_its_noise_is_drawn_once(called: Called):
+    """The noise does not follow from the seed: the same answer is kept, and another run's has other noise."""
+    config = private(privacy__dp__level="sentence", privacy__dp__noise=1.0)
+    liar = Liar(called, config)
+    first, again = (liar.asks("train", **liar.initial) for _ in range(2))
+    other = liar.asks("train", run=f"{'1' * 32}-00000000", **liar.initial)
+    assert first.arrays is not None and again.arrays is not None and other.arrays is not None
+    assert all((first.arrays[name] == array).all() for name, array in again.arrays.items())
+    assert first.arrays["loss"] == 0 and first.arrays["examples"] == called.bed.site("north").sentences
+    weights = [name for name in first.arrays if name.startswith("weights/")]
+    assert all((first.arrays[name] != other.arrays[name]).mean() > 0.9 for name in weights)
+    assert config.privacy.dp is not None
+    one = local_steps(config.privacy.dp, config.training, called.bed.site("north").sentences)
+    assert spent(called.bed, "north") == Spent(2, (replace(one, count=2 * one.count),))
 
 
 def test_without_noise_a_site_with_a_budget_tells_nothing(called: Called):

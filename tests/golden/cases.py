@@ -70,6 +70,7 @@ DOCUMENTS: Tree = {
     "evaluation": {"task": "documents"},
 }
 HALVES: Tree = {"training": {"precision": "bfloat16"}}
+NOISED: Tree = {"privacy": {"dp": {"level": "sentence", "noise": 0.5, "clip": 0.5}}}
 COORDINATOR: Tree = {"partition": {"coordinator": 0.2}}
 VECTORS: Tree = {"extractor": {"vectors": "{inputs}/vectors.txt", "train_words": False}}
 RECIPE: Tree = {
@@ -134,6 +135,10 @@ def _sentences() -> dict[str, Case]:
         "fedavg-shards": _case(WORLD, "fedavg", {"partition": {"kind": "shards"}}, **threads),
         "fedavg-vectors": _case(WORLD, "fedavg", VECTORS, {"extractor": {"train_words": True}}, **threads),
         "fedavg-adamw": _case(WORLD, "fedavg", ADAMW),
+        "fedavg-noised": _case(
+            WORLD, "fedavg", NOISED, processes=False, slow=(FLOWER,), needs=("dp_accounting",)
+        ),
+        "att-noised": _case(WORLD, "att", NOISED, VECTORS, needs=("dp_accounting",)),
         "fedatt": _case(WORLD, "fedatt", **threads),
         "fedavgm": _case(skewed, "fedavgm", **threads),
         "fedadam": _case(skewed, "fedadam", **threads),
@@ -184,6 +189,9 @@ def _transformers() -> dict[str, Case]:
         "transformer-recipe": _case(GAD, "fedavg", RECIPE),
         "transformer-frozen": _case(GAD, "fedavg", {"extractor": {"frozen_layers": 1}}),
         "transformer-lora": _case(GAD, "fedavg", {"extractor": {"lora_rank": 2}}, needs=("peft",)),
+        "transformer-noised": _case(
+            GAD, "fedavg", {"extractor": {"lora_rank": 2}}, NOISED, needs=("peft", "dp_accounting")
+        ),
         "transformer-sgd": _case(GAD, "scaffold", {"training": {"optimiser": "sgd", "learning_rate": 0.1}}),
         "transformer-feded": _case(GAD, "feded"),
         "transformer-fedcmc": _case(GAD, "fedcmc", summed),

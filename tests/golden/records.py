@@ -82,7 +82,7 @@ def numbers(folder: Path) -> Numbers:
     return Numbers(
         active=[line["active"] for line in lines],
         examples=[line["examples"] for line in lines],
-        loss=[round(line["loss"], 4) for line in lines],
+        loss=[round(line["loss"] or 0, 4) for line in lines],
         dev=[round(line["dev"][metric], 4) for line in lines],
     )
 

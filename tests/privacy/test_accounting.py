@@ -69,8 +69,8 @@ def test_an_epsilon_that_no_noise_gives_is_refused():
 def test_the_steps_of_local_training():
     dp = DifferentialPrivacy(level="sentence", noise=1.5, clip=1)
     training = Training(batch_size=32, epochs=3)
-    assert local_steps(dp, training, 100) == Steps(1.5, 0.32, 12)  # 3 epochs of 4 batches
-    assert local_steps(dp, training, 100, rounds=5) == Steps(1.5, 0.32, 60)
+    assert local_steps(dp, training, 100) == Steps(1.5, 0.32, 9)  # 3 epochs of 1 / 0.32 = 3.125 steps
+    assert local_steps(dp, training, 100, rounds=5) == Steps(1.5, 0.32, 45)
     assert local_steps(dp, training, 20) == Steps(1.5, 1.0, 3)  # all of them in every step
 
 

@@ -18,8 +18,8 @@ from fedrel.federation.drawing import Draw, draw
 from fedrel.federation.earned import Earned
 from fedrel.federation.messages import Arrays, Message, Model, RefusedError, Update, payload
 from fedrel.federation.round_notes import RoundNotes
-from fedrel.federation.site import COORDINATOR
 from fedrel.federation.site_memory import Entry
+from fedrel.federation.site_text import COORDINATOR
 from fedrel.privacy.secret_keys import Registered, SimulatedSecrets
 from fedrel.privacy.site_noise import Normal, system_normal
 from fedrel.privacy.trust import bound_factors, capped, new_sum, shortened

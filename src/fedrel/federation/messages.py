@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Annotated, Any, Self, get_type_hints
+from typing import Annotated, Any, ClassVar, Self, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -150,6 +150,10 @@ def _of_rows(shape: tuple[int, ...]) -> Mapping[str, Array]:
 class Message:
     """The base of all messages; subclasses are frozen dataclasses."""
 
+    # Up, where training is noised: True if all that a message tells follows from that and from public counts. Each
+    # class says it for itself.
+    covered_by_noise: ClassVar[bool] = False
+
     @classmethod
     @cache
     def declared(cls) -> Mapping[str, Array | ModelTensors]:
@@ -213,6 +217,8 @@ class Model(Message):
 @dataclass(frozen=True, slots=True)
 class Update(Message):
     """Up: a site's weights after local training, the number of examples, and its mean training loss."""
+
+    covered_by_noise = True
 
     weights: Annotated[Tensors, ModelTensors(rows=True)]
     """All trained weights; of word tables only the rows that changed, and the factor of all others."""

@@ -85,6 +85,10 @@ class Method(BaseModel):
     unprotected: ClassVar[str] = ""
     """What its sites send, or learn of each other, that no noise of `[privacy.dp]` covers; or nothing."""
 
+    beyond_examples: ClassVar[str] = ""
+    """How a site's training uses more of its text than one example at a time, so that noise on examples
+    (`privacy.dp.level = "sentence"`) does not cover it; or nothing. A method from elsewhere must say so itself."""
+
     _parts: dict[type[Method], Method] = PrivateAttr(default_factory=dict)
 
     def round(self, fed: Federation) -> None:

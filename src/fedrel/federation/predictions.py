@@ -26,6 +26,8 @@ LOGS = -float(np.log(SMALLEST))  # the largest size of a logarithm of such a pro
 class Predictions(Message):
     """Up: p(r|s) for every sentence of D_v, in float16."""
 
+    covered_by_noise = True
+
     probabilities: Annotated[
         npt.NDArray[np.float16], Array("float16", ("validation", "relations"), low=0, high=1)
     ]
@@ -52,6 +54,8 @@ class Predictions(Message):
 @dataclass(frozen=True, slots=True)
 class BytePredictions(Message):
     """Up: the same in 8 bits: whole parts of 255 that add up to 255 in every row."""
+
+    covered_by_noise = True
 
     probabilities: Annotated[npt.NDArray[np.uint8], Array("uint8", ("validation", "relations"))]
     """A row for each sentence of D_v, a column for each relation; each row adds up to 255."""

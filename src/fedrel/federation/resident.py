@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedrel.config.schema import Training
     from fedrel.extractors.base import Extractor, Fitted
     from fedrel.extractors.batches import Batch
-    from fedrel.extractors.objective import Objective
+    from fedrel.extractors.objective import DPSteps, Objective
     from fedrel.federation.site_data import SiteData
     from fedrel.federation.site_memory import SiteStates
     from fedrel.privacy.site_rules import SiteRules
@@ -124,6 +124,19 @@ class ResidentModel:
             self.batch(bags),
             self._orders(round_, site, bags),
             batch_size=self.training.batch_size,
+            lr=self.training.learning_rate_in(round_),
+            weight_decay=self.training.weight_decay,
+            seed=derive(self.seed, "dropout", round_, site),
+            objective=objective,
+        )
+
+    def fit_with_noise(
+        self, objective: Objective, round_: int, site: int, bags: Bags, steps: DPSteps
+    ) -> Fitted:
+        """The same with DP-SGD."""
+        return self.extractor.fit_with_noise(
+            self.batch(bags),
+            steps,
             lr=self.training.learning_rate_in(round_),
             weight_decay=self.training.weight_decay,
             seed=derive(self.seed, "dropout", round_, site),

@@ -18,8 +18,9 @@ from fedrel.federation.earned import Earned
 from fedrel.federation.messages import Arrays, Message, RefusedError, Update
 from fedrel.federation.method import Method
 from fedrel.federation.predictions import BytePredictions, Predictions
-from fedrel.federation.site import COORDINATOR, Site
+from fedrel.federation.site import Site
 from fedrel.federation.site_memory import Entry
+from fedrel.federation.site_text import COORDINATOR
 
 if TYPE_CHECKING:
     from fedrel.data.bags import Bags
@@ -62,6 +63,9 @@ class Runner:
             raise RefusedError(f"the request for {phase} lacks {missing[0]}")
         if self.model.privacy.secure_sum and site != COORDINATOR and issubclass(function.gives, _SINGLE):
             raise RefusedError(f"{phase} would tell this site's answer by itself, and secure sums are agreed")
+        covered = vars(function.gives).get("covered_by_noise", False)
+        if self.model.privacy.sentence_noise and site != COORDINATOR and not covered:
+            raise RefusedError(f"{phase} would tell numbers that the agreed noise does not cover")
         asked = Site(self.model, site, round_, received, wait)
         return function(asked).pack(), asked.journal.entry
 

@@ -30,6 +30,8 @@ class Session(Message):
 class PublicKeys(Message):
     """Up: a site's two public keys for a session, signed with its registered key."""
 
+    covered_by_noise = True
+
     keys: Annotated[Bytes, Array("uint8", (2 * KEY,))]
     """The key that masks are agreed with, then the one that shares are encrypted with."""
     signature: Annotated[Bytes, Array("uint8", ("signature",))]
@@ -73,6 +75,8 @@ class Peers(Message):
 class SealedShares(Message):
     """Up: for each peer, its shares of the site's two secrets, encrypted so that only this peer can read them."""
 
+    covered_by_noise = True
+
     sealed: Annotated[Bytes, Array("uint8", ("peers", SEALED))]
     """A row for each peer, in the order of `Peers`."""
 
@@ -94,6 +98,8 @@ class PeerShares(Message):
 class MaskedNumbers(Message):
     """Up: a site's numbers with all masks added: without the other sites', they look like chance."""
 
+    covered_by_noise = True
+
     numbers: Annotated[Ring, Array("uint32", ("numbers",))]
     """What is summed, in fixed point, then the weight, the examples and how many numbers were clipped."""
 
@@ -112,6 +118,8 @@ class Survivors(Message):
 @dataclass(frozen=True, slots=True)
 class SignedLists(Message):
     """Up: a site's signature of the lists that it was told: the cohort, who gave shares, who answered."""
+
+    covered_by_noise = True
 
     signature: Annotated[Bytes, Array("uint8", ("signature",))]
     """Made with its registered key."""
@@ -140,6 +148,8 @@ class PeerSignatures(Message):
 @dataclass(frozen=True, slots=True)
 class Unmasking(Message):
     """Up: for each peer one share, of the one secret or of the other, never of both."""
+
+    covered_by_noise = True
 
     shares: Annotated[Bytes, Array("uint8", ("peers", SECRET))]
     """Of each peer that gave shares, ascending: of its own mask if it answered, else of the masks it agreed on."""

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.data.bags import Bags, singles, slices
+from fedrel.data.bags import Bags, apart, slices
 from fedrel.extractors.batches import shuffled
 from fedrel.extractors.objective import Correction
 from fedrel.federation.messages import Message, ModelTensors, RefusedError, Update
-from fedrel.federation.outside_names import OutsideNames
+from fedrel.federation.noised_training import NoisedTraining, noised_training
 from fedrel.federation.site_memory import Journal
 from fedrel.federation.site_sums import SiteSums
-from fedrel.privacy.keyed import digests
+from fedrel.federation.site_text import COORDINATOR, Ints, SiteText
 from fedrel.seeding import numpy_generator, torch_generator
 
 if TYPE_CHECKING:
@@ -33,15 +33,14 @@ if TYPE_CHECKING:
     from fedrel.tensors.weights import Tensors, Weights
 
 
+NO_LOSS = 0.0  # what an update says where noise hides its site or examples: no noise covers the loss
 DIVERGED = "training diverged"  # how a site's reason begins, if its model was lost to too large steps
-COORDINATOR = -1  # the site number of the coordinator itself, for work on its own labelled sentences
 _STORED = ModelTensors(rows=True)  # the form in which a site stores tensors of the model's shape
 
-Ints = npt.NDArray[np.int64]
 Kind = TypeVar("Kind", bound=Message)
 
 
-class Site:
+class Site(SiteText):
     """One site in one round. `received` gives what it was sent, `update` makes what it sends back.
 
     With `wait`, other sites run side by side with this one and share its model. So the model is set to this site's
@@ -57,11 +56,10 @@ class Site:
         messages: Mapping[type[Message], Message],
         wait: Wait | None = None,
     ) -> None:
-        self.number, self.round = number, round_
+        super().__init__(model, number, round_)
         self.memo: dict[str, Any] = {}  # what a method keeps while it answers
-        data = model.site_data
-        self.journal = Journal(data.text, data.truth_known, data.watched)
-        self._model, self._data, self._messages = model, data, messages
+        self.journal = Journal(self._data.text, self._data.truth_known, self._data.watched)
+        self._messages = messages
         self._remembered: dict[str, npt.NDArray[np.float32]] = {}
         self._losses: list[float] = []
         self._correction = Correction()
@@ -71,91 +69,6 @@ class Site:
         self._postponed: tuple[Bags, Objective] | None = None  # training that is not done yet
         self._apart: tuple[Bags, Objective] | None = None  # training that was done, but not in this model
         self._fitted_path: float | None = None  # of training by kernels
-
-    # The site's own text.
-
-    @cached_property
-    def rows(self) -> Ints:
-        """The corpus rows of this site. A sentence's index at this site is its position in this list."""
-        if self.number == COORDINATOR:
-            return self._data.validation
-        return self._data.partition.rows(self.number)
-
-    @cached_property
-    def bags(self) -> Bags:
-        """The site's bags: one for each triple, or one for each document."""
-        return self._data.bags(self.rows)
-
-    @property
-    def examples(self) -> Bags:
-        """What local batches are drawn from: the bags, or each sentence by itself, as the config says."""
-        return self.bags if self._model.training.batches_of == "bags" else self.singles(self.rows)
-
-    @property
-    def validation(self) -> Bags:
-        """The coordinator's labelled sentences that every site has too (FedED's D_v), in an agreed order."""
-        return self.singles(self._data.validation)
-
-    @cached_property
-    def label_counts(self) -> Ints:
-        """How many of the site's sentences have each relation, [R]."""
-        corpus = self._data.corpus
-        return np.bincount(corpus.relation[self.rows], minlength=len(corpus.relations))
-
-    def rows_at(self, index: npt.NDArray[np.int32]) -> Ints:
-        """The rows of sentences given by their index; `RefusedError` for an index out of range or given twice."""
-        if len(index) and index.max() >= len(self.rows):
-            raise RefusedError(f"names sentence {index.max()}, but this site holds {len(self.rows)}")
-        if len(np.unique(index)) < len(index):  # else a few sentences would count as many examples
-            raise RefusedError("names a sentence twice")
-        return self.rows[index]
-
-    def index_of(self, rows: Ints) -> npt.NDArray[np.int32]:
-        """The index at this site of some of its rows."""
-        order = np.argsort(self.rows)
-        return order[np.searchsorted(self.rows, rows, sorter=order)].astype(np.int32)
-
-    def rows_elsewhere(self, sites: npt.NDArray[np.int32], index: npt.NDArray[np.int32]) -> Ints:
-        """Rows of other sites' sentences: only a simulation has them."""
-        partition = self._data.partition
-        if len(sites) and (sites.max() >= partition.sites or (index >= partition.sizes[sites]).any()):
-            raise RefusedError("names a sentence that its site does not hold")
-        rows: Ints = partition.order[partition.bounds[sites] + index]
-        return rows
-
-    def singles(self, rows: Ints) -> Bags:
-        """Each sentence as a bag of its own, with its triple's relation as label."""
-        corpus = self._data.corpus
-        return singles(rows, corpus.relation[rows].astype(np.int64), corpus.triple[rows].astype(np.int64))
-
-    def sample(self, bags: Bags, count: int) -> Bags:
-        """`count` of the bags at random, drawn anew in every round."""
-        generator = numpy_generator(self._model.seed, "sample", self.round, self.number)
-        return bags.take(np.sort(generator.permutation(len(bags))[:count]))
-
-    def digests(self, triples: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
-        """Keyed digests of triples. Real sites share the key and keep it from the coordinator.
-
-        A simulation has nobody to keep it from: its key is derived from the run's seed.
-        """
-        corpus = self._data.corpus
-        pair, relation = corpus.triples[triples].T
-        head, tail = corpus.pairs[pair].T
-        names = zip(
-            (corpus.entities[i] for i in head),
-            (corpus.relations[i] for i in relation),
-            (corpus.entities[i] for i in tail),
-            strict=True,
-        )
-        rules = self._model.rules
-        key = rules.round_key(self.round) if rules else None
-        return digests(key or numpy_generator(self._model.seed, "triple-key").bytes(32), names)
-
-    @cached_property
-    def outside(self) -> OutsideNames:
-        """What the site's sentences are called outside."""
-        model = self._model
-        return OutsideNames(model.rules, model.states, model.seed, self.number, self.round)
 
     def received(self, kind: type[Kind]) -> Kind:
         """The message of this kind that came with the request."""
@@ -303,6 +216,13 @@ class Site:
     def batches(self, bags: Bags, epochs: int | None = None) -> Iterator[Batch]:
         """E epochs of batches of B bags, shuffled by the site's generator for this round."""
         training = self._model.training
+        if self._noised is not None:
+            if epochs not in (None, training.epochs):
+                raise RefusedError(
+                    f"the method trains {epochs} epochs, and noise is agreed for {training.epochs}"
+                )
+            yield from self._noised.batches(bags, self._optimiser_of)
+            return
         shuffle = numpy_generator(self._model.seed, "shuffle", self.round, self.number)
         epochs = epochs or training.epochs
         self._steps = epochs * -(-len(bags) // training.batch_size)
@@ -312,6 +232,12 @@ class Site:
 
     def fit(self, bags: Bags, objective: Objective) -> bool:
         """Train all E epochs of an objective with the extractor's kernels; False if they cannot do it."""
+        if self._noised is not None:
+            self._take_over()
+            if (fitted := self._noised.fit(bags, objective)) is None:
+                return False
+            self._note(fitted, bags)
+            return True
         if objective.is_plain and self._may_wait() and self._model.can_fit(objective.head):
             self._postponed = bags, objective
             return True
@@ -332,6 +258,18 @@ class Site:
         self.journal.trained(bags.rows, torch.from_numpy(fitted.shares))
 
     @cached_property
+    def _noised(self) -> NoisedTraining | None:
+        """Noised training, if it is agreed: of what the site holds, nothing else may leave it."""
+        return noised_training(self, self._model)
+
+    def units(self, examples: Bags, head: str) -> Bags:
+        """The examples that this bag head trains on; where noise hides single examples, what one of them is.
+
+        A head that reads sentences by themselves has no use for bags: then each sentence is one.
+        """
+        return apart(examples) if self._noised is not None and head == "none" else examples
+
+    @cached_property
     def dropout(self) -> torch.Generator:
         """The generator of this site's dropout masks in this round."""
         training = self._model.training
@@ -343,9 +281,16 @@ class Site:
 
         return optimiser(self.extractor, self._model.training, self.round, self._steps, self._correction)
 
+    def _optimiser_of(self, steps: int) -> Optimiser:
+        self._steps = steps
+        return self._optimiser
+
     def step(self, loss: torch.Tensor) -> None:
-        """One optimiser step on this loss."""
+        """One optimiser step on this loss; with noised training, one example's part of a step."""
         self._losses.append(float(loss.detach()))
+        if self._noised is not None:
+            self._noised.add(loss)
+            return
         self._optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimiser.step()
@@ -365,7 +310,7 @@ class Site:
     def update(self, examples: int) -> Update:
         """What the site sends back: its weights, the number of examples they come from, its mean loss."""
         tensors = self._trained()
-        loss = float(np.mean(self._losses))
+        loss = float(np.mean(self._losses)) if self._noised is None else NO_LOSS
         if not np.isfinite(loss):
             raise RefusedError(f"{DIVERGED}: the loss is {loss}")
         rules = self._model.rules
@@ -374,7 +319,7 @@ class Site:
         ):  # the gate sees masked numbers only
             raise RefusedError(f"made from {examples} examples, fewer than allow.examples")
         private = self.privacy.dp is not None and self.number != COORDINATOR
-        return Update(tensors, examples, 0.0 if private else loss)  # no noise covers the loss
+        return Update(tensors, examples, NO_LOSS if private else loss)
 
     def _trained(self) -> Tensors:
         """The weights after training."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fedrel.federation.coordinator import Answer, Engine, Reported
 from fedrel.federation.messages import Arrays, ModelTensors
 from fedrel.federation.predictions import LEVELS
-from fedrel.federation.site import COORDINATOR
+from fedrel.federation.site_text import COORDINATOR
 from fedrel.methods.claims import Claims, KeyedClaims
 from fedrel.privacy.trust import shortened
 from fedrel.privacy.update_norms import Norms

@@ -48,6 +48,7 @@ class ValidationOnly(FedAvg):
     )
     reads: ClassVar[tuple[str, ...]] = ("sentences",)
     several_sites: ClassVar[bool] = False
+    beyond_examples: ClassVar[str] = "validation-only trains on the coordinator's own sentences"
 
     def round(self, fed: Federation) -> None:
         """What a site does in FedAvg, at the coordinator."""

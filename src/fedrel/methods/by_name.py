@@ -6,7 +6,7 @@ import ast
 import inspect
 import json
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal, get_args, get_origin
@@ -94,14 +94,13 @@ def check_privacy(chosen: Method, config: Config) -> None:
     if dp is None:
         return
     check_accountant()
-    if dp.level == "sentence":
-        problem = 'privacy.dp.level "sentence" needs DP-SGD at the sites, which does not exist yet'
-        raise UserError(problem, hint='choose level = "site"')
     if chosen.unprotected:
         raise UserError(
             f"privacy.dp: {chosen.unprotected}, would tell more than the noise covers",
             hint="choose another method, such as one",
         )
+    if dp.level == "sentence":
+        _check_examples_are_enough(chosen, parts(config.method))
     if dp.level == "site":
         _check_sum_is_enough(chosen, config, "privacy.dp")
         if config.engine.extra_sites:
@@ -110,6 +109,22 @@ def check_privacy(chosen: Method, config: Config) -> None:
         if config.privacy.secure_sum and dp.adaptive_clip is not None:
             problem = "privacy.dp.adaptive_clip: under secure sums nobody counts the updates within the norm"
             raise UserError(problem, hint="leave it out")
+
+
+def _check_examples_are_enough(chosen: Method, named: Sequence[type[Method]]) -> None:
+    """Fail if local training uses more of a site's text than one example at a time."""
+    if chosen.beyond_examples:
+        raise UserError(
+            f"privacy.dp: {chosen.beyond_examples}, which noise on examples does not cover",
+            hint="choose another method, such as fedavg",
+        )
+    for part in named:
+        own = part.__module__.startswith(f"{__package__}.")
+        if not own and "beyond_examples" not in vars(part):
+            raise UserError(
+                f"privacy.dp: {part.name} does not say that noise on examples covers all that its sites tell",
+                hint='if its loss and answers use one example at a time, write beyond_examples = "" in its class',
+            )
 
 
 def _check_sum_is_enough(chosen: Method, config: Config, key: str) -> None:

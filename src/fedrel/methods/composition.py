@@ -33,6 +33,7 @@ _OWN = {
     "only_mean",
     "single_answers",
     "unprotected",
+    "beyond_examples",
 }
 
 

@@ -32,6 +32,8 @@ class Control(Message):
 class ControlledUpdate(Update):
     """Up: an update whose tables leave out the rows that only c moved, and how long the site's path was."""
 
+    covered_by_noise = True
+
     path: Annotated[float, Array("float64", low=1e-9, high=LARGEST)]
     """Steps times learning rate; with weight decay, earlier steps count a little less."""
 

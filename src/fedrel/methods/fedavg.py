@@ -118,7 +118,8 @@ class FedAvg(SummedAnswers):
     def fit(self, site: Site) -> int:
         """Train E epochs from the global weights on the site's examples; returns the number of examples."""
         site.begin(site.received(Model).weights)
-        examples, objective = self.examples(site), self.objective(site)
+        objective = self.objective(site)
+        examples = site.units(self.examples(site), objective.head)
         site.correct(objective.correction)
         if not (self.kernel_head() and site.fit(examples, objective)):
             for batch in site.batches(examples):

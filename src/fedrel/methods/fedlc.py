@@ -26,6 +26,7 @@ class FedLC(FedAvg):
     paper: ClassVar[str] = (
         "Zhang et al. 2022, Federated Learning with Label Distribution Skew via Logits Calibration"
     )
+    beyond_examples: ClassVar[str] = "fedlc's exact counts of a site's relations are in every sentence's loss"
 
     tau: float = Field(1.0, ge=0)
     """τ, how much the logits are lowered; 0 is FedAvg."""

@@ -26,6 +26,7 @@ class FedRS(FedAvg):
     paper: ClassVar[str] = (
         "Li and Zhan 2021, FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data"
     )
+    beyond_examples: ClassVar[str] = "fedrs's exact counts of a site's relations are in every sentence's loss"
 
     alpha: float = Field(0.5, ge=0, le=1)
     """The factor of the logits of classes absent at the site; 1 is FedAvg."""

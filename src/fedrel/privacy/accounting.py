@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.util import find_spec
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from fedrel.errors import UserError
@@ -85,10 +84,11 @@ def noise_for(target: float, cost: Callable[[float], float]) -> float:
 def local_steps(dp: DifferentialPrivacy, training: Training, examples: int, rounds: int = 1) -> Steps:
     """The steps of so many rounds of local training at a site with so many examples, at `level = "sentence"`.
 
-    As many steps as without noise, E epochs of ⌈n / B⌉; each draws every example with probability B / n.
+    Each step draws every example with probability q = B / n, and an epoch has 1 / q of them, to the nearest whole
+    number: so that on average every example is in one of them.
     """
-    batches = ceil(examples / training.batch_size)
-    return Steps(dp.noise, min(1.0, training.batch_size / examples), rounds * training.epochs * batches)
+    rate = min(1.0, training.batch_size / examples)
+    return Steps(dp.noise, rate, rounds * training.epochs * round(1 / rate))
 
 
 def check_accountant() -> None:

@@ -22,7 +22,7 @@ from fedrel.federation.engines.local import LocalEngine
 from fedrel.federation.flower import codec
 from fedrel.federation.flower.host import Request
 from fedrel.federation.messages import Arrays, payload
-from fedrel.federation.site import COORDINATOR
+from fedrel.federation.site_text import COORDINATOR
 
 if TYPE_CHECKING:
     from fedrel.config.schema import Config
