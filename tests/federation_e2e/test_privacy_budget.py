@@ -69,6 +69,19 @@ def test_answers_are_counted_across_runs_and_recorded(called: Called, tmp_path: 
         assert not check_record(called.bed.site(name)).broken
 
 
+def test_shares_of_noise_between_real_sites_are_counted_too(called: Called, tmp_path: Path):
+    """Each site counts what the coordinator counts: Gaussian noise without sampling, and next to nothing beside."""
+    called.run(private(privacy__secure_sum=True), tmp_path / "one")
+    lines = rounds(tmp_path / "one")
+    assert not [line["refused"] for line in lines if line["refused"]]
+    for name in NAMES:
+        (steps,) = spent(called.bed, name).steps
+        assert (steps.noise, steps.rate, steps.count) == (NOISE, 1.0, 2)
+        assert lines[-1]["privacy"]["extra"] <= steps.extra < 1e-3
+        told = last_entry(called.bed, name).privacy["epsilon"]
+        assert told == pytest.approx(lines[-1]["privacy"]["epsilon"], rel=1e-2)
+
+
 def test_a_site_whose_budget_is_spent_answers_no_more(called: Called, tmp_path: Path):
     limited(called.bed, "north", answers=2)
     called.run(private(training__rounds=4), tmp_path / "one")

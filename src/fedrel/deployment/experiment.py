@@ -163,9 +163,6 @@ def _check(experiment: Experiment, path: Path) -> None:
         raise UserError(f"{config.method!r} is for simulation only: {reason}", file=path)
     check_secure_sum(method(config.method, config.methods), config)
     check_privacy(method(config.method, config.methods), config)
-    if config.privacy.site_noise and config.privacy.secure_sum:
-        problem = "privacy.dp with privacy.secure_sum: real sites cannot draw their shares of the noise yet"
-        raise UserError(problem, file=path, hint='leave one of them out, or choose level = "sentence"')
     if config.privacy.dp and config.privacy.dp.adaptive_clip is not None:
         problem = "privacy.dp.adaptive_clip: real sites could not tell how far the noise moves the weights"
         raise UserError(problem, file=path, hint="leave it out, and choose clip in a simulation")

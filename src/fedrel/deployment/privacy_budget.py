@@ -12,6 +12,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from fedrel.config.privacy_sections import DifferentialPrivacy
 from fedrel.config.schema import Config
 from fedrel.errors import UserError
 from fedrel.federation.messages import Update
@@ -19,6 +20,7 @@ from fedrel.federation.predictions import BytePredictions, Predictions
 from fedrel.federation.secure_messages import MaskedNumbers
 from fedrel.files import read_sealed, sealed, write_text
 from fedrel.privacy.accounting import Steps, composed_epsilon, local_steps
+from fedrel.privacy.noise_shares import NoiseShares
 
 TRAINED = (Update, Predictions, BytePredictions, MaskedNumbers)  # kinds of answers that come of training
 _WHAT, _HINT = "a site's account of its privacy", "restore it from a copy: without it, nothing is answered"
@@ -65,12 +67,12 @@ class PrivacyBudget:
         write_text(self.path, json.dumps(sealed(fields)))
 
 
-def answer_cost(config: Config, examples: int) -> Steps | None:
-    """The noised sums of one answer that comes of training on so many examples; None without differential privacy.
+def answer_cost(dp: DifferentialPrivacy, config: Config, examples: int, sites: int, numbers: int) -> Steps:
+    """The noised sums of one answer that comes of training on so many examples.
 
-    A site that noise on the coordinator's sum hides cannot know how sites are drawn: it counts on no sampling.
+    A site that noise on a sum hides cannot know how sites are drawn: it counts on no sampling. Of noise in shares,
+    what is beyond Gaussian noise depends a little on how many sites and numbers there are, at most.
     """
-    dp = config.privacy.dp
-    if dp is None:
-        return None
-    return Steps(dp.noise) if dp.level == "site" else local_steps(dp, config.training, examples)
+    if dp.level == "sentence":
+        return local_steps(dp, config.training, examples)
+    return NoiseShares(dp, sites, numbers).cost if config.privacy.secure_sum else Steps(dp.noise)

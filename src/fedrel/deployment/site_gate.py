@@ -8,6 +8,7 @@ the site beyond what `site.toml` itself says.
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,6 +50,7 @@ from fedrel.federation.site import Site
 from fedrel.files import locked_in_turn
 from fedrel.methods.fedavg import FedAvg
 from fedrel.methods.summed_predictions import SummedPredictions
+from fedrel.privacy.noise_shares import LEAST
 from fedrel.privacy.site_noise import longest_noise
 from fedrel.privacy.vouching import Vouching
 from fedrel.tensors.weights import dense
@@ -99,7 +101,7 @@ class SiteGate:
             return self.refuse(
                 request, refusal, "another question of the same kind was answered in this round"
             )
-        if self.earlier_answer(request) is None and (over := self._over_budget(request)):
+        if self.earlier_answer(request) is None and (over := self._over_budget(request, runner)):
             return over
         if request.round == 1 and any(
             array.any() for name, array in rest.items() if name.startswith(_CONTROL)
@@ -150,7 +152,7 @@ class SiteGate:
             if self._is_repeated(request):
                 refusal = Refusal(RefusalCode.REPEATS, self._allow.repeats)
                 return self.refuse(request, refusal, "asked several times at once")
-            if runner is not None and (over := self._over_budget(request, spend=True)):
+            if runner is not None and (over := self._over_budget(request, runner, spend=True)):
                 return over
             if request.phase != HOLDINGS:
                 self._answered.add(self._folder.fingerprint, request, self._asked.sha256)
@@ -233,15 +235,17 @@ class SiteGate:
         run, asked = self._folder.fingerprint, self._asked.sha256 or UNNAMED
         return self._answered.others(run, request, asked) >= self._allow.repeats
 
-    def _over_budget(self, request: Request, *, spend: bool = False) -> Refusal | None:
+    def _over_budget(self, request: Request, runner: Runner, *, spend: bool = False) -> Refusal | None:
         """Why another answer would cost more than is left, or None; `spend`: then count it, before it leaves."""
         most, delta = self._privacy.max_epsilon, self._privacy.delta
         if not issubclass(kinds_of_message()[request.gives], TRAINED):
             return None
-        cost = answer_cost(self._folder.published, self._folder.sentences)
-        if cost is None:
+        config, held, sites = self._folder.published, self._folder.sentences, len(self._folder.sites)
+        if config.privacy.dp is None:
             note = "the experiment has no [privacy.dp], and privacy.max_epsilon is set"
             return None if most is None else self.refuse(request, Refusal(RefusalCode.BUDGET), note)
+        numbers = 2 * sum(prod(shape) for shape in runner.shapes.values())  # SCAFFOLD's are twice the model's
+        cost = answer_cost(config.privacy.dp, config, held, sites, numbers)
         after = self._budget.read().plus(cost)
         if most is not None and (epsilon := after.epsilon(delta)) > most:
             note = f"ε would be {epsilon:.4g}, and privacy.max_epsilon is {most:g}"
@@ -259,9 +263,13 @@ class SiteGate:
         return EarnedWeights(folder, self._allow.step, self._allow.against, noise)
 
     def _sites_at_least(self) -> float:
-        """How many sites a round has on average, at least: that many share the coordinator's noise."""
+        """How many sites a round has on average, at least: that many share the noise of a sum.
+
+        Of noise in shares there is up to 1.5 times the variance, for two thirds of the sites.
+        """
         config = self._folder.published
-        return max(config.training.fraction * (config.engine.min_sites or len(self._folder.sites)), 1.0)
+        sites = max(config.training.fraction * (config.engine.min_sites or len(self._folder.sites)), 1.0)
+        return sites * LEAST**1.5 if config.privacy.secure_sum else sites
 
     def _last(self, request: Request) -> LastAnswers:
         return LastAnswers(self._folder.state / request.run / "answers")

@@ -45,13 +45,13 @@ def noised_summand(site: Site, summand: Summand, cohort: int) -> Ring:
 
     All sites count the same. The loss, which no noise covers, is not told; how many examples a site has is public.
     """
-    dp, generator = site.privacy.site_noise, site.rounding
+    dp = site.privacy.site_noise
     assert dp is not None
     flat = summand.numbers.reshape(-1).astype(np.float64)
     shares = NoiseShares(dp, cohort, len(flat) + 1)  # with the place of the loss
     told = Summand(clipped(flat, dp.clip).astype(np.float32), 1.0, summand.examples)
-    numbers = encoded(told, shares.numbers, 1, generator)
-    shares.add(numbers, generator)
+    numbers = encoded(told, shares.numbers, 1, site.rounding)
+    shares.add(numbers, site.sums.noise)
     return numbers
 
 

@@ -6,11 +6,15 @@ answer two requests that together would tell more than a sum.
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from fedrel.federation.messages import PeerError, RefusedError
 from fedrel.privacy.peer_graph import TWO_THIRDS
 from fedrel.privacy.secret_keys import Secrets, TamperedError
+from fedrel.seeding import numpy_generator
 
 if TYPE_CHECKING:
     from fedrel.federation.resident import ResidentModel
@@ -25,11 +29,19 @@ class SiteSums:
         self.min_cohort = max(model.privacy.min_cohort, demanded)
         self.threshold = model.privacy.threshold or TWO_THIRDS
         self._secrets, self._notes = model.secrets, model.notes
+        self._seed = None if model.rules else model.seed
 
     @property
     def run(self) -> str:
         """The name of the run."""
         return self._own.run
+
+    @property
+    def noise(self) -> np.random.Generator:
+        """Of its share of the noise on a sum: at a real site, seeded by the operating system."""
+        if self._seed is None:
+            return np.random.Generator(np.random.PCG64DXSM(secrets.randbits(256)))
+        return numpy_generator(self._seed, "noise", self.round, self.number)
 
     def secret(self, session: bytes, *, new: bool = False) -> bytes:
         """The secret of a session; `RefusedError` if it is not `new`, and the site never gave keys for it."""
