@@ -401,3 +401,12 @@ def test_the_demos_table_is_that_of_its_runs(page: str) -> None:
         line = f"| {row['method']} | {' | '.join(f'{value:.3f}' for value in values)} |"
         shown += line in text.replace("**", "")
     assert shown >= 4
+
+
+def test_every_attack_names_tests_that_exist():
+    named = re.findall(
+        r"`([\w/]+\.py)::(test_\w+)`", (ROOT / "docs" / "attacks.md").read_text(encoding="utf-8")
+    )
+    assert len(named) > 40
+    for file, test in named:
+        assert f"def {test}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), f"{file}::{test}"

@@ -150,12 +150,24 @@ def test_the_geometric_median_has_the_smallest_sum_of_distances():
 
 
 def test_those_that_go_another_way_are_left_out_however_long_they_are():
-    """Cosines with the middle of the others: of the first three near 1, of the others near -1 and 0."""
+    """The medians of the cosines with the others: about .5 of the first three, -1 and 0 of the others."""
     moves = [[1, 0.1], [2, 0], [1, -0.1], [-0.5, 0], [0, 3]]
     base = {"w": np.array([5, 7], np.float32)}
     sites = [{"w": base["w"] + np.array(move, np.float32)} for move in moves]
     found = combined(Agreeing(base), sites, [1.0, 1.0, 2.0, 5.0, 1.0])["w"] - base["w"]
     np.testing.assert_allclose(found, [(1 + 2 + 2) / 4, (0.1 - 0.2) / 4], atol=1e-6)
+
+
+def test_two_long_lies_that_go_the_same_way_are_left_out():
+    """As old updates sent again do: honest ones have little in common, and the two lies almost everything."""
+    base = {"w": np.zeros(20, np.float32)}
+    unit = np.eye(20, dtype=np.float32)
+    honest = [0.3 * unit[0] + unit[1 + site] for site in range(8)]
+    lie = 6 * unit[19] - 2 * unit[0]
+    found = combined(Agreeing(base), [{"w": move} for move in (*honest, lie, lie)])["w"]
+    np.testing.assert_allclose(found, np.mean(honest, axis=0), atol=1e-6)
+    towards = combined(GeometricMedian(base), [{"w": move} for move in (*honest, lie, lie)])["w"]
+    assert towards[0] < 0 < found[0]  # which is where agreement was measured from before
 
 
 def test_one_update_two_opposite_ones_and_none_that_moved_agree():

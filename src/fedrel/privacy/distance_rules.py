@@ -94,15 +94,16 @@ class GeometricMedian(DistanceRule):
 class Agreeing(DistanceRule):
     """The weighted mean of the updates that go the way that most go.
 
-    Honest updates have a direction in common, however long and noisy each is. An update is left out if the cosine
-    between it and the geometric median of the others is less than two fifths of the round's median cosine: a lie
-    that goes another way, and of honest sites hardly any. Adaptive model averaging (Muñoz-González et al. 2019,
+    Honest updates have a direction in common, however long and noisy each is. An update's agreement is the median
+    of its cosines with the others: neither the length of lies nor that some of them go the same way counts for it,
+    as long as most updates are honest. One is left out if its agreement is less than two fifths of the median one:
+    a lie that goes another way, and of honest updates a few. Adaptive model averaging (Muñoz-González et al. 2019,
     Byzantine-Robust Federated Machine Learning through Adaptive Model Averaging) compares with the mean instead.
     """
 
     def chosen(self, products: Doubles) -> dict[int, float]:
         """The sites that agree; where not even half do, the half that agrees most."""
-        found = agreement(products, median_shares(products, np.ones(len(products))))
+        found = agreement(products)
         middle = float(np.median(found))
         least = min(middle, max(_AGREES * middle, 0.0))
         return {site: weight for site, weight in enumerate(self._weights) if found[site] >= least}
@@ -176,14 +177,15 @@ def median_shares(products: Doubles, weights: Doubles) -> Doubles:
     return shares
 
 
-def agreement(products: Doubles, shares: Doubles) -> Doubles:
-    """The cosine between each update and the mean of the others by these shares; 1 where one of them is zero."""
-    own, towards = np.diag(products), products @ shares
-    others = (
-        shares @ towards - 2 * shares * towards + shares**2 * own
-    )  # squared length of what the others add up to
-    lengths = np.sqrt(np.maximum(own * others, 0.0))
-    found: Doubles = np.divide(towards - shares * own, lengths, out=np.ones_like(own), where=lengths > 0)
+def agreement(products: Doubles) -> Doubles:
+    """The median of each update's cosines with the others; 1 with one that did not move, and where there is one."""
+    count, own = len(products), np.diag(products)
+    lengths = np.sqrt(np.outer(own, own))
+    cosines = np.divide(products, lengths, out=np.ones_like(products), where=lengths > 0)
+    if count == 1:
+        return np.ones(1)
+    others = cosines[~np.eye(count, dtype=bool)].reshape(count, count - 1)
+    found: Doubles = np.median(others, axis=1)
     return found
 
 
