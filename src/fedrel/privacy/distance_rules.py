@@ -16,7 +16,8 @@ from fedrel.privacy.update_blocks import Block, Stacked
 from fedrel.tensors.weights import Doubles, Floats, NoAnswerError, Tensors, WeightedMean, Weights
 
 _STEPS, _NEAR = 100, 1e-6  # of Weiszfeld's algorithm: at most so many, and what counts as no distance
-_AGREES = 0.4  # of the median cosine: an update with less goes another way
+_AGREES = 0.4  # of the median agreement: an update with less goes another way,
+_DEVIATIONS = 2.0  # if it is also so many median deviations below
 _SHARES = 2**20  # weights of the geometric median are multiples of 1 / _SHARES, so that products are exact
 
 
@@ -96,16 +97,18 @@ class Agreeing(DistanceRule):
 
     Honest updates have a direction in common, however long and noisy each is. An update's agreement is the median
     of its cosines with the others: neither the length of lies nor that some of them go the same way counts for it,
-    as long as most updates are honest. One is left out if its agreement is less than two fifths of the median one:
-    a lie that goes another way, and of honest updates a few. Adaptive model averaging (Muñoz-González et al. 2019,
-    Byzantine-Robust Federated Machine Learning through Adaptive Model Averaging) compares with the mean instead.
+    as long as most updates are honest. One is left out if its agreement is less than two fifths of the median one,
+    and farther below it than chance explains, twice the median deviation: a lie that goes another way, and of honest
+    updates few. Adaptive model averaging (Muñoz-González et al. 2019, Byzantine-Robust Federated Machine Learning
+    through Adaptive Model Averaging) compares with the mean instead.
     """
 
     def chosen(self, products: Doubles) -> dict[int, float]:
-        """The sites that agree; where not even half do, the half that agrees most."""
+        """The sites that agree."""
         found = agreement(products)
         middle = float(np.median(found))
-        least = min(middle, max(_AGREES * middle, 0.0))
+        chance = float(np.median(np.abs(found - middle)))
+        least = min(_AGREES * middle, middle - _DEVIATIONS * chance)
         return {site: weight for site, weight in enumerate(self._weights) if found[site] >= least}
 
 
