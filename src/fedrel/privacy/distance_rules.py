@@ -98,7 +98,7 @@ class Agreeing(DistanceRule):
     Honest updates have a direction in common, however long and noisy each is. An update's agreement is the median
     of its cosines with the others: neither the length of lies nor that some of them go the same way counts for it,
     as long as most updates are honest. One is left out if its agreement is less than two fifths of the median one,
-    and farther below it than chance explains, twice the median deviation: a lie that goes another way, and of honest
+    and farther below it than chance explains, twice the median deviation: a lie that goes elsewhere, and of honest
     updates few. Adaptive model averaging (Muñoz-González et al. 2019, Byzantine-Robust Federated Machine Learning
     through Adaptive Model Averaging) compares with the mean instead.
     """
