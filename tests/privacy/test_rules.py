@@ -166,8 +166,8 @@ def test_two_long_lies_that_go_the_same_way_are_left_out():
     lie = 6 * unit[19] - 2 * unit[0]
     found = combined(Agreeing(base), [{"w": move} for move in (*honest, lie, lie)])["w"]
     np.testing.assert_allclose(found, np.mean(honest, axis=0), atol=1e-6)
-    towards = combined(GeometricMedian(base), [{"w": move} for move in (*honest, lie, lie)])["w"]
-    assert towards[0] < 0 < found[0]  # which is where agreement was measured from before
+    plain = np.mean([*honest, lie, lie], axis=0)
+    assert plain[0] < 0 < found[0]  # the mean goes against what honest updates have in common
 
 
 def test_one_update_two_opposite_ones_and_none_that_moved_agree():
