@@ -182,8 +182,11 @@ def trained(config, engine, ready) -> np.ndarray:
     return np.concatenate([tensor.ravel() for tensor in session.checkpoint().weights.values()])
 
 
-@pytest.mark.parametrize("attack", ["inner-product", "replay", "sign-flip", "label-flip"])
-def test_what_two_of_ten_liars_do_to_the_model_is_undone_in_part(attack, monkeypatch):
+@pytest.mark.parametrize(
+    ("attack", "left"),
+    [("inner-product", 0.75), ("replay", 0.75), ("sign-flip", 0.75), ("label-flip", 0.85), ("little", 0.9)],
+)
+def test_what_two_of_ten_liars_do_to_the_model_is_undone_in_part(attack, left, monkeypatch):
     """How far the weights are from those of a federation without the two, with the plain mean and the defence."""
     monkeypatch.setattr("fedrel.privacy.update_norms.DIVERGES", 1e30)
     plain = wide(method="fedavg").with_settings({"training.rounds": 3})
@@ -195,8 +198,8 @@ def test_what_two_of_ten_liars_do_to_the_model_is_undone_in_part(attack, monkeyp
         lied = AttackedEngine(local_engine(config, ready), ATTACKS[attack], (0, 1), sizes, triples)
         return np.linalg.norm(trained(config, lied, ready) - expected)
 
-    defended = plain.with_settings({"aggregation.rule": "agreeing", "aggregation.norm_bound": 2.0})
-    assert harm(defended) < 0.75 * harm(plain)
+    defended = plain.with_settings({"aggregation.rule": "agreeing", "aggregation.norm_bound": 1.0})
+    assert harm(defended) < left * harm(plain)
 
 
 def test_flipped_labels_are_in_the_data_of_the_liars_alone():

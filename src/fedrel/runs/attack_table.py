@@ -51,7 +51,7 @@ def _rule(name: str, about: str) -> Defence:
     return Defence(name, about, {"aggregation.rule": name})
 
 
-_BOUNDED = {"aggregation.norm_bound": 1.2, "aggregation.share_cap": 2.0}
+_BOUNDED = {"aggregation.norm_bound": 1.0, "aggregation.share_cap": 2.0}
 DEFENCES: Mapping[str, Defence] = {
     one.name: one
     for one in (
@@ -64,7 +64,7 @@ DEFENCES: Mapping[str, Defence] = {
         _rule("agreeing", "the mean of the updates that go the way that most go"),
         Defence(
             "all",
-            "agreeing, no update longer than 1.2 times the median, nobody above twice an equal share, sizes agreed",
+            "agreeing, no update longer than the median, nobody above twice an equal share, sizes agreed",
             {"aggregation.rule": "agreeing", **_BOUNDED},
             agreed_sizes=True,
         ),
