@@ -102,7 +102,7 @@ def in_float64(
                     own["words.weight"] = own["words.weight"].index_fill(0, torch.tensor([0]), 0)
                 norms.append(float(torch.stack([g.square().sum() for g in own.values()]).sum().sqrt()))
                 for name, gradient in own.items():
-                    total[name] += gradient * min(1.0, steps.clip / norms[-1])
+                    total[name] += gradient * min(1.0, steps.clip / max(norms[-1], 1e-30))
         for name in [name for name in DENSE if name in weights]:
             noise = torch.from_numpy(steps.draw(weights[name].numel())).double().view_as(weights[name])
             total[name] -= noise * steps.noise * steps.clip  # the sign does not matter, and kernels add it

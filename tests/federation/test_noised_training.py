@@ -225,6 +225,15 @@ def test_methods_train_with_noise(name, tmp_path):
     assert first.loss is None and first.privacy.epsilon > 0
 
 
+def test_predictions_and_secure_sums_are_noised_in_training_too(tmp_path):
+    for number, changes in enumerate(
+        ({"method": "feded", "partition__coordinator": 0.2}, {"privacy__secure_sum": True})
+    ):
+        config = noised(**changes)
+        first = local_session(config, prepare(config), tmp_path / str(number)).next_round()
+        assert first.privacy.epsilon > 0 and not first.refused
+
+
 @pytest.mark.slow
 def test_more_noise_costs_less_and_learns_less():
     found = {}
