@@ -29,7 +29,7 @@ def cell(method: str, defence: str, rounds: int = 2) -> LeakCell:
     )
     settings = DEFENCES[defence].over(config)
     begun = LeakCell(method=method, defence=defence, settings=settings, config="", rounds=rounds, seen="")
-    return attacked_cell(config.with_settings(settings), begun, DEFENCES[defence].epsilon)
+    return attacked_cell(config.with_settings(settings), begun, DEFENCES[defence])
 
 
 def test_texts_are_divided_by_text():

@@ -22,7 +22,7 @@ def asked(monkeypatch):
     """Which cells were attacked; none is, and the third is interrupted."""
     found = []
 
-    def attack(config, cell, epsilon, say):
+    def attack(config, cell, defence, say):
         found.append((cell.method, cell.defence, config.privacy.secure_sum))
         if len(found) == 3:
             raise KeyboardInterrupt

@@ -70,7 +70,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
 def attacked(config: Config, defence: str, *settings: str) -> LeakCell:
     begun = LeakCell(method="fedavg", defence=defence, settings={}, config="", rounds=1, seen="")
     config = config.with_settings(list(settings))
-    return attacked_cell(config.with_settings(DEFENCES[defence].over(config)), begun)
+    return attacked_cell(config.with_settings(DEFENCES[defence].over(config)), begun, DEFENCES[defence])
 
 
 def test_a_gradient_of_few_sentences_tells_their_tokens(config):

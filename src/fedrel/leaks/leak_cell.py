@@ -19,7 +19,7 @@ from fedrel.federation.runner import Runner
 from fedrel.leaks.count_leaks import FoundShares, correlations, found_shares
 from fedrel.leaks.crossings import AttackedRound, RecordingEngine, claims_in, in_cohorts, views
 from fedrel.leaks.fact_leaks import KnownFacts, found_facts, precision_and_recall_of_facts
-from fedrel.leaks.leak_defences import noise_settings
+from fedrel.leaks.leak_defences import LeakDefence, noise_settings
 from fedrel.leaks.leak_records import CountLeak, FactLeak, LeakCell, MembershipLeak, TokenLeak, WordLeak
 from fedrel.leaks.leak_texts import LeakTexts, divided, with_shadows
 from fedrel.leaks.membership_leaks import Guessed, Likelihoods, guessed_members
@@ -46,11 +46,11 @@ NO_CLAIMS = "no claims about facts are sent"
 
 
 def attacked_cell(
-    config: Config, cell: LeakCell, epsilon: float | None = None, say: Say = lambda _: None
+    config: Config, cell: LeakCell, defence: LeakDefence, say: Say = lambda _: None
 ) -> LeakCell:
-    """Train `cell.rounds` rounds of a config, in which the defence is set already, and attack every one of them.
+    """Train `cell.rounds` rounds of a config, in which the defence's settings are set already, and attack each.
 
-    `epsilon`: with the noise of differential privacy that costs so much.
+    Noise, which depends on the sites, is set here.
     """
     started = time.monotonic()
     settings = {"training.rounds": cell.rounds, "evaluation.every": cell.rounds, "case_study": 0}
@@ -60,9 +60,9 @@ def attacked_cell(
     texts = divided(ready, 2 * active, config.seed)
     with tempfile.TemporaryDirectory() as states:
         try:
-            if epsilon is not None:
+            if defence.epsilon is not None:
                 sizes = np.array([len(rows) for rows in texts.members])
-                noise = noise_settings(config, epsilon, sizes, cell.rounds)
+                noise = noise_settings(config, defence, sizes, cell.rounds)
                 config = config.with_settings(noise)
                 cell = cell.model_copy(update={"settings": cell.settings | noise})
             attack = _Attack(config, with_shadows(ready, texts), texts, active, Path(states))
@@ -91,7 +91,8 @@ class _Attack:
         self._summed = sees_sums(config)
         self._data = ready.site_data
         parts = self._data.partition
-        open_config = config.with_settings({"privacy.secure_sum": False, "privacy.dp": None})
+        without = {"privacy.dp": None} if config.privacy.site_noise else {}  # it is added to sums
+        open_config = config.with_settings({"privacy.secure_sum": False, **without})
         self._own = new_runner(open_config, self._data, states / "shadows")
         numbers = range(texts.sites, parts.sites)
         self._shadows = ShadowSites(self._own, numbers)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from fedrel.config.privacy_sections import DifferentialPrivacy
 from fedrel.config.schema import Config
 from fedrel.federation.drawing import draw
 
@@ -28,6 +29,8 @@ class LeakDefence:
     """Further settings for single methods."""
     epsilon: float | None = None
     """ε of differential privacy, whose noise depends on the run (`noise_settings`)."""
+    level: Literal["site", "sentence"] = "site"
+    """What that noise hides."""
     needs: str | None = None
     """An option of the extractor without which it does not apply."""
 
@@ -63,7 +66,10 @@ def _exposed(config: Config) -> dict[str, Any]:
 
 _SUMMED = {"privacy.secure_sum": True}
 _FIXED = {"extractor.train_words": False}
-_KEYED = {"methods.lazy-mil.keyed_triples": True, "methods.lazy-mil.levels": 16}
+_OF_METHOD: Mapping[str, Mapping[str, Any]] = {
+    "lazy-mil": {"methods.lazy-mil.keyed_triples": True, "methods.lazy-mil.levels": 16},
+    "feded": {"methods.feded.levels": 16},
+}
 _DEFENCES = (
     LeakDefence(
         NONE, "words are trained, claims carry the numbers of facts, the coordinator sees every answer"
@@ -90,13 +96,20 @@ _DEFENCES = (
         "agreed",
         "the defaults between real sites: fixed words, keyed claims, claims and predictions in 16 levels",
         _FIXED,
-        {"lazy-mil": _KEYED, "feded": {"methods.feded.levels": 16}},
+        _OF_METHOD,
         needs="train_words",
     ),
     LeakDefence(
         "secure-sums",
         "`privacy.secure_sum`: the coordinator sees the sum over the active sites",
         _SUMMED,
+    ),
+    LeakDefence(
+        "agreed-sums",
+        "both: `agreed` and secure sums",
+        {**_FIXED, **_SUMMED},
+        _OF_METHOD,
+        needs="train_words",
     ),
     *(
         LeakDefence(
@@ -109,35 +122,52 @@ _DEFENCES = (
         )
         for epsilon in (8, 1)
     ),
+    *(
+        LeakDefence(
+            f"sentence-dp-{epsilon}",
+            f"fixed words, noise on every step of a site (DP-SGD): ε {epsilon} for one sentence, δ {DELTA:g}, "
+            f"gradients clipped to {CLIP:g}",
+            _FIXED,
+            epsilon=epsilon,
+            level="sentence",
+            needs="train_words",
+        )
+        for epsilon in (8, 1)
+    ),
 )
 DEFENCES: Mapping[str, LeakDefence] = {one.name: one for one in _DEFENCES}
 
 
 def noise_settings(
-    config: Config, epsilon: float, sizes: npt.NDArray[np.int64], rounds: int
+    config: Config, defence: LeakDefence, sizes: npt.NDArray[np.int64], rounds: int
 ) -> dict[str, Any]:
-    """Settings of noise with which the site that is drawn most often in these rounds spends this ε.
+    """Settings of noise with which the site that is drawn most often in these rounds spends the defence's ε.
 
-    Who takes part is no secret under secure sums, so that only the rounds of a site count, each in full.
+    Under secure sums who takes part is no secret, so that only the rounds of a site count, each in full. At
+    sentence level, a site of middling size.
     """
-    from fedrel.privacy.accounting import Steps, check_accountant, composed_epsilon, noise_for
+    from fedrel.privacy.accounting import Steps, check_accountant, composed_epsilon, local_steps, noise_for
 
+    assert defence.epsilon is not None, "asked of a defence by noise"
     check_accountant()
     drawn = [
         draw(sizes, config.training.fraction, config.seed, number, 0).sites for number in range(1, rounds + 1)
     ]
     often = max(Counter(site for sites in drawn for site in sites).values(), default=1)
-    # Noise in shares is composed by Rényi divergences, whatever Skellam's noise adds to them.
-    noise = noise_for(epsilon, lambda one: composed_epsilon([Steps(one, 1.0, often, extra=1e-9)], DELTA))
-    return {
-        "privacy.dp": {
-            "level": "site",
-            "noise": round(noise, 4),
-            "clip": CLIP,
-            "delta": DELTA,
-            "sampling": "fixed",
-        }
-    }
+    size = int(np.median(sizes[sizes > 0]))
+
+    def section(noise: float) -> DifferentialPrivacy:
+        drawing: dict[str, Any] = {"sampling": "fixed"} if defence.level == "site" else {}
+        return DifferentialPrivacy(level=defence.level, noise=noise, clip=CLIP, delta=DELTA, **drawing)
+
+    def cost(noise: float) -> float:
+        if defence.level == "sentence":
+            return composed_epsilon([local_steps(section(noise), config.training, size, often)], DELTA)
+        # Noise in shares is composed by Rényi divergences, whatever Skellam's noise adds to them.
+        return composed_epsilon([Steps(noise, 1.0, often, extra=1e-9)], DELTA)
+
+    found = section(round(noise_for(defence.epsilon, cost), 4))
+    return {"privacy.dp": found.model_dump(mode="json", exclude_unset=True)}
 
 
 def fitting(config: Config) -> list[str]:

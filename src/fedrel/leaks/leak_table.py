@@ -53,7 +53,7 @@ def leak_table(
                 commit=environment("", "").commit,
             )
             say(f"{about}: reading")
-            cell = attacked_cell(chosen, begun, defence.epsilon, partial(_say_about, say, about))
+            cell = attacked_cell(chosen, begun, defence, partial(_say_about, say, about))
             write_json(file, cell)
         say(f"{about}: {summary(cell)}")
         cells.append(cell)
