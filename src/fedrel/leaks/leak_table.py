@@ -78,6 +78,8 @@ def summary(cell: LeakCell) -> str:
     parts = []
     if cell.words:
         parts.append(f"words P {cell.words.precision:.2f} R {cell.words.recall:.2f}")
+    if cell.tokens:
+        parts.append(f"tokens F1 {cell.tokens.f1:.2f}")
     if cell.membership:
         parts.append(f"membership AUC {cell.membership.auc:.3f}")
     if cell.counts:
