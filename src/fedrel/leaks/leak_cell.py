@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -39,6 +40,8 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Say = Callable[[str], None]
 
+_PREPARED: dict[str, Preparation] = {}  # of the last cell: reading vectors takes as long as an attack
+
 NO_WEIGHTS = "no weights leave a site"
 NO_WORDS = "neither words nor layers that read them are trained"
 NO_ENCODER = "the extractor is no transformer"
@@ -55,7 +58,7 @@ def attacked_cell(
     started = time.monotonic()
     settings = {"training.rounds": cell.rounds, "evaluation.every": cell.rounds, "case_study": 0}
     config = config.with_settings({**settings, "engine.kind": "local"})
-    ready = prepare(config)
+    ready = prepared(config)
     active = max(int(config.training.fraction * ready.site_data.partition.sites + 1e-9), 1)
     texts = divided(ready, 2 * active, config.seed)
     with tempfile.TemporaryDirectory() as states:
@@ -74,6 +77,18 @@ def attacked_cell(
         found = attack.results()
     found |= {"seconds": round(time.monotonic() - started, 1), "shadows": len(texts.shadows)}
     return cell.model_copy(update=found)
+
+
+def prepared(config: Config) -> Preparation:
+    """The data of a config; those of the cell before, if it read the same."""
+    tree = config.model_dump(mode="json", include={"seed", "data", "partition", "extractor"})
+    for key in ("train_words", "frozen_layers", "lora_rank"):  # of the network, not of what it reads
+        tree["extractor"].pop(key, None)
+    read = json.dumps(tree, sort_keys=True)
+    if read not in _PREPARED:
+        _PREPARED.clear()
+        _PREPARED[read] = prepare(config)
+    return _PREPARED[read]
 
 
 def sees_sums(config: Config) -> bool:

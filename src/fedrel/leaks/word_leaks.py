@@ -78,7 +78,11 @@ def named_words(round_: AttackedRound, known: Vocabulary) -> list[FoundWords] | 
 
 
 def word_scores(
-    view: View, base: Weights, words: Ints, vectors: Floats | None, others: Floats | None
+    view: View,
+    base: Weights,
+    words: Ints,
+    vectors: npt.NDArray[np.float32] | None,
+    others: Floats | None,
 ) -> Floats | None:
     """How much speaks for each word; infinite for what the update itself lists. None if nothing can.
 
@@ -106,13 +110,14 @@ def moved_rows(base: npt.NDArray[np.float32], after: npt.NDArray[np.float32]) ->
     return moved
 
 
-def directions(vectors: npt.NDArray[np.float32]) -> Floats:
+def directions(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Vectors of length 1."""
-    found: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _LEAST)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    found: npt.NDArray[np.float32] = vectors / np.maximum(lengths, np.float32(_LEAST))
     return found
 
 
-def responses(base: Weights, after: Weights, vectors: Floats) -> Floats:
+def responses(base: Weights, after: Weights, vectors: npt.NDArray[np.float32]) -> Floats:
     """How far filters moved in the direction of each word's vector, over all places of their window."""
     step = (after[FILTERS] - base[FILTERS]).astype(np.float64)
     size = vectors.shape[1]
@@ -120,12 +125,14 @@ def responses(base: Weights, after: Weights, vectors: Floats) -> Floats:
         size + base["head_positions"].shape[1] + base["tail_positions"].shape[1]
     )  # of a token in the window
     blocks = step.reshape(-1, width)[:, :size]
-    energy = blocks.T @ blocks
-    found: Floats = ((vectors @ energy) * vectors).sum(1)
+    energy = (blocks.T @ blocks).astype(np.float32)
+    found: Floats = np.einsum("wd,wd->w", vectors @ energy, vectors).astype(np.float64)
     return found
 
 
-def _all_responses(round_: AttackedRound, several: Sequence[View], vectors: Floats) -> Floats | None:
+def _all_responses(
+    round_: AttackedRound, several: Sequence[View], vectors: npt.NDArray[np.float32]
+) -> Floats | None:
     """The same of several sites; None if no filters crossed."""
     weights = [view.weights for view in several if view.weights is not None and FILTERS in view.weights]
     return np.stack([responses(round_.base, one, vectors) for one in weights]) if weights else None
