@@ -93,6 +93,16 @@ def test_noise_hides_members_and_relations():
     assert noised.counts.beyond_average < alone.counts.beyond_average / 2
 
 
+def test_noise_on_a_sites_own_steps_hides_its_sentences():
+    pytest.importorskip("dp_accounting")
+    alone, noised = cell("fedavg", "fixed-words"), cell("fedavg", "sentence-dp-1")
+    assert noised.epsilon == pytest.approx(1, abs=0.3), (
+        "of the site that it cost most, not of one of middling size"
+    )
+    assert abs(noised.membership.auc - 0.5) < 0.1 < alone.membership.auc - 0.5
+    assert noised.attacked == alone.attacked, "the coordinator sees every answer"
+
+
 def test_where_a_method_cannot_have_a_defence_the_cell_says_why():
     pytest.importorskip("dp_accounting")
     assert "claims" in cell("lazy-mil", "dp-8").stopped

@@ -16,6 +16,7 @@ from fedrel.config.schema import Config
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.engines.local import LocalEngine
+from fedrel.federation.messages import RefusedError
 from fedrel.federation.runner import Runner
 from fedrel.leaks.count_leaks import FoundShares, correlations, found_shares
 from fedrel.leaks.crossings import AttackedRound, RecordingEngine, claims_in, in_cohorts, views
@@ -72,6 +73,8 @@ def attacked_cell(
             for number in range(1, cell.rounds + 1):
                 attack.next_round()
                 say(f"round {number} of {cell.rounds} attacked")
+        except RefusedError as refusal:
+            return cell.model_copy(update={"stopped": f"the model is ruined: {refusal}"})
         except (LostRoundError, UserError) as error:  # a defence that a method cannot have is a result, too
             return cell.model_copy(update={"stopped": error.problem})
         found = attack.results()

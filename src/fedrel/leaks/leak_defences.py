@@ -15,7 +15,7 @@ from fedrel.config.schema import Config
 from fedrel.federation.drawing import draw
 
 NONE = "none"
-CLIP, DELTA = 1.0, 1e-5  # of differential privacy
+CLIP, DELTA = 0.1, 1e-5  # of differential privacy; a larger norm's noise may ruin the model
 
 
 @dataclass(frozen=True, slots=True)
