@@ -25,7 +25,7 @@ def privacy_markdown(table: PrivacyTable) -> str:
     lines = [
         f"# {label(table.metric)} against ε",
         "",
-        f"`{table.method}`, privacy of each {table.level}, clip {table.clip:g}, δ = {table.delta:g};"
+        f"`{table.method}`, privacy of each {table.level}, clip {table.clip:g}, δ = {table.delta:g}; "
         f"{label(table.metric)} on test of the best round on dev, mean ± standard deviation over seeds.",
         "",
         f"| ε | noise | {label(table.metric)} | runs | stopped |",
