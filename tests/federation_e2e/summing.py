@@ -13,7 +13,7 @@ from fedrel.config.schema import Config
 from fedrel.federation.coordinator import Answer
 from fedrel.federation.engines.local import LocalEngine
 from fedrel.methods import summed_answers
-from fedrel.runs.checkpoint import Checkpoints
+from fedrel.runs.checkpoint import Checkpoint, Checkpoints
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import Preparation
 from fedrel.runs.train import Session
@@ -68,6 +68,15 @@ def simulated(config: Config, ready: Preparation, engine: Any) -> dict[str, Any]
     session = Session(config, ready, engine, None)
     while not session.finished():
         session.next_round()
+    return dict(session.checkpoint().weights)
+
+
+def plain_round(
+    config: Config, ready: Preparation, start: Mapping[str, Any], round_: int, engine: LocalEngine
+) -> dict[str, Any]:
+    """The weights after one round without secure sums that begins with these."""
+    session = Session(config, ready, engine, Checkpoint(round_ - 1, dict(start), {}, 0, -1.0, 0.0))
+    session.next_round()
     return dict(session.checkpoint().weights)
 
 
