@@ -179,20 +179,28 @@ def divided(secret: bytes, threshold: int, count: int) -> list[bytes]:
 def combined(shares: Mapping[int, bytes]) -> bytes:
     """The secret of which these are shares, by number; as many as the threshold was.
 
-    It is pycryptodome's `Shamir.combine`, in its own field, but for the factors of shares with the same numbers:
-    they are computed once. A coordinator combines those of hundreds of sites, most of them from the same numbers.
+    It is pycryptodome's `Shamir.combine`, but for the factors of shares with the same numbers, which are computed
+    once: a coordinator puts together the secrets of hundreds of sites, most of them from the same numbers.
     """
-    element = _field()
-    total = element(0)
-    for factor, share in zip(_factors(tuple(shares)), shares.values(), strict=True):
-        total += factor * element(share)
-    return bytes(total.encode())
+    total = 0
+    for multiples, share in zip(_factors(tuple(shares)), shares.values(), strict=True):
+        bits = int.from_bytes(share, "big")
+        while bits:
+            lowest = bits & -bits
+            total ^= multiples[lowest.bit_length() - 1]
+            bits ^= lowest
+    return total.to_bytes(SECRET, "big")
 
 
 @lru_cache(maxsize=256)
-def _factors(numbers: tuple[int, ...]) -> list[Any]:
-    """What each share is multiplied by: the polynomials of Lagrange at 0, for points at these numbers."""
-    element = _field()
+def _factors(numbers: tuple[int, ...]) -> list[list[int]]:
+    """What each share is multiplied by, the polynomial of Lagrange at 0, and its multiples by x, x^2 to x^127.
+
+    A share is a sum of some powers of x, in pycryptodome's field of 2^128 polynomials.
+    """
+    from Crypto.Protocol import SecretSharing
+
+    element: Any = SecretSharing._Element
     found = []
     for own in numbers:
         above, below = element(1), element(1)
@@ -200,15 +208,12 @@ def _factors(numbers: tuple[int, ...]) -> list[Any]:
             if other != own:
                 above *= element(other)
                 below *= element(own) + element(other)
-        found.append(above * below.inverse())
+        multiples = [int(above * below.inverse())]
+        while len(multiples) < 8 * SECRET:
+            doubled = multiples[-1] << 1
+            multiples.append(doubled ^ element.irr_poly if doubled >> 8 * SECRET else doubled)
+        found.append(multiples)
     return found
-
-
-def _field() -> Any:
-    """The elements of pycryptodome's field of 2^128 numbers, in which its shares are."""
-    from Crypto.Protocol import SecretSharing
-
-    return SecretSharing._Element
 
 
 def sealed(key: bytes, text: bytes) -> bytes:
