@@ -10,7 +10,7 @@ Three measurements in one run, in seconds of the processor on one thread unless 
   answer, timed for one of them and multiplied: checking its signatures, adding its numbers, putting shares
   together, taking its own mask off. Bytes are those of one site, both ways.
 - `round_ratio`: rounds of Lazy MIL with secure sums to those without at NYT10's shape (10 of 100 sites, 5.7 million
-  word weights), by turns, with two workers, by the clock; `round_processor_ratio` the same in the processor's seconds.
+  word weights), by turns, with two workers, by the clock; `round_processor_ratio` in the processor's seconds.
 
 The last line of the output is JSON.
 """
