@@ -57,7 +57,7 @@ class Site:
     def __init__(self, number: int, folder: Path) -> None:
         self.number, self.round, self.messages = number, 1, []
         model: Any = SimpleNamespace(
-            rules=None, privacy=PrivacySection(), secrets=SECRETS, notes=SumNotes(folder)
+            rules=None, privacy=PrivacySection(), secrets=SECRETS, notes=SumNotes(folder), seed=1
         )
         self.sums = SiteSums(model, number, 1)
 

@@ -54,7 +54,7 @@ class FakeSite:
     @property
     def sums(self) -> SiteSums:
         privacy = PrivacySection.model_construct(min_cohort=self.min_cohort)
-        model = SimpleNamespace(rules=None, privacy=privacy, secrets=self.secrets, notes=self.notes)
+        model = SimpleNamespace(rules=None, privacy=privacy, secrets=self.secrets, notes=self.notes, seed=7)
         return SiteSums(model, self.number, self.round)  # type: ignore[arg-type]
 
     def received(self, kind):
