@@ -108,6 +108,15 @@ def _one_thread() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _stderr_stays_open() -> None:
+    """Test files import dp-accounting, which imports absl, while pytest captures what is written."""
+    if "absl" in sys.modules:
+        from fedrel.privacy.accounting import spare_stderr
+
+        spare_stderr()
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _on_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests neither read nor fill the user's cache, and find no data by accident."""
     with pytest.MonkeyPatch.context() as patch:

@@ -38,8 +38,12 @@ class MadeUp:
     def trusted(self, updates):
         return updates
 
-    def check_mean(self, mean) -> None:
+    def checked_mean(self, mean):
         assert np.isfinite(mean["w"]).all()
+        return mean
+
+    def go_on_with(self, weights, counts) -> None:
+        self.weights, self.counts = weights, counts
 
     def learned(self, update) -> None:
         self.used.append(update.examples)
@@ -55,6 +59,7 @@ def test_a_round_by_hand():
     assert fed.weights["w"].tolist() == [4, 4]  # (1 * 1 + 3 * 5) / 4
     assert fed.asked == [("train", ["Model"])]
     assert fed.used == [1, 3]
+    assert fed.counts == {0: 1, 2: 3}
     fed = MadeUp({0: update(1, 1), 2: update(5, 3)})
     FedAvg(weighting="uniform").round(fed)
     assert fed.weights["w"].tolist() == [3, 3]
@@ -123,6 +128,10 @@ class OneSite:
 
     def begin(self, weights) -> None:
         self.done.append(f"begin {weights}")
+
+    def units(self, examples, head):
+        assert examples is self.examples
+        return examples
 
     def correct(self, correction) -> None:
         assert correction == Correction()

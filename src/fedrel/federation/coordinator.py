@@ -215,14 +215,16 @@ class Federation:
             weights = shortened(self.weights, update.weights, factors.get(site, 1.0))
             yield site, replace(update, weights=weights)
 
-    def check_mean(self, mean: Weights) -> None:
-        """`DivergedError` for a mean of the round's updates that moved further than honest updates explain."""
+    def checked_mean(self, mean: Weights) -> Weights:
+        """A mean of the round's updates; `DivergedError` if it moved further than honest updates explain."""
         norm = self._norm(mean)
         if not np.isfinite(norm) or self.notes.moves.diverges(norm):
             raise DivergedError("the mean of the updates would ruin the model")
+        return mean
 
-    def show_earned(self, counts: Mapping[int, float]) -> None:
-        """Keep what the new weights are made of, where sites vouch for that: how much each update counts."""
+    def go_on_with(self, weights: Weights, counts: Mapping[int, float]) -> None:
+        """Take new global weights; where sites vouch for updates, keep how much each site's counts in them."""
+        self.weights = weights
         if self.privacy.vouched:
             whole, factors = sum(counts.values()), self.notes.shortened
             shares = {site: count * factors.get(site, 1.0) / whole for site, count in counts.items()}

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedrel.federation.messages import Array, Message, RefusedError
 from fedrel.privacy.trust import most_wins, ranks
+
+if TYPE_CHECKING:
+    from fedrel.data.bags import Bags
+    from fedrel.federation.site import Site
 
 Ints = npt.NDArray[np.int64]
 
@@ -144,6 +148,23 @@ def first_of_highest(
     highest = np.repeat(np.maximum.reduceat(values, bounds[:-1]), np.diff(bounds))
     candidates = np.flatnonzero(values == highest)
     return candidates[np.searchsorted(candidates, bounds[:-1])]
+
+
+def winning_rows(site: Site, *, pooled: bool) -> Ints:
+    """The sentences that won: the site's own, or all that the shared list names."""
+    if pooled:
+        pool = site.received(PooledWinners)
+        return site.rows_elsewhere(pool.site, pool.index)
+    return site.rows_at(site.outside.won(site.received(Winners).index))
+
+
+def likely_best(bags: Bags, probabilities: npt.NDArray[np.float64]) -> Ints:
+    """The sentence of each bag that expresses its relation best, where p(r|s) >= p(NA|s)."""
+    labels = np.repeat(bags.labels, np.diff(bags.bounds))
+    value = probabilities[np.arange(len(labels)), labels]
+    best = first_of_highest(value, bags.bounds)
+    rows: Ints = bags.rows[best[value[best] >= probabilities[best, 0]]]
+    return rows
 
 
 def levelled(

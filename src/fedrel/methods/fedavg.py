@@ -43,15 +43,12 @@ class FedAvg(SummedAnswers):
         total, counts = self.aggregator(fed), dict[int, float]()
         updates = self.collect(fed, self.train, fed.model, *self.before_training(fed), *sent)
         for site, update in fed.trusted(updates):
-            counts[site] = self.update_weight(update)
-            total.add(update.weights, counts[site])
+            total.add(update.weights, counts.setdefault(site, self.update_weight(update)))
             self.on_update(fed, site, update)
             fed.learned(update)
-        mean = total.result()
-        fed.check_mean(mean)
+        mean = fed.checked_mean(total.result())
         self.after_training(fed)
-        fed.weights = self.server_update(fed, mean)
-        fed.show_earned(counts)
+        fed.go_on_with(self.server_update(fed, mean), counts)
 
     @adds_up
     def before_training(self, fed: Federation) -> list[Message | Mapping[int, Message]]:

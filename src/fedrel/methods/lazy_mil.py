@@ -31,8 +31,10 @@ from fedrel.methods.claims import (
     check_claims,
     first_of_highest,
     levelled,
+    likely_best,
     pooled,
     winners,
+    winning_rows,
     with_decoys,
 )
 from fedrel.methods.fedavg import FedAvg
@@ -122,15 +124,7 @@ class LazyMIL(FedAvg):
 
     def examples(self, site: Site) -> Bags:
         """D*: the winning sentences (Algorithm 2, line 11), and with `keep_likely` the site's likely best."""
-        if self.pooled_winners:
-            pool = site.received(PooledWinners)
-            rows = site.rows_elsewhere(pool.site, pool.index)
-        else:
-            rows = site.rows_at(site.outside.won(site.received(Winners).index))
+        rows = winning_rows(site, pooled=self.pooled_winners)
         if self.keep_likely:
-            bags, probability = site.bags, site.probabilities(site.bags)
-            labels = np.repeat(bags.labels, np.diff(bags.bounds))
-            value = probability[np.arange(len(labels)), labels]
-            best = first_of_highest(value, bags.bounds)
-            rows = np.union1d(rows, bags.rows[best[value[best] >= probability[best, 0]]])
+            rows = np.union1d(rows, likely_best(site.bags, site.probabilities(site.bags)))
         return site.singles(rows)

@@ -11,6 +11,7 @@ Steps of several kinds compose, so a list of them is all that has to be kept of 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -23,20 +24,10 @@ if TYPE_CHECKING:
     from fedrel.config.privacy_sections import DifferentialPrivacy
     from fedrel.config.schema import Training
 
-INTERVAL, WIDEST = (
-    1e-3,
-    100.0,
-)  # between privacy losses that are told apart; wider where little noise makes them large
-LEAST_NOISE, MOST_NOISE = (
-    0.05,
-    1e4,
-)  # where the noise for a wanted ε is searched: with less, ε promises nothing
-ORDERS = (
-    *range(2, 64),
-    *range(64, 257, 8),
-    512,
-    1024,
-)  # of Rényi divergences: whole numbers, as for Skellam's noise
+INTERVAL = 1e-3  # between privacy losses that are told apart,
+WIDEST = 100.0  # at most, where little noise makes them large
+LEAST_NOISE, MOST_NOISE = 0.05, 1e4  # where the noise for an ε is searched: with less, ε promises nothing
+ORDERS = (*range(2, 64), *range(64, 257, 8), 512, 1024)  # of Rényi divergences: whole, as for Skellam's noise
 CLOSE = 1e-3  # how closely the noise for a wanted ε is searched, relative to it
 
 
@@ -101,6 +92,7 @@ def check_accountant() -> None:
 
 @lru_cache(maxsize=4096)
 def _composed(kinds: tuple[tuple[float, float, int], ...], delta: float) -> float:
+    spare_stderr()
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     weakest = min(noise / count**0.5 if rate == 1 else noise for noise, rate, count in kinds)
@@ -119,6 +111,7 @@ def _composed(kinds: tuple[tuple[float, float, int], ...], delta: float) -> floa
 
 @lru_cache(maxsize=4096)
 def _composed_by_orders(counts: frozenset[tuple[Steps, int]], delta: float) -> float:
+    spare_stderr()
     import numpy as np
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
     from dp_accounting.rdp import RdpAccountant, compute_epsilon
@@ -130,3 +123,10 @@ def _composed_by_orders(counts: frozenset[tuple[Steps, int]], delta: float) -> f
         extra += kind.extra * count
     found, _ = compute_epsilon(ORDERS, np.asarray(accountant.rdp) + extra, delta)
     return float(found)
+
+
+def spare_stderr() -> None:
+    """Keep absl, which dp-accounting imports, from closing what was `stderr` then, when others set up logging."""
+    from absl import logging
+
+    logging.get_absl_handler().python_handler.stream = sys.__stderr__
