@@ -11,6 +11,7 @@ from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer
 from fedrel.federation.engines.local import LocalEngine
 from fedrel.federation.messages import RefusedError
+from fedrel.federation.summands import Summand
 from fedrel.methods.by_name import check_secure_sum, method, methods
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
@@ -161,6 +162,50 @@ def test_clipped_numbers_are_counted(data, tmp_path):
     start = fast(config, ready, 0, tmp_path).checkpoint().weights
     moved = max(np.abs(w - start[name]).max() for name, w in session.checkpoint().weights.items())
     assert 0 < moved < 0.00101
+
+
+def test_sites_scale_their_own_updates_to_a_norm(data, tmp_path):
+    config, ready = data
+    start = fast(config, ready, 0, tmp_path).checkpoint().weights
+
+    def moved(*settings: str) -> float:
+        own = tmp_path / f"{len(settings)}"  # sites help to uncover one sum a round
+        session = fast(config.with_settings(["privacy.secure_sum=true", *settings]), ready, 1, own)
+        squares = (np.square(w - start[name]).sum() for name, w in session.checkpoint().weights.items())
+        return float(np.sqrt(sum(squares)))
+
+    assert moved() > 0.02
+    assert 0.005 < moved("privacy.clip=0.01") < 0.01001  # a mean of updates of norm 0.01
+
+
+def test_a_summand_within_a_norm():
+    summand = Summand(np.array([[3.0, 4.0]], np.float32), 2.0, 7, 0.5)
+    assert summand.within(None) is summand
+    assert summand.within(5.0).numbers.tolist() == [3, 4]
+    shorter = summand.within(1.0)
+    np.testing.assert_allclose(shorter.numbers, [0.6, 0.8], rtol=1e-6)
+    assert (shorter.weight, shorter.examples, shorter.loss) == (2.0, 7, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (["privacy.clip=1"], "privacy.clip is for secure sums"),
+        (
+            ["privacy.secure_sum=true", "privacy.clip=1", 'privacy.dp={level="site",noise=1.0,clip=1.0}'],
+            "privacy.dp has a clip of its own",
+        ),
+    ],
+)
+def test_a_clip_that_would_do_nothing_is_refused(data, settings, problem):
+    with pytest.raises(UserError, match=problem):
+        data[0].with_settings(settings)
+
+
+def test_there_is_no_update_of_predictions_to_scale(data):
+    config = data[0].with_settings(["privacy.secure_sum=true", "privacy.clip=1"])
+    with pytest.raises(UserError, match=r"privacy.clip: feded has no updates to scale"):
+        check_secure_sum(method("feded", {}), config)
 
 
 @pytest.mark.parametrize("rule", ["aggregation.rule=median", "aggregation.norm_bound=2"])

@@ -51,11 +51,22 @@ class PrivacySection(Section):
     """The part of a site's peers that must work together to uncover a secret of it; without it, two thirds."""
     range: float = Field(4.0, gt=0, allow_inf_nan=False)
     """The largest change of a weight in a round that fits a secure sum's numbers; a larger one is clipped."""
+    clip: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """With secure sums: the largest norm of a site's update. The site itself scales a longer one down to it, since
+    nobody else sees it; none: updates are not scaled."""
     dp: DifferentialPrivacy | None = None
     """Differential privacy, a section of its own; none: no noise is added."""
     vouched: bool = False
     """Between real sites: a site trains global weights only if they are made of updates that sites vouch for
     (docs/protection.md)."""
+
+    @model_validator(mode="after")
+    def _clip_of_sums(self) -> PrivacySection:
+        if self.clip is not None and not self.secure_sum:
+            raise ValueError("privacy.clip is for secure sums: use aggregation.norm_bound without them")
+        if self.clip is not None and self.site_noise:
+            raise ValueError("privacy.dp has a clip of its own: leave privacy.clip out")
+        return self
 
     @property
     def site_noise(self) -> DifferentialPrivacy | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from fedrel.errors import UserError
 from fedrel.federation.messages import RefusedError, Update
 from fedrel.privacy.fixed_point import LARGEST_SUM, FixedPoint, Ring
+from fedrel.privacy.site_noise import clipped
 from fedrel.tensors.weights import Floats, NoAnswerError, Weights, dense
 
 if TYPE_CHECKING:
@@ -31,6 +32,13 @@ class Summand:
     clipped: int = 0
     """How many of the numbers did not fit."""
 
+    def within(self, norm: float | None) -> Summand:
+        """With its numbers scaled down to a norm, if they are longer; without one, itself."""
+        if norm is None:
+            return self
+        numbers = clipped(self.numbers.reshape(-1).astype(np.float64), norm)
+        return replace(self, numbers=numbers.astype(np.float32))
+
 
 def encoded(summand: Summand, numbers: FixedPoint, bound: int, generator: np.random.Generator) -> Ring:
     """A summand in fixed point, its numbers multiplied by its weight's share of the largest weight there is."""
@@ -42,8 +50,8 @@ def encoded(summand: Summand, numbers: FixedPoint, bound: int, generator: np.ran
         raise RefusedError(f"{numbers.sites} sites with {summand.examples} examples do not fit a sum")
     share = summand.weight / bound
     loss = np.array([min(summand.loss, LARGEST_LOSS) / LARGEST_LOSS * numbers.range], np.float32)
-    found, clipped = numbers.encode(np.concatenate([summand.numbers.reshape(-1), loss]), share, generator)
-    counts = [int(summand.weight), summand.examples, min(clipped, numbers.levels)]
+    found, beyond = numbers.encode(np.concatenate([summand.numbers.reshape(-1), loss]), share, generator)
+    counts = [int(summand.weight), summand.examples, min(beyond, numbers.levels)]
     return np.concatenate([found, np.array(counts, np.uint32)])
 
 
@@ -54,12 +62,12 @@ def decoded(total: Ring, numbers: FixedPoint, bound: int, sites: int) -> Summand
     """
     if len(total) <= COUNTS:
         raise NoAnswerError
-    weight, examples, clipped = (int(count) for count in total[-COUNTS:])
+    weight, examples, beyond = (int(count) for count in total[-COUNTS:])
     if not sites <= weight <= bound * sites:
         raise NoAnswerError(f"the weights of {sites} sites add up to {weight}: a site lied")
     mean = numbers.decode(total[:-COUNTS]) * (bound / weight)
     loss = float(mean[-1]) / numbers.range * LARGEST_LOSS
-    return Summand(mean[:-1].astype(np.float32), weight, examples, loss, clipped)
+    return Summand(mean[:-1].astype(np.float32), weight, examples, loss, beyond)
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,8 @@ def check_secure_sum(chosen: Method, config: Config) -> None:
         problem = "privacy.secure_sum needs cryptography and pycryptodome, which are not installed"
         raise UserError(problem, hint="pip install 'fedrel[privacy]'")
     _check_sum_is_enough(chosen, config, "privacy.secure_sum")
+    if config.privacy.clip and (reason := chosen.no_updates()):
+        raise UserError(f"privacy.clip: {chosen.name} has no updates to scale: {reason}", hint="leave it out")
 
 
 def check_privacy(chosen: Method, config: Config) -> None:

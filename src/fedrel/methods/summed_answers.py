@@ -154,7 +154,8 @@ class SummedAnswers(LocalObjective):
         if site.privacy.site_noise:
             return member.masked(noised_summand(site, self.summand(site), len(peers.cohort)))
         numbers = FixedPoint(site.privacy.range, len(peers.cohort))
-        return member.masked(encoded(self.summand(site), numbers, peers.bound, site.rounding))
+        summand = self.summand(site).within(site.privacy.clip)
+        return member.masked(encoded(summand, numbers, peers.bound, site.rounding))
 
     @at_site(takes=(Session, Peers, PeerShares, Survivors), gives=SignedLists)
     def sign_lists(self, site: Site) -> SignedLists:
