@@ -69,7 +69,7 @@ def test_it_is_a_fork_that_has_torch_already(tmp_path, monkeypatch):
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PYTHONBREAKPOINT", "changes nothing at the start")
     code = "import sys; print('torch' in sys.modules, sys.executable)"
-    assert outcome(sys.executable, "-c", code, folder=tmp_path)[1] == f"True {QUICK}/python\n"
+    assert outcome(f"{QUICK}/python", "-c", code, folder=tmp_path)[1] == f"True {QUICK}/python\n"
     assert outcome(REAL, "-c", code, folder=tmp_path)[1] == f"False {REAL}\n"
 
 
