@@ -164,12 +164,13 @@ def _how(found: Reproduction) -> str:
     runs = [run for cell in found.cells for run in cell.runs]
     if runs:
         lines.append(f"- {len(runs)} runs, {duration(sum(run.seconds for run in runs))} of training in all")
+    made = []
     for one in found.environments:
         versions = ", ".join(
             f"{name} {version}" for name, version in one.versions.items() if version != "not installed"
         )
-        lines.append(f"- commit {one.commit or 'unknown'}, {one.platform}; {versions}")
-    return "\n".join(lines)
+        made.append(f"- commit {one.commit or 'unknown'}, {one.platform}; {versions}")
+    return "\n".join([*lines, *dict.fromkeys(made)])  # columns with other data have the same versions
 
 
 def _draw(found: Reproduction, path: Path) -> None:
