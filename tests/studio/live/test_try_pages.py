@@ -120,7 +120,7 @@ def process(monkeypatch, tmp_path, code):
     monkeypatch.setattr(sys, "executable", str(program))
 
 
-def test_a_process_that_takes_too_long_is_ended(monkeypatch, tmp_path, real_python):
+def test_a_process_that_takes_too_long_is_ended(real_python, monkeypatch, tmp_path):
     process(monkeypatch, tmp_path, "import time; time.sleep(60)")
 
     async def ask_twice():
@@ -133,7 +133,7 @@ def test_a_process_that_takes_too_long_is_ended(monkeypatch, tmp_path, real_pyth
     assert asyncio.run(ask_twice()) is None
 
 
-def test_a_process_that_dies_is_an_error_and_is_started_again(monkeypatch, tmp_path, real_python):
+def test_a_process_that_dies_is_an_error_and_is_started_again(real_python, monkeypatch, tmp_path):
     process(monkeypatch, tmp_path, "input(); raise SystemExit(1)")
 
     async def ask_twice():
@@ -145,7 +145,7 @@ def test_a_process_that_dies_is_an_error_and_is_started_again(monkeypatch, tmp_p
     asyncio.run(ask_twice())
 
 
-def test_only_a_few_may_wait(monkeypatch, tmp_path, real_python):
+def test_only_a_few_may_wait(real_python, monkeypatch, tmp_path):
     process(monkeypatch, tmp_path, "import time; time.sleep(60)")
 
     async def ask_often():
