@@ -34,7 +34,7 @@ def attack(
     as_json: AsJson = False,
 ) -> None:
     """Train with lying sites and without, under several defences; run again, it goes on where it stopped."""
-    from fedrel.cli.progress import console
+    from fedrel.cli.progress import console, saying
     from fedrel.privacy.attacks import ATTACKS
     from fedrel.runs.attack_table import DEFENCES, attack_table
     from fedrel.studio.attack_page import write_attack_page
@@ -42,17 +42,13 @@ def attack(
     chosen = read_config(config, settings, plugins)
     folder = out or Path("runs") / f"{Path(config).stem}-attacks"
 
-    def say(line: str) -> None:
-        if not quiet and not as_json:
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
-
     table = attack_table(
         chosen,
         folder,
         list(ATTACKS) if attacks == _ALL else names(attacks),
         _counts(attackers, chosen.partition.sites),
         list(DEFENCES) if defences == _ALL else names(defences),
-        say,
+        saying(quiet=quiet, as_json=as_json),
     )
     page = write_attack_page(folder, table, {name: one.about for name, one in DEFENCES.items()})
     if as_json:

@@ -35,23 +35,20 @@ def leak(
     as_json: AsJson = False,
 ) -> None:
     """Attack what crosses in some rounds, under several defences; run again, it goes on where it stopped."""
-    from rich.console import Console
-
-    from fedrel.cli.progress import console
+    from fedrel.cli.progress import console, saying
     from fedrel.leaks.leak_defences import fitting
     from fedrel.leaks.leak_table import leak_table
     from fedrel.studio.leak_page import write_leak_pages
 
     chosen = read_config(config, settings, plugins)
     folder = out or Path("runs") / f"{Path(config).stem}-leaks"
-    to = Console(stderr=True) if as_json else console
-
-    def say(line: str) -> None:
-        if not quiet:
-            to.print(line, markup=False, highlight=False, soft_wrap=True)
-
     cells = leak_table(
-        chosen, folder, names(methods) or [chosen.method], names(defences) or fitting(chosen), rounds, say
+        chosen,
+        folder,
+        names(methods) or [chosen.method],
+        names(defences) or fitting(chosen),
+        rounds,
+        saying(quiet=quiet, as_json=as_json),
     )
     page = write_leak_pages(folder)
     if as_json:

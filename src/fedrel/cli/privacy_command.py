@@ -34,21 +34,17 @@ def privacy(
     as_json: AsJson = False,
 ) -> None:
     """Train with the noise that each ε takes, and without: the metric against ε. Run again, it goes on."""
-    from fedrel.cli.progress import console
+    from fedrel.cli.progress import console, saying
     from fedrel.runs.privacy_table import privacy_table
     from fedrel.studio.privacy_page import write_privacy_page
 
     chosen = read_config(config, settings, plugins)
     folder = out or Path("runs") / f"{Path(config).stem}-privacy"
 
-    def say(line: str) -> None:
-        if not quiet and not as_json:
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
-
     numbers = [int(one) if one.isdecimal() else -1 for one in names(seeds)] if seeds else [chosen.seed]
     if min(numbers) < 0:
         raise UserError(f"--seeds {seeds}: expected whole numbers", hint="write them as --seeds 1,2,3")
-    table = privacy_table(chosen, folder, _targets(epsilons), numbers, say)
+    table = privacy_table(chosen, folder, _targets(epsilons), numbers, saying(quiet=quiet, as_json=as_json))
     page = write_privacy_page(folder, table)
     if as_json:
         print_json(table)

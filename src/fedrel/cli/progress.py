@@ -41,17 +41,24 @@ Item = TypeVar("Item")
 def watching(*, quiet: bool = False, as_json: bool = False) -> Iterator[Watch]:
     """A display of how runs go on, which makes the watcher of each; with JSON, it leaves standard output alone."""
     to = Console(stderr=True) if as_json else console
-
-    def say(text: str) -> None:
-        to.print(text, markup=False, highlight=False, soft_wrap=True)
-
     if quiet:
         yield lambda _, __: Watcher()
     elif to.is_terminal:
         with _bars(to) as watch:
             yield _with_warnings(watch, to)
     else:
-        yield _with_warnings(text_progress(say, every=EVERY), to)
+        yield _with_warnings(text_progress(saying(quiet=quiet, as_json=as_json), every=EVERY), to)
+
+
+def saying(*, quiet: bool, as_json: bool) -> Callable[[str], None]:
+    """Prints a line for each thing that is done; with JSON on standard output, on standard error."""
+    to = Console(stderr=True) if as_json else console
+
+    def say(line: str) -> None:
+        if not quiet:
+            to.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    return say
 
 
 @contextmanager

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from fedrel.federation.coordinator import Answer, Engine, Reported
-from fedrel.federation.messages import Arrays, ModelTensors
+from fedrel.federation.engines.around import EngineAround, update_in
+from fedrel.federation.messages import Arrays
 from fedrel.federation.predictions import LEVELS
 from fedrel.federation.site_text import COORDINATOR
 from fedrel.methods.claims import Claims, KeyedClaims
@@ -19,15 +18,11 @@ from fedrel.privacy.trust import shortened
 from fedrel.privacy.update_norms import Norms
 from fedrel.tensors.weights import Tensors, WeightedMean, Weights, dense
 
-if TYPE_CHECKING:
-    from fedrel.data.bags import Bags
-
 Floats = npt.NDArray[np.float64]
 
 CLAIMS: Mapping[str, type[Claims] | type[KeyedClaims]] = {"claim": Claims, "claim_keyed": KeyedClaims}
 PREDICTIONS = {"predict": 1, "predict_bytes": LEVELS}  # the requests for them, and what 1 is sent as
 DISTIL, TEACHER = "distil", "Teacher.logits"  # where FedED's coordinator uses the mean of predictions
-_WEIGHTS = "weights/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,30 +62,17 @@ class AttackedRound:
     claims: Mapping[int, Claims | KeyedClaims]
 
 
-class RecordingEngine(Engine):
+class RecordingEngine(EngineAround):
     """Another engine, whose requests and answers are kept; it reports the first `sites` sites only."""
 
     def __init__(self, inner: Engine, sizes: npt.NDArray[np.int64], triples: int) -> None:
-        self._inner, self._reported = inner, Reported(sizes, triples)
+        super().__init__(inner)
+        self._reported = Reported(sizes, triples)
         self.requests: list[Request] = []
-
-    def __enter__(self) -> Self:
-        self._inner.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop the other engine."""
-        self._inner.__exit__(kind, error, trace)
 
     def holdings(self) -> Reported:
         """What the real sites hold: the coordinator draws no others."""
         return self._reported
-
-    def score(self, weights: Weights, head: str, bags: Bags) -> npt.NDArray[np.float32]:
-        """The coordinator scores by itself."""
-        return self._inner.score(weights, head, bags)
 
     def ask(
         self, phase: str, round_: int, shared: Arrays, own: Mapping[int, Arrays]
@@ -136,8 +118,8 @@ def view_of(phase: str, site: int, arrays: Arrays, base: Weights) -> View:
     """What one site's answer shows."""
     if phase in PREDICTIONS:
         return View((site,), predictions=arrays["probabilities"].astype(np.float64) / PREDICTIONS[phase])
-    flat = {name.removeprefix(_WEIGHTS): t for name, t in arrays.items() if name.startswith(_WEIGHTS)}
-    update = ModelTensors(rows=True).unpack(flat, {name: tensor.shape for name, tensor in base.items()})
+    update = update_in(arrays, base)
+    assert update is not None  # sites are asked for nothing else that is seen
     return View((site,), update, dense(base, update))
 
 

@@ -64,8 +64,7 @@ class Vouching:
 
     def tag(self, round_: int, site: int, question: int, start: Weights, trained: Weights) -> Tag:
         """The tag of an update that was trained from `start`; nobody without the key can tell it from chance."""
-        sketch = self._sketch(trained) - self._sketch(start)
-        fixed = np.rint(sketch * _UNIT).astype(np.int64).view(np.uint64)
+        fixed = np.rint(self._sketch(start, trained) * _UNIT).astype(np.int64).view(np.uint64)
         tag: Tag = fixed + self._mask(round_, site, question)
         return tag
 
@@ -73,7 +72,7 @@ class Vouching:
         """Why weights of this round are not made of other sites' updates as is said; empty if they are."""
         if found := _wrong_shares(made, round_):
             return found
-        went = self._sketch(now) - self._sketch(initial)
+        went = self._sketch(initial, now)
         apart = float(np.linalg.norm(went - self._explained(made)))
         length = float(np.sqrt(sum(float(np.vdot(one, one)) for one in now.values())))
         if apart <= _OFF * float(np.linalg.norm(went)) + _ROUNDING * length:
@@ -90,13 +89,13 @@ class Vouching:
         explained: Doubles = total.view(np.int64) / (_UNIT * WHOLE)
         return explained
 
-    def _sketch(self, weights: Weights) -> Doubles:
-        """Each number is added to one of the sketch's, or subtracted from it; the key decides."""
+    def _sketch(self, start: Weights, end: Weights) -> Doubles:
+        """Of a move: each number is added to one of the sketch's, or subtracted from it; the key decides."""
         total = np.zeros(SIZE)
-        for name, tensor in sorted(weights.items()):
+        for name, tensor in sorted(end.items()):
             drawn = self._bytes(f"projection/{name}", tensor.size)
-            signs = 1.0 - 2.0 * (drawn >> 7)
-            total += np.bincount(drawn & (SIZE - 1), signs * tensor.reshape(-1), SIZE)
+            moved = (tensor.astype(np.float64) - start[name]).reshape(-1)
+            total += np.bincount(drawn & (SIZE - 1), (1.0 - 2.0 * (drawn >> 7)) * moved, SIZE)
         return total
 
     def _mask(self, round_: int, site: int, question: int) -> Tag:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedrel.files import write_text
-from fedrel.leaks.leak_records import ATTACKS, LeakCell
+from fedrel.leaks.leak_records import ATTACKS, FactLeak, LeakCell, WordLeak
 from fedrel.leaks.leak_table import abouts, read_cells
 from fedrel.studio.formatting import NOTHING, duration, share
 from fedrel.studio.rendering import render
@@ -23,7 +24,6 @@ HEADS = {
     "counts": "relation counts: r beyond average (r)",
     "facts": "facts: precision, recall",
 }
-Show = Callable[[LeakCell], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def whole_table(cells: Sequence[LeakCell]) -> list[str]:
     """All attacks in one table of Markdown, a row for each method and defence."""
     names = [table.name for table in attack_tables(cells)]
     rows = [
-        f"| {cell.method} | {cell.defence} | {' | '.join(_SHOWN[name](cell) for name in names)} |"
+        f"| {cell.method} | {cell.defence} | {' | '.join(_shown(cell, name) for name in names)} |"
         for cell in cells
     ]
     heads = " | ".join(HEADS[name] for name in names)
@@ -89,7 +89,7 @@ def attack_tables(cells: Sequence[LeakCell]) -> list[AttackTable]:
         rows = []
         for defence in _used(cells):
             row = [found.get((method, defence)) for method in methods]
-            rows.append((defence, [NOTHING if cell is None else _SHOWN[name](cell) for cell in row]))
+            rows.append((defence, [NOTHING if cell is None else _shown(cell, name) for cell in row]))
         tables.append(AttackTable(name, about, methods, rows))
     return tables
 
@@ -107,49 +107,26 @@ def about_cells(cells: Sequence[LeakCell]) -> str:
     )
 
 
-def _words(cell: LeakCell) -> str:
-    if cell.words is None:
-        return _missing(cell, "words")
-    return f"P {cell.words.precision:.2f}, R {cell.words.recall:.2f} (guessing {cell.words.guessing:.2f})"
-
-
-def _tokens(cell: LeakCell) -> str:
-    if cell.tokens is None:
-        return _missing(cell, "tokens")
-    return f"F1 {cell.tokens.f1:.2f}, ROUGE-1 {share(cell.tokens.rouge_1)}"
-
-
-def _membership(cell: LeakCell) -> str:
-    found = cell.membership
-    if found is None:
-        return _missing(cell, "membership")
-    few = f"{100 * found.tpr_at_1_percent:.1f} %, {100 * found.tpr_at_0_1_percent:.1f} %"
-    return f"{found.auc:.3f} ({few})"
-
-
-def _counts(cell: LeakCell) -> str:
-    if cell.counts is None:
-        return _missing(cell, "counts")
-    return f"{cell.counts.beyond_average:.2f} ({cell.counts.correlation:.2f})"
-
-
-def _facts(cell: LeakCell) -> str:
-    if cell.facts is None:
-        return _missing(cell, "facts")
-    return f"P {cell.facts.precision:.2f}, R {cell.facts.recall:.2f} (guessing {cell.facts.guessing:.2f})"
-
-
-_SHOWN: Mapping[str, Show] = {
-    "words": _words,
-    "tokens": _tokens,
-    "membership": _membership,
-    "counts": _counts,
-    "facts": _facts,
-}
-
-
-def _missing(cell: LeakCell, attack: str) -> str:
+def _shown(cell: LeakCell, attack: str) -> str:
+    """What an attack got out of a cell, or why there is nothing."""
+    if (found := getattr(cell, attack)) is not None:
+        return _SHOWN[attack](found)
     return "stopped" if cell.stopped else "nothing to attack" if attack in cell.why_not else NOTHING
+
+
+def _found(one: WordLeak | FactLeak) -> str:
+    return f"P {one.precision:.2f}, R {one.recall:.2f} (guessing {one.guessing:.2f})"
+
+
+_SHOWN: Mapping[str, Callable[[Any], str]] = {
+    "words": _found,
+    "tokens": lambda one: f"F1 {one.f1:.2f}, ROUGE-1 {share(one.rouge_1)}",
+    "membership": lambda one: (
+        f"{one.auc:.3f} ({100 * one.tpr_at_1_percent:.1f} %, {100 * one.tpr_at_0_1_percent:.1f} %)"
+    ),
+    "counts": lambda one: f"{one.beyond_average:.2f} ({one.correlation:.2f})",
+    "facts": _found,
+}
 
 
 def _notes(cells: Sequence[LeakCell]) -> list[str]:

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedrel.federation.coordinator import Answer, Engine, Reported
-from fedrel.federation.messages import Arrays, ModelTensors
+from fedrel.federation.engines.around import WEIGHTS, EngineAround, update_in
+from fedrel.federation.messages import Arrays
 from fedrel.privacy.attacks import Attack, Knowledge, said_holdings
 from fedrel.tensors.weights import Weights, dense
 
-if TYPE_CHECKING:
-    from fedrel.data.bags import Bags
-
-_WEIGHTS, _MODEL, _WON = "weights/", "Model.weights/", "Winners.index"
+_MODEL, _WON = "Model.weights/", "Winners.index"
 
 
-class AttackedEngine(Engine):
+class AttackedEngine(EngineAround):
     """Another engine, whose `liars` lie as the attack says.
 
     `agreed` are the most sentences that each site may say it holds; None if nothing was agreed.
@@ -36,7 +33,8 @@ class AttackedEngine(Engine):
         triples: int,
         agreed: npt.NDArray[np.int64] | None = None,
     ) -> None:
-        self._inner, self._attack, self._liars = inner, attack, set(liars)
+        super().__init__(inner)
+        self._attack, self._liars = attack, set(liars)
         self._triples, self._sizes = triples, sizes.copy()
         if attack.claims_all:
             for site in self._liars:
@@ -46,23 +44,9 @@ class AttackedEngine(Engine):
         self._first: dict[int, Weights] = {}  # by liar, what it would have sent when it first took part
         self._own_claims: dict[int, npt.NDArray[np.int32]] = {}  # by liar, the sentences of its honest claims
 
-    def __enter__(self) -> Self:
-        self._inner.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop the other engine."""
-        self._inner.__exit__(kind, error, trace)
-
     def holdings(self) -> Reported:
         """What the sites say that they hold."""
         return Reported(self._sizes, self._triples)
-
-    def score(self, weights: Weights, head: str, bags: Bags) -> npt.NDArray[np.float32]:
-        """Each relation's probability for each bag; the coordinator scores by itself."""
-        return self._inner.score(weights, head, bags)
 
     def ask(
         self, phase: str, round_: int, shared: Arrays, own: Mapping[int, Arrays]
@@ -72,10 +56,10 @@ class AttackedEngine(Engine):
         self._base = model or self._base
         asked = {site: self._honest_request(site, arrays) for site, arrays in own.items()}
         answers = dict(self._inner.ask(phase, round_, shared, asked))
-        updates = {
-            site: whole
+        updates: dict[int, Weights] = {
+            site: dense(self._base, update)
             for site, answer in answers.items()
-            if answer.arrays is not None and (whole := self._whole(answer.arrays)) is not None
+            if answer.arrays is not None and (update := update_in(answer.arrays, self._base)) is not None
         }
         honest = [weights for site, weights in updates.items() if site not in self._liars]
         for site, answer in answers.items():
@@ -91,14 +75,6 @@ class AttackedEngine(Engine):
             return arrays
         return {**arrays, _WON: np.sort(self._own_claims[site])}
 
-    def _whole(self, arrays: Arrays) -> Weights | None:
-        """The weights of an update, whole; None of any other answer."""
-        flat = {n.removeprefix(_WEIGHTS): t for n, t in arrays.items() if n.startswith(_WEIGHTS)}
-        if not flat:
-            return None
-        shapes = {name: tensor.shape for name, tensor in self._base.items()}
-        return dense(self._base, ModelTensors(rows=True).unpack(flat, shapes))
-
     def _lie(
         self, site: int, arrays: Arrays, update: Weights | None, honest: list[Weights]
     ) -> dict[str, npt.NDArray[Any]]:
@@ -107,8 +83,8 @@ class AttackedEngine(Engine):
             first = self._first.setdefault(site, update)
             if self._attack.update is not None:
                 known = Knowledge(self._base, update, honest or [update], first)
-                lie = {name: array for name, array in lie.items() if not name.startswith(_WEIGHTS)}
-                lie |= {f"{_WEIGHTS}{name}": t for name, t in self._attack.update(known).items()}
+                lie = {name: array for name, array in lie.items() if not name.startswith(WEIGHTS)}
+                lie |= {f"{WEIGHTS}{name}": t for name, t in self._attack.update(known).items()}
             if self._attack.claims_all:
                 lie["examples"] = np.asarray(self._sizes[site])
         elif self._attack.claims_all and "triple" in lie:
