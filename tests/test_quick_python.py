@@ -38,6 +38,8 @@ def outcome(python: str, *arguments: str, folder: Path) -> tuple[int, str, str]:
         ("-c", LOOK, "a", "b c"),
         ("-m", "looking", "a"),
         ("looking.py", "a"),
+        ("-P", "-m", "looking", "a"),
+        ("-P", "looking.py", "a"),
         ("-X", "utf8", "-c", LOOK),  # which a fork cannot do
         ("-c", "class A: pass\nprint(A, A().__module__); 1 / 0"),
         ("-c", "import sys; print(sys.stdout.write_through, sys.stdout.line_buffering, sys.stderr.line_buffering)"),

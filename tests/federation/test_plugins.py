@@ -5,12 +5,14 @@ Each runs in a process of its own: a method, once defined, is known to its proce
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import fedrel
 from fedrel.tensors import compiling
 from tests.conftest import tiny
 from tests.federation.test_engines import same
@@ -55,6 +57,42 @@ def test_a_method_of_a_users_file_runs_in_worker_processes(tmp_path):
 def test_a_method_of_a_users_file_runs_in_flowers_simulation(tmp_path):
     pytest.importorskip("ray", reason="needs the extra `flower-simulation`")
     same(run_engine(tmp_path, "local"), run_engine(tmp_path, "flower-simulation"))
+
+
+def run_script(folder: Path, current: Path) -> None:
+    """A script runs a method of a module beside it in worker processes, started from another folder."""
+    (folder / "ours.py").write_text(METHOD)
+    config = tiny(training__rounds=1, method="ours:Slower", engine__kind='"workers"', engine__workers=2)
+    (folder / "config.toml").write_text(config.to_toml())
+    script = f"import fedrel\nfedrel.run({str(folder / 'config.toml')!r}, {str(folder / 'run')!r})"
+    (folder / "script.py").write_text(script)
+    current.mkdir(exist_ok=True)
+    subprocess.run([sys.executable, folder / "script.py"], cwd=current, check=True)
+    assert (folder / "run" / "result.json").exists()
+
+
+def test_a_module_beside_the_script_is_found_in_worker_processes(tmp_path):
+    run_script(tmp_path, tmp_path / "elsewhere")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("real_python")
+def test_a_file_in_the_current_folder_is_not_imported_for_a_library(tmp_path):
+    current = tmp_path / "elsewhere"
+    current.mkdir()
+    for name in ("random", "h2", "numpy", "torch", "fedrel"):
+        (current / f"{name}.py").write_text("raise SystemExit('the file of the current folder was imported')")
+    run_script(tmp_path, current)
+
+
+def test_no_process_is_started_with_the_current_folder_on_its_path():
+    started = {
+        str(file): before
+        for file in Path(fedrel.__path__[0]).rglob("*.py")
+        for before in re.findall(r'(\S+)\s+"-m"', file.read_text(encoding="utf-8"))
+    }
+    assert len(started) >= 6
+    assert set(started.values()) == {'"-P",'}
 
 
 NOTEBOOK = (

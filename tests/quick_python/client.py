@@ -61,10 +61,10 @@ def main() -> None:
 
 def can_be_forked(name: str, arguments: list[str], ours: dict[str, str]) -> bool:
     """Whether the server's fork would do what a new process does. `ours` is the server's environment."""
-    if name == "python" and (
-        not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-c", "-m", "-"))
-    ):
-        return False
+    if name == "python":
+        rest = arguments[1:] if arguments[:1] == ["-P"] else arguments
+        if not rest or (rest[0].startswith("-") and rest[0] not in ("-c", "-m", "-")):
+            return False
     return at_start(os.environ) == at_start(ours)
 
 

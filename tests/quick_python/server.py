@@ -186,7 +186,7 @@ class Child:
         return 0
 
     def command(self) -> None:
-        """What `python -c`, `python -m`, `python -`, `python FILE` or `fedrel` does."""
+        """What `python -c`, `python -m`, `python -`, `python FILE`, each also after `-P`, or `fedrel` does."""
         arguments = list(self.request["arguments"])
         path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         new = [folder for folder in path if folder and folder not in sys.path]
@@ -198,22 +198,23 @@ class Child:
             sys.argv = ["fedrel", *arguments]
             return importlib.import_module("fedrel.cli.main").main()
         program = sys.modules["__main__"] = types.ModuleType("__main__")
-        match arguments:
+        safe = arguments[0] == "-P"  # then the program's folder is not on the path
+        match arguments[safe:]:
             case ["-m", module, *rest]:
-                sys.path.insert(0, str(Path.cwd()))
+                sys.path[:0] = [] if safe else [str(Path.cwd())]
                 sys.argv = ["-m", *rest]
                 sys.modules.pop(module, None)
                 runpy._run_module_as_main(module)
             case ["-c", code, *rest]:
-                sys.path.insert(0, "")
+                sys.path[:0] = [] if safe else [""]
                 sys.argv = ["-c", *rest]
                 exec(compile(code, "<string>", "exec"), vars(program))
             case ["-", *rest]:
-                sys.path.insert(0, "")
+                sys.path[:0] = [] if safe else [""]
                 sys.argv = ["-", *rest]
                 exec(compile(sys.stdin.read(), "<stdin>", "exec"), vars(program))
             case [file, *rest]:
-                sys.path.insert(0, str(Path(file).resolve().parent))
+                sys.path[:0] = [] if safe else [str(Path(file).resolve().parent)]
                 sys.argv = [file, *rest]
                 runpy.run_path(file, run_name="__main__")
         return None

@@ -37,7 +37,7 @@ def superlink_program(folder: CoordinatorFolder, listen: str = "0.0.0.0") -> Pro
     path = folder.path.absolute()
     write_connection(folder)
     command = [
-        *(sys.executable, "-m", "fedrel.deployment.superlink"),
+        *(sys.executable, "-P", "-m", "fedrel.deployment.superlink"),
         *("--host", listen, "--port", str(folder.federation.port)),
         *("--ssl-ca-certfile", str(path / "ca.crt")),
         *("--ssl-certfile", str(path / "server.crt"), "--ssl-keyfile", str(path / "server.key")),

@@ -126,7 +126,7 @@ def supernode_program(folder: SiteFolder) -> Program:
     path, policy = folder.path.absolute(), read_policy(folder.path)
     write_programs(path / "flower" / "bin")
     command = [
-        *(sys.executable, "-m", "fedrel.deployment.supernode"),
+        *(sys.executable, "-P", "-m", "fedrel.deployment.supernode"),
         *("--superlink", policy.coordinator, "--root-certificates", str(path / "ca.crt")),
         *("--auth-supernode-private-key", str(path / "site.key")),
         *("--host", "127.0.0.1", "--port", str(policy.local_port)),

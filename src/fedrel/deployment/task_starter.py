@@ -126,7 +126,8 @@ def _serve(
     end_with_parent()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other end gets it, too
-    runner = Supervised([sys.executable, "-m", "fedrel.deployment.site_runner", str(site)], environment)
+    program = [sys.executable, "-P", "-m", "fedrel.deployment.site_runner", str(site)]
+    runner = Supervised(program, environment)
     clients: set[int] = set()
     try:
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,7 +101,11 @@ class SiteData:
 
 
 def save_for_workers(folder: Path, config: Config, site_data: SiteData, states: Path) -> None:
-    """Save what a worker process needs: the data, the config, and the path of the sites' states."""
+    """Save what a worker process needs: the data, the config, the path of the sites' states, and where this
+    process looks for modules, for those that the config names as `module:Class`.
+    """
     site_data.save(folder)
     (folder / "config.json").write_text(config.model_dump_json(), encoding="utf-8")
     (folder / "states.txt").write_text(str(states.absolute()), encoding="utf-8")
+    path = [str(Path(place).absolute()) for place in sys.path]
+    (folder / "path.json").write_text(json.dumps(path), encoding="utf-8")

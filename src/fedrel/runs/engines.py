@@ -146,12 +146,15 @@ def open_runner(folder: Path) -> Runner:
     """In another process of this machine: a runner over what `save_for_workers` saved.
 
     It uses one thread: more would change the order of sums. The run's plug-in files are loaded first, so that its
-    method is found here too.
+    method is found here too. Where that process looks for modules, this one looks last: what it has imported
+    and what is installed here comes first.
     """
     import torch
 
     torch.set_num_threads(1)
     tree = json.loads((folder / "config.json").read_bytes())
+    path = json.loads((folder / "path.json").read_bytes())
+    sys.path += [place for place in path if place not in sys.path]
     load_files([Path(file) for file in tree.get("plugins", ())])
     states = Path((folder / "states.txt").read_text(encoding="utf-8"))
     config = Config.model_validate(tree)

@@ -31,7 +31,8 @@ def compiled_meanwhile(module: str, folder: Path, parts: Sequence[str]) -> Itera
     if missing:
         _log.warning(ANNOUNCEMENT)
     running = [
-        subprocess.Popen([sys.executable, "-m", module, part], stdin=subprocess.DEVNULL) for part in missing
+        subprocess.Popen([sys.executable, "-P", "-m", module, part], stdin=subprocess.DEVNULL)
+        for part in missing
     ]
     try:
         yield

@@ -53,8 +53,8 @@ class Block(NamedTuple):
 class WorkerEngine(Engine):
     """Several runners, each in a process of its own.
 
-    `module` is run as `python -m MODULE FOLDER`: it opens what `save_for_workers` wrote to the folder, builds a
-    runner and calls `serve`.
+    `module` is run as `python -P -m MODULE FOLDER`: it opens what `save_for_workers` wrote to the folder, builds a
+    runner and calls `serve`. `-P`: a user's `random.py` in the current folder is not imported for the library's.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class WorkerEngine(Engine):
         folder = Path(self._folder.name)
         self._at_once = site_data.inputs.at_once
         save_for_workers(folder, config, site_data, states)
-        command = [sys.executable, "-m", module, str(folder)]
+        command = [sys.executable, "-P", "-m", module, str(folder)]
         self._workers = [
             subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pipesize=PIPE)
             for _ in range(workers)

@@ -45,9 +45,7 @@ class Predictor:
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         if self._process is None or self._process.returncode is not None:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "fedrel.studio.live.prediction_worker",
+                *(sys.executable, "-P", "-m", "fedrel.studio.live.prediction_worker"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 limit=LONGEST_ANSWER,
