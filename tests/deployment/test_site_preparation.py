@@ -126,6 +126,26 @@ def test_a_site_refuses_artefacts_that_are_not_whole(federation):
         prepare_site(federation.site("west"))
 
 
+def test_agreed_sizes_are_published_and_a_site_that_holds_more_says_so_itself(federation):
+    table = federation.coordinator.path / "federation.toml"
+    held, text = federation.site("west").sentences, table.read_text()
+    assert federation.site("west").sizes == []
+    table.write_text(f"{text}\n[sizes]\nwest = {held}\n")
+    federation.publish()
+    assert "sizes" in Artefacts(federation.coordinator.artefacts).fingerprints
+    prepare_site(federation.site("west"))
+    number = federation.site("west").number
+    assert federation.site("west").sizes[number] == held and "sizes" in federation.site("west").prepared_with
+    table.write_text(f"{text}\n[sizes]\nwest = {held - 1}\n")
+    federation.publish()
+    with pytest.raises(UserError, match=rf"holds {held:,} to train on, but at most {held - 1:,} were agreed"):
+        prepare_site(federation.site("west"))
+    table.write_text(text)
+    federation.publish()
+    prepare_site(federation.site("west"))
+    assert federation.site("west").sizes == []
+
+
 def test_a_site_that_was_interrupted_is_not_prepared(federation, monkeypatch):
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

@@ -202,6 +202,28 @@ def test_what_two_of_ten_liars_do_to_the_model_is_undone_in_part(attack, left, m
     assert harm(defended) < left * harm(plain)
 
 
+def test_liars_that_were_left_out_twice_are_not_asked_any_more():
+    """They were asked in every round, and their claims won what no other site then trained on."""
+    config = wide(method="fedavg").with_settings({"training.rounds": 4, "aggregation.rule": "agreeing"})
+    ready = prepare(config)
+    sizes, triples = ready.site_data.partition.sizes, ready.dataset.corpus.triple_count
+
+    def rounds(config):
+        lied = AttackedEngine(local_engine(config, ready), ATTACKS["inner-product"], (0, 1), sizes, triples)
+        session = Session(config, ready, lied, None)
+        return [session.next_round() for _ in range(4)]
+
+    asked_always = rounds(config)
+    assert all({0, 1} <= set(one.active) and not one.excluded for one in asked_always)
+    *_, third, fourth = rounds(config.with_settings({"aggregation.exclude_after": 2}))
+    assert third.excluded == fourth.excluded == [0, 1] and not {0, 1} & set(fourth.active)
+
+
+def test_only_a_rule_that_leaves_out_can_exclude():
+    with pytest.raises(UserError, match='only the rule "agreeing" leaves out what disagrees'):
+        wide(method="fedavg").with_settings({"aggregation.exclude_after": 2})
+
+
 def test_flipped_labels_are_in_the_data_of_the_liars_alone():
     config = wide(method="fedavg")
     plain = prepare(config).site_data

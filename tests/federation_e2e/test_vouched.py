@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,12 @@ pytest.importorskip("flwr", reason="needs the extra `flower`")
 
 from fedrel.deployment.audit import check
 from fedrel.deployment.client_app import SiteHost
+from fedrel.deployment.own_updates import OwnUpdates
 from fedrel.deployment.site_gate import SiteGate
 from fedrel.errors import UserError
-from fedrel.federation.earned import Earned
+from fedrel.federation.earned import Earned, vouch
+from fedrel.files import sealed
+from fedrel.privacy.vouching import WHOLE, Vouching
 from tests.federation_e2e.conftest import Called, Local, experiment
 from tests.federation_e2e.test_lying_coordinator import KEYED, LEVELS, QUICK, Liar
 from tests.federation_e2e.testbed import NAMES, rounds
@@ -139,6 +144,132 @@ def test_a_site_that_vouches_falsely_stops_the_run_and_poisons_nothing(
         UserError, match=r"round 2: no site's answer could be used \(site-0: refused the request"
     ):
         called.run(config, out)
+
+
+class Cohort:
+    """A lying coordinator and what three sites answered: `north`, which it asks, and two whose updates it has."""
+
+    def __init__(self, called: Called) -> None:
+        self.liar = Liar(called, experiment("fedavg", training__rounds=9, **READING, **QUICK, **VOUCHED))
+        folder = self.liar.folder
+        assert folder.triple_key is not None
+        self.keyed = Vouching(folder.triple_key, folder.fingerprint)
+        self.made, self.weights, self.round = Earned.kept_in({}), self.liar.initial, 1
+
+    def asks(self) -> Any:
+        """Ask `north` to train; a string if it refuses."""
+        answer = self.liar.asks("train", self.round, own=shown(self.made), **self.weights)
+        return answer if answer.arrays is not None else answer.failure
+
+    def goes_on(self, answer: Any, shares: dict[int, float]) -> None:
+        """The mean of north's update and of those that the others would send, each with its share."""
+        moves = {
+            site: {
+                name: generator.normal(0, 0.001, array.shape).astype(np.float32)
+                for name, array in self.weights.items()
+            }
+            for site in (1, 2)
+            for generator in [np.random.default_rng([site, self.round])]
+        }
+        moves[0] = {name: answer.arrays[f"weights/{name}"] - array for name, array in self.weights.items()}
+        vouches = {0: answer.vouch}
+        for site in (1, 2):
+            trained = {name: self.weights[name] + move for name, move in moves[site].items()}
+            vouches[site] = vouch(site, self.keyed.tag(self.round, site, site, self.weights, trained))
+        self.made = self.made.with_round(self.round, shares, vouches)
+        self.weights = {
+            name: (array + sum(share * moves[site][name] for site, share in shares.items())).astype(
+                np.float32
+            )
+            for name, array in self.weights.items()
+        }
+        self.round += 1
+
+
+ALL, OTHERS = {0: 0.5, 1: 0.3, 2: 0.2}, {1: 0.6, 2: 0.4}
+
+
+def test_a_site_could_be_left_out_in_every_round(called: Called, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(OwnUpdates, "left_out", lambda *given: "")
+    cohort = Cohort(called)
+    for _ in range(4):
+        cohort.goes_on(cohort.asks(), OTHERS)
+
+
+@pytest.mark.parametrize("shares", [OTHERS, {0: 0.0, **OTHERS}])
+def test_a_site_whose_updates_are_left_out_refuses(called: Called, shares: dict[int, float]):
+    cohort = Cohort(called)
+    cohort.goes_on(cohort.asks(), ALL)
+    cohort.goes_on(cohort.asks(), shares)
+    cohort.goes_on(cohort.asks(), shares)  # one may have been lost on the way
+    assert "its own last updates are not in the global weights" in cohort.asks()
+    assert "though it answered in round 2, 3" in cohort.liar.note()
+
+
+def test_a_strict_site_refuses_at_once_and_one_that_is_used_again_does_not(called: Called):
+    cohort = Cohort(called)
+    cohort.goes_on(cohort.asks(), OTHERS)
+    called.bed.write_policy("north", missing=0)
+    assert "its own last updates" in cohort.asks()
+    called.bed.write_policy("north", missing=1)
+    for shares in (ALL, OTHERS, ALL, OTHERS):
+        cohort.goes_on(cohort.asks(), shares)
+
+
+def test_rounds_that_are_not_in_the_weights_left_nobody_out(called: Called):
+    """A coordinator went back to earlier weights, twice."""
+    cohort = Cohort(called)
+    cohort.goes_on(cohort.asks(), ALL)
+    before = cohort.made, cohort.weights
+    for _ in range(2):
+        cohort.goes_on(cohort.asks(), ALL)
+        cohort.made, cohort.weights = before
+    assert cohort.asks().arrays is not None
+
+
+def test_an_update_that_the_site_never_sent_is_refused(called: Called):
+    cohort = Cohort(called)
+    answer = cohort.asks()
+    cohort.goes_on(answer, ALL)
+    forged = int.from_bytes(answer.vouch[:8], "little") ^ 1
+    cohort.made = replace(cohort.made, question=np.array([forged, 1, 2], np.uint64))
+    tag = np.frombuffer(answer.vouch[8:], "<u8")
+    masks = [cohort.keyed._mask(1, 0, one) for one in (int(cohort.made.question[0]) ^ 1, forged)]
+    part = np.uint64(round(ALL[0] * WHOLE))
+    assert len(tag) == len(masks[0])
+    cohort.made = replace(cohort.made, total=cohort.made.total + part * (masks[1] - masks[0]))
+    assert "its own last updates" in cohort.asks()  # made by somebody who has the sites' key
+    assert "is said to be this site's, which did not send it" in cohort.liar.note()
+
+
+def agreed(cohort: Cohort, *sizes: int | None) -> None:
+    cohort.liar.folder.sizes_file.write_text(json.dumps(sealed({"sizes": sizes})))
+
+
+def test_a_site_that_counts_for_more_than_agreed_is_refused_by_the_others(called: Called):
+    """North's update is of so many examples: what the others count for follows from the shares."""
+    cohort = Cohort(called)
+    answer = cohort.asks()
+    examples = int(answer.arrays["examples"])
+    cohort.goes_on(answer, {0: 0.1, 1: 0.6, 2: 0.3})
+    agreed(cohort, None, 6 * examples - 1, 3 * examples + 1)
+    assert "counts for more examples than were agreed for it" in cohort.asks()
+    note = cohort.liar.note()
+    assert (
+        f"site number 1 counts for {6 * examples - 1} examples or more, and at most {6 * examples - 1}"
+        in note
+    )
+    agreed(cohort, None, 6 * examples + 1, 3 * examples + 1)
+    assert cohort.asks().arrays is not None
+
+
+def test_sizes_are_not_judged_where_shares_may_be_capped_or_shortened(called: Called):
+    """North has an equal share, or may have one with what a norm bound cut off."""
+    cohort = Cohort(called)
+    agreed(cohort, 1, 1, 1)
+    cohort.goes_on(cohort.asks(), {0: 0.34, 1: 0.33, 2: 0.33})
+    cohort.goes_on(cohort.asks(), {0: 0.2, 1: 0.33, 2: 0.33})
+    assert cohort.asks().arrays is not None
 
 
 def test_an_experiment_without_it_is_refused_where_a_site_demands_it(called: Called):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedrel.privacy.trust import bound_factors, capped, most_wins, ranks, shortened
+from fedrel.privacy.trust import Standing, bound_factors, capped, most_wins, ranks, shortened
 from fedrel.privacy.update_norms import Norms
 from fedrel.tensors.weights import dense
 from tests.privacy.test_rules import tables
@@ -53,3 +53,13 @@ def test_ranks_do_not_depend_on_how_high_the_values_are():
     assert ranks(values).tolist() == ranks(values / 100).tolist() == [1 / 6, 5 / 6, 1 / 2]
     assert ranks(np.ones(4)).tolist() == [0.5] * 4
     assert ranks(np.zeros(0)).tolist() == []
+
+
+def test_who_is_left_out_again_and_again_takes_no_part_any_more():
+    state = {}
+    for left_out in ([0], [0, 2], [2], [], [2]):
+        state |= Standing(state, 4).with_round([0, 1, 2], left_out)
+    now = Standing(state, 4)
+    assert now.excluded(2) == [2]  # site 0 was left out twice as well, in fewer than half of its rounds
+    assert now.excluded(4) == now.excluded(0) == []
+    assert Standing({}, 4).excluded(1) == []

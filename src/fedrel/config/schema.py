@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from fedrel.config.check import Kinds, Section, Settings, apply_settings, check
 from fedrel.config.data_sections import ColumnNames, DocumentData, FileData, WorldData
@@ -201,6 +201,19 @@ class AggregationSection(Section):
     """No site counts for more than this many times an equal share of the examples, nor wins more than that of Lazy
     MIL's triples; 0: no cap."""
 
+    exclude_after: int = Field(0, ge=0)
+    """With `rule = "agreeing"`: a site whose update was left out in this many rounds, and in more than half of its
+    rounds, is not drawn any more; 0: all are."""
+
+    @field_validator("exclude_after")
+    @classmethod
+    def _only_if_left_out(cls, after: int, info: ValidationInfo) -> int:
+        if after and info.data.get("rule") != "agreeing":
+            raise ValueError(
+                'only the rule "agreeing" leaves out what disagrees: set rule = "agreeing", or 0'
+            )
+        return after
+
     @field_validator("share_cap")
     @classmethod
     def _at_least_equal(cls, cap: float) -> float:
@@ -334,6 +347,8 @@ class Config(Section):
                 del tree["data"][key]
         if self.aggregation.is_plain:
             del tree["aggregation"]
+        elif not self.aggregation.exclude_after:
+            del tree["aggregation"]["exclude_after"]
         for key, without in (("target_on", "dev"), ("tune_threshold", False)):
             if evaluation[key] == without:
                 del evaluation[key]

@@ -39,6 +39,11 @@ def question(request: Request, arrays: Arrays, weights: str = "") -> str:
     return whole.hexdigest()
 
 
+def number(asked: str) -> int:
+    """A question as a number of 64 bits, by which updates are named."""
+    return int(asked[:16], 16)
+
+
 class Answered:
     """The counts of a site: by experiment, round and kind, the questions that were answered."""
 
@@ -50,14 +55,25 @@ class Answered:
         before = self._read()["asked"].get(experiment, {}).get(_kind(request), [])
         return sum(one != asked or one == UNNAMED for one in before)
 
-    def add(self, experiment: str, request: Request, asked: str) -> None:
-        """Count a question; the same one again is not counted."""
+    def add(self, experiment: str, request: Request, asked: str, examples: int | None = None) -> None:
+        """Count a question; the same one again is not counted. `examples`: how many an update was made from."""
         with self._locked():
             tree = self._read()
             before = tree["asked"].setdefault(experiment, {}).setdefault(_kind(request), [])
             if asked == UNNAMED or asked not in before:
                 before.append(asked)
+                if examples is not None:
+                    sent = tree.setdefault("updates", {}).setdefault(experiment, {})
+                    sent.setdefault(str(request.round), {})[asked] = examples
                 write_text(self._path, json.dumps(tree))
+
+    def updates(self, experiment: str) -> dict[int, dict[int, int]]:
+        """By round, the numbers of the questions that were answered with an update, and from how many examples."""
+        sent = self._read().get("updates", {}).get(experiment, {})
+        return {
+            int(round_): {number(asked): examples for asked, examples in answers.items()}
+            for round_, answers in sent.items()
+        }
 
     def recorded(self, lines: int, chain: str) -> None:
         """Note how long the record is now."""

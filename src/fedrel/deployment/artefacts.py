@@ -2,7 +2,8 @@
 
 An artefact is one or two files; its fingerprint is a SHA-256. All artefacts are public: the experiment, the
 relation map, the vocabulary of public vectors or the name and fingerprint of a public encoder, the knowledge
-base, and the labelled sentences that the coordinator gives to every site (FedED's D_v).
+base, the labelled sentences that the coordinator gives to every site (FedED's D_v), and how much each site may say
+that it holds, where that was agreed.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ FILES = {  # by artefact, in the order in which they are listed and compared
     "encoder": ("encoder.json",),
     "knowledge_base": ("knowledge_base.tsv",),
     "validation": ("validation.jsonl",),
+    "sizes": ("sizes.json",),
 }
 _AGAIN = "get the folder from the coordinator again (`fedrel coordinator publish` writes it)"
 
@@ -106,6 +108,12 @@ class Artefacts:
         """The labelled sentences that every site gets (D_v)."""
         path = self._listed("validation.jsonl")
         return JSONLines().read(path, relations=self.relations) if path else iter(())
+
+    @cached_property
+    def sizes(self) -> list[int | None]:
+        """Of every site, by number, the most that it may say it holds; nothing where no sizes were agreed."""
+        path = self._listed("sizes.json")
+        return list(_read(path)) if path else []
 
     def _listed(self, file: str) -> Path | None:
         """The path of a file that the manifest lists; None for one that it does not list, which is not read."""

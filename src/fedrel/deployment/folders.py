@@ -28,7 +28,7 @@ from fedrel.deployment.keys import (
     write_site_key,
 )
 from fedrel.errors import UserError
-from fedrel.files import write_text
+from fedrel.files import read_sealed, write_text
 from fedrel.privacy.keyed import KEY_BYTES
 
 PORT = 9092  # where the coordinator listens
@@ -155,6 +155,19 @@ class SiteFolder:
     def tensors(self) -> Path:
         """The names of the model's tensors, which rules in site.toml may name."""
         return self.path / "tensors.json"
+
+    @property
+    def sizes_file(self) -> Path:
+        """How much each site may say it holds, by its number, as it was published."""
+        return self.path / "sizes.json"
+
+    @cached_property
+    def sizes(self) -> list[int | None]:
+        """Of every site, the most that it may say it holds; nothing where no sizes were agreed."""
+        if not self.sizes_file.exists():
+            return []
+        hint = "run `fedrel site prepare` again"
+        return list(read_sealed(self.sizes_file, "the sizes that were agreed", hint)["sizes"])
 
     @property
     def state(self) -> Path:

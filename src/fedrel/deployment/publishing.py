@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ def publish_experiment(
 ) -> Artefacts:
     """Write the artefacts for the sites, and the coordinator's own labelled text as columns."""
     sites = folder.federation.sites
-    artefacts = publish(experiment, folder.artefacts)
+    artefacts = publish(experiment, folder.artefacts, folder.federation.agreed)
     shutil.rmtree(folder.preparation, ignore_errors=True)
     shared, config = experiment.shared, experiment.config
     parts = [Part(DEV, shared.dev, shared.format), Part(TEST, shared.test, shared.format)]
@@ -106,13 +106,18 @@ def open_coordinator(folder: Path, extractor: str) -> CoordinatorData:
     return CoordinatorData(ready, rest["triples"], rest["artefacts"])
 
 
-def publish(experiment: Experiment, folder: Path) -> Artefacts:
-    """Write an experiment's artefacts to a folder, in place of those that are there."""
+def publish(experiment: Experiment, folder: Path, sizes: Sequence[int | None] = ()) -> Artefacts:
+    """Write an experiment's artefacts to a folder, in place of those that are there.
+
+    `sizes` are the most that each site may say it holds; None where nothing was agreed.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with ScratchFolder(folder.parent) as name:
         part = Path(name) / "new"
         part.mkdir()
         _write(experiment, part)
+        if any(sizes):
+            _write_json(part / "sizes.json", list(sizes))
         manifest: dict[str, Any] = {"format": FORMAT, "artefacts": {}}
         for artefact, files in FILES.items():
             found = {file: digest(part / file) for file in files if (part / file).exists()}

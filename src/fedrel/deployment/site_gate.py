@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrel.deployment.answered import UNNAMED, Answered, LastAnswers, question
+from fedrel.deployment.answered import UNNAMED, Answered, LastAnswers, number, question
 from fedrel.deployment.artefacts import agreed_part, differences
 from fedrel.deployment.audit import Asked, append, describe
 from fedrel.deployment.earned_weights import (
@@ -25,6 +25,7 @@ from fedrel.deployment.earned_weights import (
 )
 from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.keys import signature
+from fedrel.deployment.own_updates import OwnUpdates
 from fedrel.deployment.policy import (
     REFUSAL,
     kinds_of_message,
@@ -154,9 +155,10 @@ class SiteGate:
                 return self.refuse(request, refusal, "asked several times at once")
             if runner is not None and (over := self._over_budget(request, runner, spend=True)):
                 return over
-            if request.phase != HOLDINGS:
-                self._answered.add(self._folder.fingerprint, request, self._asked.sha256)
             self.vouch = self._tag(request, arrays)
+            if request.phase != HOLDINGS:
+                examples = None if self.vouch is None else int(arrays["examples"])
+                self._answered.add(self._folder.fingerprint, request, self._asked.sha256, examples)
             leaves = {} if self.vouch is None else {"vouch": np.frombuffer(self.vouch, np.uint8)}
             self._write(request, request.gives, {**arrays, **leaves})
         if runner is not None and self._asked.sha256:
@@ -314,10 +316,17 @@ class SiteGate:
         shown = {name.removeprefix(_EARNED): one for name, one in rest.items() if name.startswith(_EARNED)}
         try:
             made = Earned.unpack(shown, runner.shapes)
-            problem = vouching.problem(made, request.round, initial, self._weights)
         except RefusedError as error:
             problem = f"what they are made of is not shown: {error}"
-        return self.refuse(request, Refusal(RefusalCode.WEIGHTS), problem) if problem else None
+            return self.refuse(request, Refusal(RefusalCode.WEIGHTS), problem)
+        own = OwnUpdates(self._folder.number, self._answered.updates(self._folder.fingerprint))
+        if problem := vouching.problem(made, request.round, initial, self._weights):
+            return self.refuse(request, Refusal(RefusalCode.WEIGHTS), problem)
+        if problem := own.left_out(made, self._allow.missing):
+            return self.refuse(request, Refusal(RefusalCode.LEFT_OUT), problem)
+        if problem := own.outweighed(made, self._folder.sizes):
+            return self.refuse(request, Refusal(RefusalCode.SIZES), problem)
+        return None
 
     def _tag(self, request: Request, arrays: Arrays) -> bytes | None:
         """What goes with an update, so that others can tell that it is in the weights; None of anything else."""
@@ -327,9 +336,9 @@ class SiteGate:
         shapes = {name: tensor.shape for name, tensor in self._weights.items()}
         flat = {name.removeprefix(_WEIGHTS): a for name, a in arrays.items() if name.startswith(_WEIGHTS)}
         trained = dense(self._weights, ModelTensors(rows=True).unpack(flat, shapes))
-        question = int(self._asked.sha256[:16], 16)
-        tag = vouching.tag(request.round, self._folder.number, question, self._weights, trained)
-        return vouch(question, tag)
+        asked = number(self._asked.sha256)
+        tag = vouching.tag(request.round, self._folder.number, asked, self._weights, trained)
+        return vouch(asked, tag)
 
     def _write(self, request: Request | None, message: str, arrays: Arrays, note: str = "") -> None:
         round_, phase = (request.round, request.phase) if request else (0, "unreadable")

@@ -73,15 +73,29 @@ def prepare_site(folder: SiteFolder, progress: Progress | None = None) -> Prepar
     if not len(rows):
         problem = "nothing to train on was found in the site's files"
         raise UserError(problem, file=folder.path / SITE_TOML, hint="check data.files and data.format")
+    _check_size(len(rows), folder, artefacts)
     held = only_own_rows(rows, folder.number, folder.sites)
     site_data = prepare_site_data(text, held, artefacts, config, folder.site_data, progress)
     site_data.save(folder.site_data)
     tensors = _tensors(config, site_data)
     check_tensors(policy, tensors, folder.path)
     write_text(folder.tensors, json.dumps(sealed({"tensors": tensors})))
+    if artefacts.sizes:
+        write_text(folder.sizes_file, json.dumps(sealed({"sizes": artefacts.sizes})))
+    else:
+        folder.sizes_file.unlink(missing_ok=True)
     write_text(folder.path / "config.json", config.model_dump_json())
     write_text(folder.seal, json.dumps(artefacts.fingerprints, indent=1))
     return Prepared(len(rows), left_out, objections(policy, config))
+
+
+def _check_size(held: int, folder: SiteFolder, artefacts: Artefacts) -> None:
+    """Fail if the site holds more than was agreed: the coordinator would not let it take part."""
+    most = artefacts.sizes[folder.number] if artefacts.sizes else None
+    if most is not None and held > most:
+        problem = f"holds {held:,} to train on, but at most {most:,} were agreed for {folder.name}"
+        hint = "name fewer files in data.files, or agree on another size (`sizes` in federation.toml) and publish"
+        raise UserError(problem, file=folder.path, hint=hint)
 
 
 def _tensors(config: Config, site_data: SiteData) -> list[str]:

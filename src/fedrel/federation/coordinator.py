@@ -20,9 +20,10 @@ from fedrel.federation.messages import Arrays, Message, Model, RefusedError, Upd
 from fedrel.federation.round_notes import RoundNotes
 from fedrel.federation.site_memory import Entry
 from fedrel.federation.site_text import COORDINATOR
+from fedrel.privacy.distance_rules import Agreeing
 from fedrel.privacy.secret_keys import Registered, SimulatedSecrets
 from fedrel.privacy.site_noise import Normal, system_normal
-from fedrel.privacy.trust import bound_factors, capped, new_sum, shortened
+from fedrel.privacy.trust import Standing, bound_factors, capped, new_sum, shortened
 from fedrel.privacy.update_blocks import UpdateStore
 from fedrel.privacy.update_norms import Norms
 from fedrel.seeding import numpy_generator
@@ -84,6 +85,7 @@ class Federation:
         self._fraction, self._seed = fraction, seed
         self._min_sites, self._extra_sites = min_sites, extra_sites
         self.drawn = Draw([], [])
+        self._sum: Sum | None = None  # the last one that `new_sum` gave
         self._reserve: list[int] = []
         self._model, self._norms = Model(weights), Norms(weights)
         self._sent: dict[tuple[int, int], Message] = {}  # in this round, by site and the message's id
@@ -104,13 +106,14 @@ class Federation:
         if (reported := self._engine.holdings()) is not None:
             self.sizes, self.triples = reported.sizes, reported.triples
         dp = self.privacy.site_noise
+        excluded = Standing(self.state, len(self.sizes)).excluded(self.aggregation.exclude_after)
         self.drawn = draw(
             self.sizes,
             self._fraction,
             self._seed,
             round_,
             attempt,
-            without=without,
+            without={*without, *excluded},
             reserve=self._extra_sites,
             sampling=dp.sampling if dp else "fixed",
         )
@@ -122,6 +125,7 @@ class Federation:
         self.notes = RoundNotes(
             list(self.drawn.sites), before.traffic, before.refused, sent=before.sent, rates=before.rates
         )
+        self.notes.excluded = excluded
 
     def ask(
         self, phase: Callable[[Site], Reply], *sent: Message | Mapping[int, Message]
@@ -189,7 +193,8 @@ class Federation:
 
     def new_sum(self) -> Sum:
         """What turns a round's updates into one model, as `[aggregation]` says: by default a weighted mean."""
-        return new_sum(self.aggregation, self.weights)
+        self._sum = new_sum(self.aggregation, self.weights)
+        return self._sum
 
     def trusted(self, updates: Iterable[tuple[int, Trained]]) -> Iterator[tuple[int, Trained]]:
         """Updates that were trained from the global weights, as far as `[aggregation]` trusts each.
@@ -223,8 +228,12 @@ class Federation:
         return mean
 
     def go_on_with(self, weights: Weights, counts: Mapping[int, float]) -> None:
-        """Take new global weights; where sites vouch for updates, keep how much each site's counts in them."""
+        """Take new global weights; keep who was left out, or, where sites vouch, how much each counts in them."""
         self.weights = weights
+        if self.aggregation.exclude_after and isinstance(self._sum, Agreeing):
+            sites = list(counts)
+            self.notes.left_out = [sites[place] for place in self._sum.left_out]
+            self.state |= Standing(self.state, len(self.sizes)).with_round(sites, self.notes.left_out)
         if self.privacy.vouched:
             whole, factors = sum(counts.values()), self.notes.shortened
             shares = {site: count * factors.get(site, 1.0) / whole for site, count in counts.items()}

@@ -67,6 +67,10 @@ class RoundNotes:
     """The norm that updates were clipped to in the last of them."""
     extra: float = 0.0
     """Of noise in shares under secure sums, what it costs beyond Gaussian noise (`Steps.extra`)."""
+    left_out: list[int] = field(default_factory=list)
+    """The sites whose updates the rule left out, where that is kept (`aggregation.exclude_after`)."""
+    excluded: list[int] = field(default_factory=list)
+    """The sites that were not drawn because of it."""
     shortened: dict[int, float] = field(default_factory=dict)
     """By how much updates were shortened, by site."""
     vouches: dict[int, bytes] = field(default_factory=dict)

@@ -160,6 +160,9 @@ def check_vouched(chosen: Method, config: Config) -> None:
     if config.aggregation.rule != "mean":
         problem = f"privacy.vouched: aggregation.rule {config.aggregation.rule!r} is no mean of the updates"
         raise UserError(problem, hint=hint)
+    if config.engine.extra_sites:
+        problem = "privacy.vouched: sites refuse weights without their updates, and extra_sites are not used"
+        raise UserError(problem, hint="leave out engine.extra_sites")
     if config.privacy.secure_sum or config.privacy.site_noise:
         other = "secure_sum" if config.privacy.secure_sum else "dp"
         raise UserError(f"privacy.vouched and privacy.{other} do not work together yet", hint=hint)

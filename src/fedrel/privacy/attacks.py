@@ -43,6 +43,8 @@ class Attack:
     """Claims every triple at probability 1, and says that it holds more sentences than there are triples."""
     flips_labels: bool = False
     """Trains on its own sentences with another relation for each."""
+    absent: bool = False
+    """Takes no part at all: no lie, but what is lost with these sites' text."""
 
 
 def sign_flip(known: Knowledge) -> Weights:
@@ -97,6 +99,9 @@ _ATTACKS = (
     Attack("replay", "the first update again and again", replay),
 )
 ATTACKS: Mapping[str, Attack] = {attack.name: attack for attack in _ATTACKS}
+ABSENT = Attack(
+    "absent", "the sites take no part: what any defence that leaves them out would cost", absent=True
+)
 
 
 def said_holdings(sentences: int, triples: int) -> int:

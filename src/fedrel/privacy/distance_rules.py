@@ -26,6 +26,7 @@ class DistanceRule:
 
     def __init__(self, base: Weights, liars: float = 0.0) -> None:
         self._base, self._share = base, liars
+        self.left_out: list[int] = []  # once there is a result: which updates are not in it, in their order
         self._sites: list[Tensors] = []
         self._weights: list[float] = []
 
@@ -37,7 +38,9 @@ class DistanceRule:
     def result(self) -> dict[str, Floats]:
         """The weighted mean of the sites that are chosen; `NoAnswerError` if there are too few."""
         mean = WeightedMean(self._base)
-        for site, weight in self.chosen(gram(self._base, self._checked())).items():
+        chosen = self.chosen(gram(self._base, self._checked()))
+        self.left_out = [site for site in range(len(self._sites)) if site not in chosen]
+        for site, weight in chosen.items():
             mean.add(self._sites[site], weight)
         return mean.result()
 

@@ -36,6 +36,31 @@ def new_sum(section: AggregationSection, base: Weights) -> Sum:
     return rules[section.rule]()
 
 
+class Standing:
+    """In how many rounds each site's update was left out, and in how many it took part: kept with the weights.
+
+    A lie that goes another way is left out in most of its rounds, an honest update now and then. So a site that was
+    left out `after` times, and in more than half of its rounds, takes no part any more.
+    """
+
+    _LEFT_OUT, _ROUNDS = "standing/left_out", "standing/rounds"
+
+    def __init__(self, state: Mapping[str, npt.NDArray[np.float32]], sites: int) -> None:
+        nothing = np.zeros(sites, np.float32)
+        self._left_out, self._rounds = (state.get(name, nothing) for name in (self._LEFT_OUT, self._ROUNDS))
+
+    def excluded(self, after: int) -> list[int]:
+        """The sites that take no part any more; none if `after` is 0."""
+        found = (self._left_out >= max(after, 1)) & (2 * self._left_out > self._rounds)
+        return np.flatnonzero(found).tolist() if after else []
+
+    def with_round(self, sites: Sequence[int], left_out: Sequence[int]) -> dict[str, npt.NDArray[np.float32]]:
+        """What is kept after one more round: its sites, and those of them that were left out."""
+        counts = np.zeros((2, len(self._rounds)), np.float32)
+        counts[0, list(left_out)] = counts[1, list(sites)] = 1
+        return {self._LEFT_OUT: self._left_out + counts[0], self._ROUNDS: self._rounds + counts[1]}
+
+
 def bound_factors(norms: Mapping[int, float], bound: float) -> dict[int, float]:
     """By how much each update is shortened so that none is longer than `bound` times the median; 1 for most."""
     longest = bound * float(np.median(list(norms.values())))

@@ -23,7 +23,7 @@ from fedrel.errors import UserError, nearest
 from fedrel.federation.coordinator import Engine
 from fedrel.federation.engines.attacked import AttackedEngine
 from fedrel.federation.site_data import SiteData
-from fedrel.privacy.attacks import ATTACKS, Attack
+from fedrel.privacy.attacks import ABSENT, ATTACKS, Attack
 from fedrel.runs.engines import SimulatedSites
 from fedrel.runs.folder import read_json, write_json
 from fedrel.runs.prepare import Ints, Preparation
@@ -75,6 +75,18 @@ DEFENCES: Mapping[str, Defence] = {
             {"methods.lazy-mil.claims": "rank"},
             agreed_sizes=True,
         ),
+        Defence(
+            "remembering",
+            "agreeing, no update longer than 1.5 times the median, nobody above twice an equal share, sizes "
+            "agreed, nobody asked again who was left out twice and in most of its rounds",
+            {
+                "aggregation.rule": "agreeing",
+                "aggregation.norm_bound": 1.5,
+                "aggregation.share_cap": 2.0,
+                "aggregation.exclude_after": 2,
+            },
+            agreed_sizes=True,
+        ),
     )
 }
 
@@ -89,7 +101,8 @@ def attack_table(
 ) -> AttackTable:
     """Train every cell that is not in `out/attacks.json` yet; returns the whole table.
 
-    The liars are drawn by the config's seed: the first of them are the same for any number.
+    The liars are drawn by the config's seed: the first of them are the same for any number. A row without them
+    shows what their text is worth.
     """
     _check_names(attacks, ATTACKS, "attack")
     _check_names(defences, DEFENCES, "defence")
@@ -101,8 +114,9 @@ def attack_table(
     if table.config != config.digest():
         raise UserError("is of another config", file=file, hint="choose another folder")
     done = {(one.attack, one.liars, one.defence) for one in table.cells}
-    wanted = [(NONE, 0, defence) for defence in defences]
-    wanted += [(attack, count, name) for count in liars if count for attack in attacks for name in defences]
+    counts = [count for count in liars if count]
+    wanted = [(NONE, 0, defence) for defence in defences] + [(ABSENT.name, count, NONE) for count in counts]
+    wanted += [(attack, count, name) for count in counts for attack in attacks for name in defences]
     missing = [cell for cell in wanted if cell not in done]
     for number, (attack, count, defence) in enumerate(missing, 1):
         cell = _cell(config, out / "run", attack, count, DEFENCES[defence])
@@ -167,7 +181,7 @@ def _cell(config: Config, folder: Path, attack: str, count: int, defence: Defenc
         settings |= defence.of_claims
     chosen = config.with_settings(settings)
     liars = drawn(config, config.partition.sites, count)
-    lie = Attack(NONE, "") if attack == NONE else ATTACKS[attack]
+    lie = {NONE: Attack(NONE, ""), ABSENT.name: ABSENT}.get(attack) or ATTACKS[attack]
     sites = AttackedSites(lie, liars, agreed_sizes=defence.agreed_sizes)
     shutil.rmtree(folder, ignore_errors=True)
     value, stopped = None, None

@@ -93,6 +93,8 @@ class Round(Record):
     class_distances: dict[int, list[float]] | None = None
     clipped: int = Field(0, exclude_if=lambda found: not found)
     stood_out: dict[int, float] = Field({}, exclude_if=lambda found: not found)
+    left_out: list[int] = Field([], exclude_if=lambda found: not found)
+    excluded: list[int] = Field([], exclude_if=lambda found: not found)
     began_from: int | None = Field(None, exclude_if=lambda found: found is None)
     privacy: Spent | None = Field(None, exclude_if=lambda found: found is None)
 

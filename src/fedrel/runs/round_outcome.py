@@ -116,6 +116,8 @@ def round_record(
             "class_distances": {site: d.round(4).tolist() for site, d in notes.class_distances.items()}
             or None,
             "stood_out": notes.moves.stood_out(),
+            "left_out": notes.left_out,
+            "excluded": notes.excluded,
             "began_from": began_from,
             "privacy": spent,
         }

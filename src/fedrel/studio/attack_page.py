@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fedrel.files import write_text
-from fedrel.privacy.attacks import ATTACKS
+from fedrel.privacy.attacks import ABSENT, ATTACKS
 from fedrel.runs.records import AttackTable
 
 NONE = "none"  # the attack of an honest run
@@ -27,13 +27,13 @@ def write_attack_page(folder: Path, table: AttackTable, defences: Mapping[str, s
         f"|---|---|{'---|' * len(used)}",
         _row("none", 0, [_shown(table, NONE, 0, name) for name in used]),
     ]
-    for attack in ATTACKS:
+    for attack in (ABSENT.name, *ATTACKS):
         for count in sorted({one.liars for one in table.cells if one.attack == attack}):
             lines.append(_row(attack, count, [_shown(table, attack, count, name) for name in used]))
     for count in sorted({one.liars for one in table.cells if one.liars}):
         lines.append(_row("**largest loss**", count, [_largest(table, count, name) for name in used]))
     lines += ["", "## The attacks", ""]
-    lines += [f"- `{one.name}`: {one.about}" for one in ATTACKS.values()]
+    lines += [f"- `{one.name}`: {one.about}" for one in (ABSENT, *ATTACKS.values())]
     lines += ["", "## The defences", ""]
     lines += [f"- `{name}`: {defences[name]}" for name in used]
     page = folder / "attacks.md"

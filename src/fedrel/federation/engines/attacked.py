@@ -36,6 +36,8 @@ class AttackedEngine(EngineAround):
         super().__init__(inner)
         self._attack, self._liars = attack, set(liars)
         self._triples, self._sizes = triples, sizes.copy()
+        if attack.absent:
+            self._sizes[list(self._liars)] = 0
         if attack.claims_all:
             for site in self._liars:
                 said = said_holdings(int(sizes[site]), triples)

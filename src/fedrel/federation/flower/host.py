@@ -62,6 +62,8 @@ class RefusalCode(IntEnum):
     WINNERS = 32
     LEVELS = 33
     VOUCHED = 34
+    LEFT_OUT = 35
+    SIZES = 36
     SECURE_SUM = 40
     COHORT = 41
     PEER = 42
@@ -98,6 +100,12 @@ _TEXTS = {
     RefusalCode.WINNERS: "refused the request: the winners are not sentences that it claimed in this round",
     RefusalCode.LEVELS: "refused the request: its site.toml lets claims have at most {} levels",
     RefusalCode.VOUCHED: "refused the request: its site.toml demands updates that sites vouch for",
+    RefusalCode.LEFT_OUT: (
+        "refused the request: its own last updates are not in the global weights (its record says of which rounds)"
+    ),
+    RefusalCode.SIZES: (
+        "refused the request: a site counts for more examples than were agreed for it (its record says which)"
+    ),
     RefusalCode.SECURE_SUM: "refused the request: its site.toml demands secure sums",
     RefusalCode.COHORT: "refused the request: a secure sum with it must be over at least {} sites",
     RefusalCode.PEER: (
