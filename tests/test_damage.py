@@ -149,6 +149,18 @@ def test_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert noticed(folder / "relation.bin", read, 5) == 5
 
 
+def test_changed_columns_were_used_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without comparing checksums: other labels under the same fingerprint."""
+    monkeypatch.setenv("FEDREL_CACHE", str(tmp_path))
+    monkeypatch.setattr("fedrel.data.column_files.checksum", lambda path: "")
+    corpus = dataset(tiny().data).corpus
+    before = np.array(corpus.relation)
+    flipped(corpus.folder / "relation.bin", 0)
+    column_files._verified.clear()
+    opened: Any = type(corpus).open(corpus.folder)
+    assert opened.fingerprint == corpus.fingerprint and (np.array(opened.relation) != before).sum() == 1
+
+
 def test_a_damaged_corpus_of_the_cache_is_built_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +254,27 @@ def test_what_was_removed(gone: str, problem: str, finished: Path, tmp_path: Pat
     assert "from a copy" in caught.value.hint
 
 
+def test_what_was_removed_was_not_missed(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without looking for states: a site that lost its own goes on as if it had never trained."""
+    monkeypatch.setattr("fedrel.runs.checkpoint._answered", lambda rounds: set())
+    run = copied(finished, tmp_path)
+    shutil.rmtree(run / "sites")
+    fedrel.run(config(ROUNDS), run, resume=True)
+    assert (run / "result.json").exists()
+
+
+def test_a_changed_result_was_read_as_it_is(finished: Path, tmp_path: Path) -> None:
+    """Without its checksum, as version 0.1 wrote it, another seed is another seed."""
+    shutil.copytree(finished, tmp_path / "run")
+    path = tmp_path / "run" / "result.json"
+    tree = json.loads(path.read_text())
+    del tree["checked"], tree["sha256"]
+    path.write_text(json.dumps(tree | {"seed": 2}))
+    assert read_run(tmp_path / "run").result.seed == 2
+
+
 def test_what_comparisons_and_pages_are_made_from(finished: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished, run)
@@ -308,6 +341,21 @@ def test_leftovers_of_killed_processes_are_removed(tmp_path: Path, monkeypatch: 
     assert not fresh.exists()
 
 
+def test_folders_of_killed_processes_stayed(tmp_path: Path) -> None:
+    """As it was, with the library's own folders: a site's text among the system's temporary files."""
+    program = f"""
+import os, tempfile
+from pathlib import Path
+kept = tempfile.TemporaryDirectory(dir={str(tmp_path)!r})
+(Path(kept.name) / "text").write_text("of a site")
+os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", program], check=False)
+    (left,) = tmp_path.iterdir()
+    os.utime(left, (0, 0))
+    assert remove_leftovers(tmp_path) == [] and (left / "text").read_text() == "of a site"
+
+
 def test_scratch_folders_of_killed_processes_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,6 +383,16 @@ os.kill(os.getpid(), 9)
         assert remove_leftovers(tmp_path) == []  # it is in use
     assert not any(tmp_path.iterdir())
     _tidied.cache_clear()
+
+
+def test_folders_were_open_to_all_users(tmp_path: Path) -> None:
+    """As it was: made with the usual mode, under the usual umask."""
+    before = os.umask(0o022)
+    try:
+        (tmp_path / "run").mkdir()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "run").stat().st_mode & (stat.S_IROTH | stat.S_IXOTH)
 
 
 def test_folders_are_for_their_user_and_files_follow_the_umask(

@@ -342,6 +342,7 @@ def test_every_file_and_field_of_a_run_folder_is_documented(out):
     line = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
     line["refused"] = [{"site": 0, "message": "Update", "reason": "of an honest run there are none"}]
     line |= {"stood_out": None, "began_from": 1, "threshold": 0.4, "clipped": 1}  # none of these
+    line |= {"left_out": None, "excluded": None}
     line["privacy"] = {"epsilon": 1.0, "rates": [0.1], "clip": 1.0, "extra": 1e-6}
     assert set(page["metrics.jsonl"]) == paths(line)
     for name in (

@@ -146,6 +146,18 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
         list(lines(tmp_path))
 
 
+def test_a_small_archive_took_all_the_memory_it_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it was: no limit to how much a file grows."""
+    monkeypatch.setattr("fedrel.data.text_files._SMALL", 1 << 60)
+    path = tmp_path / "bomb.txt.gz"
+    path.write_bytes(gzip.compress(b" " * (1 << 25)))
+    assert path.stat().st_size < 1 << 16
+    ((_, line),) = lines(path)
+    assert len(line) == 1 << 25
+
+
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zip"])
 def test_a_file_that_grows_without_end_is_refused(
     tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch

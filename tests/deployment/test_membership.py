@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,28 @@ def test_a_rule_about_a_tensor_that_is_none(tmp_path: Path) -> None:
         check_tensors(policy(rule), known, tmp_path)
     with pytest.raises(UserError, match=r"no tensor 'word.weight'\nhint: did you mean 'words.weight'"):
         check_tensors(policy("Update.weights/word.weight"), known, tmp_path)
+
+
+def test_a_misspelt_rule_protected_nothing() -> None:
+    """As it was: nobody compares rules with the model's tensors, and the words leave."""
+    allow = {"may_leave": ["Update"], "must_stay": ["Update.weights/word.weight"]}
+    rules = SitePolicy.model_validate({"coordinator": "a:1", "allow": allow}).allow
+    assert rules.lets("Update", "weights/words.weight/values")
+
+
+def test_what_flower_deleted_stayed_in_its_files(tmp_path: Path) -> None:
+    """As it was: SQLite marks a page as free and leaves what is on it."""
+    import sqlite3
+
+    secret = b"a site's update " * 2000
+    with closing(sqlite3.connect(tmp_path / "superlink.db")) as opened:
+        opened.execute("PRAGMA secure_delete = OFF")
+        opened.execute("CREATE TABLE objects (content BLOB)")
+        opened.execute("INSERT INTO objects VALUES (?)", (secret,))
+        opened.commit()
+        opened.execute("DELETE FROM objects")
+        opened.commit()
+    assert secret[:100] in (tmp_path / "superlink.db").read_bytes()
 
 
 def test_what_flower_deletes_is_gone_from_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tomli_w
 
+from fedrel.deployment.answered import Answered
 from fedrel.deployment.audit import check
 from fedrel.deployment.experiment import load_experiment
 from fedrel.deployment.policy import (
@@ -135,6 +136,13 @@ def test_a_different_artefact_is_named(federation, name, why):
     assert notes(federation)[0].count(f"({name}: prepared with") == 1
 
 
+def test_another_validation_set_could_be_planted(federation, monkeypatch):
+    """A site that does not compare what it was prepared with: its predictions tell which sentences it has."""
+    monkeypatch.setattr("fedrel.deployment.site_gate.differences", lambda mine, asked: [])
+    artefacts = {**federation.site("north").prepared_with, "validation": "0" * 64}
+    assert SiteGate(federation.site("north")).allow(request(federation, artefacts=artefacts)) is None
+
+
 def test_too_few_examples_do_not_leave(federation):
     federation.policy("north", examples=20)
     gate = SiteGate(federation.site("north"))
@@ -187,6 +195,22 @@ def test_the_same_question_costs_nothing(federation):
     gate = SiteGate(federation.site("north"))
     assert [asked(gate, request(federation), 1) for _ in range(3)] == [None] * 3
     assert asked(gate, request(federation), 2) == Refusal(RefusalCode.REPEATS, 1)
+
+
+def test_who_removed_the_record_could_ask_again(federation, monkeypatch):
+    """A site that counts what its record has, and does not miss lines."""
+    site = federation.site("north")
+    monkeypatch.setattr("fedrel.deployment.site_gate.check_whole", lambda folder: None)
+    monkeypatch.setattr(
+        Answered,
+        "others",
+        lambda self, run, request, asked: len(check(site.audit).lines) if site.audit.exists() else 0,
+    )
+    assert asked(SiteGate(site), request(federation), 1) is None
+    assert asked(SiteGate(site), request(federation), 2) == Refusal(RefusalCode.REPEATS, 1)
+    site.audit.unlink()
+    site.audit.with_suffix(".head").unlink()
+    assert asked(SiteGate(site), request(federation), 2) is None
 
 
 def test_who_removes_the_record_does_not_reset_the_counts(federation):

@@ -9,6 +9,7 @@ import pytest
 
 from fedrel.federation.coordinator import Answer
 from fedrel.federation.engines.local import LocalEngine
+from fedrel.federation.messages import Array, Update
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
 from fedrel.runs.round_outcome import LostRoundError
@@ -115,6 +116,14 @@ def test_a_lie_is_refused_named_and_left_out(phase, lie, message, reason):
     assert refusal.reason.startswith(reason)
     assert line.examples > 0
     assert all(np.isfinite(array).all() for array in rounds.checkpoint().weights.values())
+
+
+def test_a_loss_beyond_bounds_made_all_losses_infinite(monkeypatch):
+    """As it was: any finite number is a loss."""
+    monkeypatch.setitem(Update.declared(), "loss", Array("float64"))
+    with np.errstate(over="ignore"):
+        line = session("train", endless_loss, {LIAR, LIAR + 1}).next_round()
+    assert not line.refused and not abs(line.loss) < 1e300
 
 
 def test_a_refused_site_changes_the_result_like_an_absent_one():

@@ -14,6 +14,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from fedrel.federation.flower.codec import decode_answer, encode_answer
+from fedrel.federation.messages import Array as Array_
 from fedrel.federation.messages import Message, RefusedError, Update
 from fedrel.federation.wire import decode, encode
 from fedrel.methods.claims import Claims
@@ -108,6 +109,21 @@ def test_two_thousand_mutated_messages() -> None:
 @pytest.mark.slow
 def test_a_hundred_thousand_mutated_messages() -> None:
     run(100_000)
+
+
+def test_numbers_were_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it was, a toy without declarations: what is in the message is what is averaged."""
+    monkeypatch.setattr(Array_, "check", lambda *given: None)
+    arrays = {**update(), "loss": np.array(np.nan), "examples": np.array(-1)}
+    believed = Update.unpack(arrays, SHAPES)
+    assert np.isnan(believed.loss) and believed.examples == -1
+
+
+def test_an_answer_of_any_size_was_decoded() -> None:
+    """As it was: there is no largest answer."""
+    large = {**update(), "padding": np.zeros(1 << 20, np.float32)}
+    answer = decode_answer(encode_answer(large))
+    assert answer.arrays is not None and answer.arrays["padding"].nbytes == 1 << 22
 
 
 def test_an_answer_of_too_many_bytes_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:

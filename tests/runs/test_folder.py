@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -56,6 +57,20 @@ def test_broken_files_are_named(make_run: Callable[..., Path], file: str, text: 
     folder = make_run()
     (folder / file).write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=message):
+        read_run(folder)
+
+
+def test_broken_files_ended_in_a_traceback(
+    make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it was: the file as the library reads it."""
+    monkeypatch.setattr(
+        "fedrel.runs.folder.read_json",
+        lambda kind, path, *given: json.loads(given[0] if given else path.read_text()),
+    )
+    folder = make_run()
+    (folder / "result.json").write_text('{"method": ', encoding="utf-8")
+    with pytest.raises(json.JSONDecodeError):
         read_run(folder)
 
 
