@@ -39,8 +39,7 @@ from fedrel.data.problems import Problems
 from fedrel.data.readers import reader
 from fedrel.data.relations import NA
 from fedrel.data.sentences import Instance, Mention, SentenceCorpus
-from fedrel.evaluation.bootstrap import difference, interval
-from fedrel.evaluation.detection import JudgedUnits
+from fedrel.evaluation.bootstrap import JudgedUnits, difference, interval
 from fedrel.inference.model import Model, load_model
 from fedrel.runs.compare import finished
 from fedrel.runs.environment import environment

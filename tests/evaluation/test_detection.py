@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrel.evaluation.bootstrap import difference, interval
-from fedrel.evaluation.detection import JudgedUnits
+from fedrel.evaluation.bootstrap import JudgedUnits, difference, interval
 
 
 def judged(unit: list[int], states: list[bool], probability: list[float]) -> JudgedUnits:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedrel.cli.attack import _counts
+from fedrel.cli.protection_commands import _counts
 from fedrel.errors import UserError
 from fedrel.privacy.attacks import ATTACKS
 from fedrel.runs import attack_table as module

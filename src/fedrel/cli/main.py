@@ -12,8 +12,6 @@ import click
 import typer
 
 from fedrel.cli import data_commands, federation, show
-from fedrel.cli.attack import attack
-from fedrel.cli.leak import leak
 from fedrel.cli.options import (
     AsJson,
     ConfigArgument,
@@ -26,9 +24,8 @@ from fedrel.cli.options import (
     print_json,
     read_config,
 )
-from fedrel.cli.privacy_command import privacy
+from fedrel.cli.protection_commands import attack, leak, privacy
 from fedrel.cli.reproduction import reproduce
-from fedrel.cli.studio_command import studio
 from fedrel.errors import UserError
 
 app = typer.Typer(
@@ -294,7 +291,7 @@ app.command()(reproduce)
 app.command()(attack)
 app.command()(leak)
 app.command()(privacy)
-app.command()(studio)
+app.command()(show.studio)
 show.add_to(app)
 data_commands.add_to(app)
 federation.add_to(app)

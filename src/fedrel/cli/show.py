@@ -1,4 +1,4 @@
-"""The commands that only show something: `presets`, `methods`, `partition` and `config show`."""
+"""The commands that only show something: `presets`, `methods`, `partition`, `config show` and `studio`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedrel.cli.options import AsJson, ConfigArgument, Plugins, Settings, print_json, read_config
+from fedrel.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 config = typer.Typer(help="About configs.", no_args_is_help=True)
 
+HOST, PORT = "127.0.0.1", 8420  # of the studio
 MANY = 20  # sites; of more, a table shows the first and the last
 
 
@@ -188,3 +190,29 @@ def _partition_json(
         for site, name in enumerate(parts.names)
     ]
     return {"relations": list(relations), "sites": sites, "plot": str(plot)}
+
+
+def studio(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of runs.")] = Path("runs"),
+    host: Annotated[
+        str, typer.Option(help="The address to listen at; any but this machine's own needs a token.")
+    ] = HOST,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = PORT,
+    token: Annotated[
+        str | None, typer.Option(envvar="FEDREL_STUDIO_TOKEN", help="Default: a new one, if one is needed.")
+    ] = None,
+) -> None:
+    """Watch runs, compare them and try their models in a browser."""
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise UserError("the studio is not installed", hint="pip install 'fedrel[studio]'") from error
+    from fedrel.deployment.studio_facts import describe_federation
+    from fedrel.studio.live.studio_app import serve
+
+    if not folder.exists() and folder == Path("runs"):
+        folder.mkdir()  # where runs go by default
+    if not folder.is_dir():
+        raise UserError("no such folder", file=folder, hint="name a folder of runs: fedrel studio FOLDER")
+    serve(folder, host, port, token, describe=describe_federation, say=typer.echo)

@@ -18,7 +18,7 @@ from fedrel.deployment.status import NOT_RUNNING, connected, federation_status
 from fedrel.runs.folder import MetricsFile
 from fedrel.runs.run_notes import read_state
 from fedrel.studio.formatting import several
-from fedrel.studio.live.federation_facts import (
+from fedrel.studio.live.federation_pages import (
     CoordinatorFacts,
     Departure,
     Facts,

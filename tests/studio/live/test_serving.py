@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fedrel.cli.studio_command import studio
+from fedrel.cli.show import studio
 from fedrel.errors import UserError
 
 

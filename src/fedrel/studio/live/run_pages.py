@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 from fedrel.errors import UserError
 from fedrel.runs.folder import Run, read_run
+from fedrel.studio.live.differences import run_difference
 from fedrel.studio.live.page_maker import Addresses, PageMaker, sent_json
 from fedrel.studio.live.remarks import Remark
-from fedrel.studio.live.run_difference import run_difference
 from fedrel.studio.live.run_index import Row
 from fedrel.studio.live.watching import ListWatch, RunWatch, lead, read_so_far
 from fedrel.studio.run_page import run_page

@@ -1,4 +1,4 @@
-"""The studio's application: groups of pages, behind the guard. It starts nothing and changes nothing but remarks.
+"""The studio: groups of pages, behind the guard, served until stopped. It changes nothing but remarks.
 
 What can be asked for is what was found: a run is named by its path in the list, which is looked up and never opened
 as a path.
@@ -6,17 +6,17 @@ as a path.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrel.errors import UserError
-from fedrel.studio.live.access import Address, Guard
+from fedrel.studio.live.access import Address, Guard, address, is_loopback
 from fedrel.studio.live.compare_pages import ComparePages
-from fedrel.studio.live.federation_facts import Describe
-from fedrel.studio.live.federation_pages import FederationPages
+from fedrel.studio.live.federation_pages import Describe, FederationPages
 from fedrel.studio.live.feeds import TooManyError
 from fedrel.studio.live.page_maker import PageMaker
 from fedrel.studio.live.predictor import Predictor
@@ -30,6 +30,35 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 _KINDS = {STYLE: "text/css", **dict.fromkeys((*SCRIPTS, "plotly.min.js"), "text/javascript")}
+
+
+def serve(
+    folder: Path,
+    host: str,
+    port: int,
+    token: str | None = None,
+    *,
+    describe: Describe,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Listen, say where, and answer until Ctrl-C. `describe` looks at the folder of a federation."""
+    import uvicorn
+
+    with _listening(host, port) as listener:
+        where = address(host, listener.getsockname()[1], token)
+        config = uvicorn.Config(
+            studio_app(folder, where, describe),
+            log_level="warning",
+            access_log=False,  # addresses may hold the token
+            server_header=False,
+            timeout_graceful_shutdown=1,  # open pages do not hold up the end
+            lifespan="on",
+        )
+        say(f"{folder} at {where.url}")
+        if not is_loopback(host):
+            say("whoever has this address can read the folder; it travels without encryption")
+        say("stop with Ctrl-C")
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def studio_app(root: Path, address: Address, describe: Describe = lambda _: None) -> Starlette:
@@ -104,3 +133,18 @@ async def _too_many(request: Request, error: Exception) -> Response:
     from starlette.responses import PlainTextResponse
 
     return PlainTextResponse("Too many pages are open.", 503, headers={"Retry-After": "30"})
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family, *_, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
+            0
+        ]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(where)
+        listener.listen()  # before the address is printed: whoever opens it at once waits a moment
+    except OSError as error:
+        hint = "choose another with --port, or --port 0 for any that is free"
+        raise UserError(f"cannot listen at {host}, port {port}: {error.strerror}", hint=hint) from error
+    return listener
