@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -108,6 +109,16 @@ def test_a_table_is_run_searched_and_put_beside_the_paper(paper: Path, tmp_path:
     assert again == found
     assert {path: path.stat().st_mtime_ns for path in runs.rglob("round-*.safetensors")} == trained
 
+    shutil.rmtree(runs)  # as in another clone, which has the page and no runs
+    assert reproduce(f"{paper}/table1", out, runs, seeds=2) == found
+    assert not runs.exists()
+    longer = paper.parent / "config.toml"
+    longer.write_text(longer.read_text().replace("rounds = 4", "rounds = 5"))
+    stopped = reproduce(f"{paper}/table1", out, runs, seeds=2, budget=0)
+    assert not any(cell.runs for cell in stopped.cells)  # what was kept is not long enough
+    longer.write_text(longer.read_text().replace("rounds = 5", "rounds = 4"))
+    assert reproduce(f"{paper}/table1", out, runs, seeds=2, budget=0) == found
+
     page = write_page(out).read_text()
     assert "[70.0]" in page
     assert "was not run: no such file" in page
@@ -162,7 +173,7 @@ def test_one_column_with_its_own_rows_and_the_grid_of_a_stand_in(paper: Path, tm
     assert sorted(rounds) == [2, 2, 4, 4]
     assert "--seeds 1 --column few" in write_page(out).read_text()
     with pytest.raises(UserError, match="has no column 'fwe'"):
-        Plan(f"{paper}/table2", runs, 1, ["fwe"])
+        Plan(f"{paper}/table2", out, runs, 1, ["fwe"])
     paper.write_text(paper.read_text().replace('columns = ["much"]', 'columns = ["little"]'))
     with pytest.raises(UserError, match="names \\['little'\\], which are no columns"):
         find_exhibit(f"{paper}/table2")
@@ -209,7 +220,7 @@ def test_every_cell_of_every_paper_is_a_valid_experiment(name: str, monkeypatch:
 
 def test_missing_files_are_seen() -> None:
     assert missing_files(tiny()) == []
-    assert Plan("lazy_mil/table3", Path("runs"), 1).columns[0].missing
+    assert Plan("lazy_mil/table3", Path("out"), Path("runs"), 1).columns[0].missing
 
 
 @pytest.mark.parametrize(

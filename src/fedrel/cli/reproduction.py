@@ -44,7 +44,7 @@ def reproduce(
     from fedrel.runs.reproduce import reproduce as carry_out
     from fedrel.studio.reproduction_page import write_page
 
-    folder = out or Path("results") / name.replace("/", "-")
+    folder = out or _page_folder(name)
     seconds = _seconds(budget) if budget else None
     with watching(quiet=quiet, as_json=as_json) as watch:
         found = carry_out(
@@ -56,6 +56,10 @@ def reproduce(
         return
     console.print(_summary(found), soft_wrap=True)
     console.print(f"page: {page}", soft_wrap=True)
+
+
+def _page_folder(name: str) -> Path:
+    return Path("results") / name.replace("/", "-")
 
 
 def _summary(found: Reproduction) -> str:
@@ -79,11 +83,8 @@ def _list(seeds: int, runs: Path, *, as_json: bool) -> None:
     from fedrel.config.papers import papers
     from fedrel.runs.reproduce import Plan
 
-    found = [
-        _about(Plan(f"{paper}/{exhibit}", runs, seeds))
-        for paper, facts in papers().items()
-        for exhibit in facts.exhibits
-    ]
+    names = [f"{paper}/{exhibit}" for paper, facts in papers().items() for exhibit in facts.exhibits]
+    found = [_about(Plan(name, _page_folder(name), runs, seeds)) for name in names]
     if as_json:
         print_json(found)
         return
@@ -98,11 +99,10 @@ def _list(seeds: int, runs: Path, *, as_json: bool) -> None:
 
 def _about(plan: Plan) -> dict[str, Any]:
     """An exhibit in the list: what can be run here, what is finished, and how long the rest takes."""
-    from fedrel.runs.folder import read_run
     from fedrel.studio.formatting import duration
 
     jobs = list(plan.jobs(plan.chosen()))
-    done = [job for job in jobs if job.done]
+    done = [run for run in map(plan.finished, jobs) if run is not None]
     missing = [column for column in plan.columns if column.missing]
     if len(missing) == len(plan.columns):
         data = "missing"
@@ -112,7 +112,7 @@ def _about(plan: Plan) -> dict[str, Any]:
         data = "some" if missing else "at hand"
     left = "nothing" if len(done) == len(jobs) else "not known before a run"
     if done and len(done) < len(jobs):
-        mean = sum(read_run(job.folder).result.seconds for job in done) / len(done)
+        mean = sum(run.result.seconds for run in done) / len(done)
         left = f"about {duration(mean * (len(jobs) - len(done)))}"
     return {
         "name": plan.name,

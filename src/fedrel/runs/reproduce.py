@@ -1,7 +1,8 @@
 """A table or figure of a paper, run and put beside the paper's numbers.
 
 Each cell is some runs, one a seed, in folders named after their configs, so that exhibits share the runs that they
-have in common. A stopped reproduction goes on where it was; what is finished is read.
+have in common. A stopped reproduction goes on where it was. What is finished is read: from its folder, or as it was
+kept beside the page.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from typing import Any, Literal
 from fedrel.config.papers import Column, Exhibit, experiment, find_exhibit
 from fedrel.config.schema import Config
 from fedrel.errors import UserError, nearest
-from fedrel.evaluation.bootstrap import Interval
+from fedrel.evaluation.bootstrap import Interval, difference
 from fedrel.evaluation.outcome import Record
-from fedrel.runs.compare import Watch, finished, interval, is_finished
-from fedrel.runs.folder import Run, read_run, write_json
+from fedrel.runs.compare import Watch, finished
+from fedrel.runs.folder import read_json, write_json
+from fedrel.runs.kept_runs import KeptRun, KeptRuns
 from fedrel.runs.records import Environment, to_target
 from fedrel.runs.run_notes import StoppedError
 from fedrel.runs.sweep import best_of, combination_folder, halving, is_swept
@@ -125,17 +127,16 @@ class Job:
     config: Config
     folder: Path
 
-    @property
-    def done(self) -> bool:
-        """Whether it is finished."""
-        return is_finished(self.config, self.folder)
-
 
 class Plan:
-    """An exhibit on this machine: which columns can be run, by which presets, and the runs of each cell."""
+    """An exhibit on this machine: which columns can be run, by which presets, and the runs of each cell.
 
-    def __init__(self, name: str, runs: Path, seeds: int, only: Sequence[str] = ()) -> None:
-        self.name, self.seeds, self.only, self._runs = name, seeds, list(only), runs
+    `out` is the page's folder, which keeps finished runs in short; `runs` has the folders of runs.
+    """
+
+    def __init__(self, name: str, out: Path, runs: Path, seeds: int, only: Sequence[str] = ()) -> None:
+        self.name, self.seeds, self.only, self._out, self._runs = name, seeds, list(only), out, runs
+        self._kept = KeptRuns(out / "runs")
         self.paper, self.exhibit = find_exhibit(name)
         self.columns = [self._note(column) for column in self.exhibit.columns]
         known = [column.name for column in self.columns]
@@ -164,19 +165,41 @@ class Plan:
                     folder = searched.get(config.digest()) or self._folder(note, config)
                     yield Job(row, column.name, config.seed, config, folder)
 
+    def finished(self, job: Job) -> KeptRun | None:
+        """A run in short, if it is finished."""
+        return self._kept.find(job.config, job.folder)
+
+    def difference(self, ours: Sequence[Job], theirs: Sequence[Job], metric: str) -> Interval | None:
+        """The interval of a difference between two rows, given as their finished runs, by seed in the same order.
+
+        None where one has no run, and where the metric cannot be resampled.
+        """
+        if not ours or not theirs:
+            return None
+        first, second = ([self._kept.units(job.config) for job in own] for own in (ours, theirs))
+        return difference(first, second, metric) if metric in first[0].metrics else None
+
     def search(self, watch: Watch) -> None:
         """Find each row's best settings on dev, from the paper's grid, on the first of its columns at hand."""
-        for _, config, folder in self._searches():
-            if not is_swept(folder):
+        chosen = self.chosen()
+        for row, config, folder in self._searches():
+            if row not in chosen:
                 finalists = self.exhibit.finalists
                 halving(config, folder, self._grid, [config.method], finalists=finalists, watch=watch)
 
     def chosen(self) -> dict[str, dict[str, Any]]:
-        """The searched settings by row, as far as the search is finished."""
+        """The searched settings by row, as far as the search is finished; what the page has counts, too."""
+        path, grid = self._out / "reproduction.json", self._grid
+        before = read_json(Reproduction, path).cells if path.exists() else []
+        known = {
+            cell.row: cell.settings
+            for cell in before
+            if cell.settings.keys() == grid.keys() and all(cell.settings[key] in grid[key] for key in grid)
+        }
         return {
-            row: best_of(folder)[config.method]
+            row: best_of(folder)[config.method] if is_swept(folder) else known[row]
             for row, config, folder in self._searches()
-            if is_swept(folder)
+            if is_swept(folder) or row in known
         }
 
     def _searches(self) -> Iterator[tuple[str, Config, Path]]:
@@ -216,9 +239,7 @@ class Plan:
             found = experiment(column, row, asked, {})
         except UserError as error:
             metric, file = column.metric or exhibit.metric, Path(error.file or "")
-            missing = (
-                f"{error.problem}: {file.parent.name}/{file.name}"  # the page is for other machines, too
-            )
+            missing = f"{error.problem}: {file.parent.name}/{file.name}"  # no path of one machine
             return ColumnNote(name=column.name, preset=column.preset, metric=metric, missing=missing)
         metric = (exhibit.instead_metric if found.instead else None) or column.metric or exhibit.metric
         return ColumnNote(name=column.name, preset=found.preset, instead=found.instead, metric=metric)
@@ -240,13 +261,15 @@ def reproduce(
     With `only`, these columns are run and no others. After `budget` seconds no round is begun any more, and the
     record has what is finished by then.
     """
-    plan = Plan(name, runs, seeds, only)
+    plan = Plan(name, out, runs, seeds, only)
     limited = _limited(watch, budget)
     try:
         if search:
             plan.search(limited)
         for job in plan.jobs(plan.chosen() if search else {}):
-            finished(job.config, job.folder, limited(f"{job.row}, {job.column}, seed {job.seed}", job.config))
+            if plan.finished(job) is None:
+                name = f"{job.row}, {job.column}, seed {job.seed}"
+                finished(job.config, job.folder, limited(name, job.config))
     except BudgetSpentError:
         pass
     found = collect(plan, plan.chosen() if search else {}, searched=search)
@@ -257,10 +280,12 @@ def reproduce(
 def collect(plan: Plan, chosen: Mapping[str, Mapping[str, Any]], *, searched: bool = True) -> Reproduction:
     """The record of the finished runs."""
     exhibit = plan.exhibit
-    runs: dict[tuple[str, str], list[Run]] = {}
+    jobs: dict[tuple[str, str], list[Job]] = {}
+    runs: dict[tuple[str, str], list[KeptRun]] = {}
     for job in plan.jobs(chosen):
-        if job.done:
-            runs.setdefault((job.row, job.column), []).append(read_run(job.folder))
+        if (found := plan.finished(job)) is not None:
+            jobs.setdefault((job.row, job.column), []).append(job)
+            runs.setdefault((job.row, job.column), []).append(found)
     notes = {note.name: note for note in plan.columns}
     cells = [
         Cell(
@@ -277,10 +302,7 @@ def collect(plan: Plan, chosen: Mapping[str, Mapping[str, Any]], *, searched: bo
         if not plan.only or column.name in plan.only
     ]
     every = [run for own in runs.values() for run in own]
-    environments = {
-        run.result.model_dump_json(): Environment.model_validate(run.environment) for run in every
-    }
-    distinct = {one.model_dump_json(): one for one in environments.values()}
+    distinct = {run.environment.model_dump_json(): run.environment for run in every}
     return Reproduction(
         name=plan.name,
         title=plan.paper.title,
@@ -292,7 +314,7 @@ def collect(plan: Plan, chosen: Mapping[str, Mapping[str, Any]], *, searched: bo
         columns=plan.columns,
         rows=list(exhibit.rows),
         cells=cells,
-        orderings=list(_orderings(exhibit, cells, runs, notes)),
+        orderings=list(_orderings(plan, cells, jobs, notes)),
         dev_metric=every[0].result.primary if every else "",
         only=plan.only,
         searched=searched,
@@ -300,11 +322,8 @@ def collect(plan: Plan, chosen: Mapping[str, Mapping[str, Any]], *, searched: bo
     )
 
 
-def _seed_run(run: Run, exhibit: Exhibit, metric: str) -> SeedRun:
-    result, best = run.result, run.result.best_round or 0
-    dev = [
-        (one.round, value) for one in run.rounds if (value := (one.dev or {}).get(result.primary)) is not None
-    ]
+def _seed_run(run: KeptRun, exhibit: Exhibit, metric: str) -> SeedRun:
+    result, best, dev = run.result, run.result.best_round or 0, run.dev
     step = -(-len(dev) // POINTS)
     return SeedRun(
         seed=result.seed,
@@ -317,40 +336,36 @@ def _seed_run(run: Run, exhibit: Exhibit, metric: str) -> SeedRun:
     )
 
 
-def _value(run: Run, exhibit: Exhibit, metric: str) -> float | None:
+def _value(run: KeptRun, exhibit: Exhibit, metric: str) -> float | None:
     """An exhibit's number of a run; None where the run has none, as one that never reached the target."""
     if metric == "rounds":
         assert exhibit.target is not None
-        split: Literal["dev", "test"] = "test" if any(one.test for one in run.rounds) else "dev"
-        reached = to_target(run.rounds, exhibit.target_metric, exhibit.target, split)
+        split: Literal["dev", "test"] = "test" if any(one.test for one in run.evaluated) else "dev"
+        reached = to_target(run.evaluated, exhibit.target_metric, exhibit.target, split)
         return None if reached is None else float(reached.round)
     if metric == "bytes":
-        return run.per_site_and_round.up if run.per_site_and_round else None
+        return run.uploaded
     if metric.startswith("f1/"):
-        named = {} if run.classes is None else {one.relation: one.f1 for one in run.classes.per_class}
-        return named.get(metric.removeprefix("f1/"))
+        return run.f1_by_relation.get(metric.removeprefix("f1/"))
     return run.result.metrics.get(metric)
 
 
 def _orderings(
-    exhibit: Exhibit,
+    plan: Plan,
     cells: Sequence[Cell],
-    runs: Mapping[tuple[str, str], Sequence[Run]],
+    jobs: Mapping[tuple[str, str], Sequence[Job]],
     notes: Mapping[str, ColumnNote],
 ) -> Iterator[Ordering]:
     """Every two rows that the paper tells apart, in every column."""
-    sign = 1 if exhibit.better == "more" else -1
-    for column in exhibit.columns:
+    sign = 1 if plan.exhibit.better == "more" else -1
+    for column in plan.exhibit.columns:
         known = [cell for cell in cells if cell.column == column.name and cell.paper is not None]
         for pair in combinations(known, 2):
             worse, better = sorted(pair, key=lambda cell: sign * (cell.paper or 0))
             if better.paper == worse.paper:
                 continue
-            ours = interval(
-                runs.get((better.row, column.name), []),
-                runs.get((worse.row, column.name), []),
-                notes[column.name].metric,
-            )
+            both = (jobs.get((row, column.name), []) for row in (better.row, worse.row))
+            ours = plan.difference(*both, notes[column.name].metric)
             yield Ordering(
                 column=column.name,
                 better=better.row,
