@@ -364,8 +364,8 @@ def _orderings(
             worse, better = sorted(pair, key=lambda cell: sign * (cell.paper or 0))
             if better.paper == worse.paper:
                 continue
-            both = (jobs.get((row, column.name), []) for row in (better.row, worse.row))
-            ours = plan.difference(*both, notes[column.name].metric)
+            first, second = (jobs.get((row, column.name), []) for row in (better.row, worse.row))
+            ours = plan.difference(first, second, notes[column.name].metric)
             yield Ordering(
                 column=column.name,
                 better=better.row,
