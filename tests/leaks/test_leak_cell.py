@@ -105,7 +105,15 @@ def test_noise_on_a_sites_own_steps_hides_its_sentences():
 
 def test_where_a_method_cannot_have_a_defence_the_cell_says_why():
     pytest.importorskip("dp_accounting")
-    assert "claims" in cell("lazy-mil", "dp-8").stopped
+    assert "claims" in cell("lazy-mil", "dp-8").refused
+
+
+def test_settings_are_chosen_at_shadow_sites():
+    """What the attack assumes is what tells the attacker's own sites best, with no look at the real ones."""
+    found = cell("fedavg", "none")
+    assert found.chosen["membership"].startswith("a ") and "of 2)" in found.chosen["membership"]
+    assert found.chosen["counts"].split(" (")[0] in ("classifier.bias", "sums of rows", "lengths of steps")
+    assert cell("lazy-mil", "none").chosen["counts"] == "claims (8 of 8)"
 
 
 def test_claims_with_numbers_tell_facts_counts_and_members():

@@ -70,6 +70,10 @@ def test_every_defence_is_a_valid_config_for_every_method():
         for name in fitting(config):
             made = config.with_settings(DEFENCES[name].over(config))
             assert made.extractor.train_words == (name in ("none", "secure-sums")), name
+        config = tiny(method=method).with_settings({"extractor": {"kind": "transformer"}})
+        for name in fitting(config):
+            made = config.with_settings(DEFENCES[name].over(config))
+            assert bool(made.extractor.lora_rank) == (name == "lora" or "dp" in name), name
 
 
 def cells():
@@ -93,6 +97,7 @@ def cells():
         **common,
     )
     yield LeakCell(method="feded", defence="secure-sums", stopped="too few sites", **common)
+    yield LeakCell(method="lazy-mil", defence="dp-8", refused="claims", **common)
 
 
 def test_the_page_has_a_row_for_each_defence_and_a_column_for_each_method():
@@ -104,6 +109,8 @@ def test_the_page_has_a_row_for_each_defence_and_a_column_for_each_method():
     assert "| secure-sums | — | stopped |" in text
     assert "Tokens" not in text, "nobody has a transformer"
     assert "stopped: too few sites (feded under secure-sums)" in text
+    assert "| lazy-mil | dp-8 | refused | refused | refused | refused |" in text
+    assert "refused: claims (lazy-mil under dp-8)" in text
 
 
 def test_pages_are_made_from_the_cells_files(out):

@@ -5,20 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedrel.leaks.rmia import expected, membership_scores
+from fedrel.leaks.rmia import Setting, expected, membership_scores
 from fedrel.leaks.roc import auc
 
 
 def test_the_likelihood_under_any_model_is_that_outside_and_a_part():
-    references = np.array([[0.2, 0.5], [0.4, 0.5]])
-    assert expected(references) == pytest.approx([(1.9 * 0.3 + 0.1) / 2, (1.9 * 0.5 + 0.1) / 2])
+    assert expected(np.array([0.3, 0.5]), 0.9) == pytest.approx(
+        [(1.9 * 0.3 + 0.1) / 2, (1.9 * 0.5 + 0.1) / 2]
+    )
 
 
 def test_a_score_is_the_share_of_others_that_are_relatively_less_likely():
-    references = np.full((2, 3), 0.5)
-    others = np.array([0.3, 0.5, 0.7, 0.9])
-    scores = membership_scores(np.array([0.2, 0.5, 0.8]), references, others, np.full((2, 4), 0.5))
+    outside, others = np.full(3, 0.5), np.array([0.3, 0.5, 0.7, 0.9])
+    target = np.array([0.2, 0.5, 0.8])
+    scores = membership_scores(target, outside, others, np.full(4, 0.5), Setting(0.9, 1.0))
     assert scores == pytest.approx([0.0, 0.5, 0.75], abs=1e-5)
+    scores = membership_scores(target, outside, others, np.full(4, 0.5), Setting(0.9, 1.5))
+    assert scores == pytest.approx([0.0, 0.25, 0.5], abs=1e-5)
 
 
 def test_hard_sentences_count_by_how_much_likelier_they_became():
@@ -29,8 +32,7 @@ def test_hard_sentences_count_by_how_much_likelier_they_became():
     seen = np.clip(usual * np.where(member, 1.2, 1.0) * generator.normal(1, 0.05, 400), 0, 1)
     references = np.clip(usual * generator.normal(1, 0.05, (8, 400)), 0, 1)
     others = generator.uniform(0.05, 0.95, 300)
-    scores = membership_scores(
-        seen, references, np.clip(others * generator.normal(1, 0.05, 300), 0, 1), np.tile(others, (8, 1))
-    )
+    now = np.clip(others * generator.normal(1, 0.05, 300), 0, 1)
+    scores = membership_scores(seen, references.mean(0), now, others, Setting(0.9, 1.0))
     assert auc(scores, member) > 0.85
     assert auc(seen, member) < 0.65

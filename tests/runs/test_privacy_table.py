@@ -59,6 +59,23 @@ def test_a_table_that_was_stopped_goes_on_with_what_is_missing(tmp_path, monkeyp
         privacy_table(tiny(method="fedavg"), tmp_path, [1.0], [1])
 
 
+def test_settings_are_searched_with_the_first_seed_and_chosen_on_dev(tmp_path, monkeypatch):
+    def row(config, folder, target):
+        rate, clip = config.training.learning_rate, config.privacy.dp.clip
+        dev = -abs(rate - 0.2) - (abs(clip - 0.5) if target else 0)
+        return PrivacyRow(target=target, seed=config.seed, value=rate, dev=dev + 2)
+
+    monkeypatch.setattr(module, "_row", row)
+    grid = {"training.learning_rate": [0.1, 0.2], "privacy.dp.clip": [0.5, 1.0]}
+    config = tiny(method="fedavg", **DP).model_copy(update={"sweep": grid})
+    table = privacy_table(config, tmp_path, [1.0, None], [1, 2])
+    assert len(table.rows) == 4 + 2 + 2, "clip means nothing without noise; the second seed has the best only"
+    assert table.best(1.0) == {"training.learning_rate": 0.2, "privacy.dp.clip": 0.5}
+    assert table.values(1.0) == table.values(None) == [0.2, 0.2]
+    assert privacy_table(config, tmp_path, [1.0, None], [1, 2]) == table
+    assert "(ε 1: 0.2, 0.5; ε ∞: 0.2)" in privacy_markdown(table)
+
+
 def test_the_page_has_a_row_for_each_epsilon(tmp_path):
     rows = [
         PrivacyRow(target=None, seed=1, value=0.8),

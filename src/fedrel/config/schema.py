@@ -334,6 +334,8 @@ class Config(Section):
         """
         tree = self.model_dump(mode="json", exclude={"engine", "sweep", "plugins"})
         tree["extractor"].pop("paper_encoder", None)  # says only what `encoder` may stand for
+        if tree["extractor"].get("encoder_dropout", 0) is None:
+            del tree["extractor"]["encoder_dropout"]
         training, evaluation = tree["training"], tree["evaluation"]
         del training["precision"], evaluation["patience"]
         if not self.training.follows_run:

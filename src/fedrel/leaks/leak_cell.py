@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,9 @@ from fedrel.leaks.leak_texts import LeakTexts, divided, with_shadows
 from fedrel.leaks.membership_leaks import Guessed, Likelihoods, guessed_members
 from fedrel.leaks.roc import auc, hits_at
 from fedrel.leaks.shadow_sites import ShadowSites
-from fedrel.leaks.token_leaks import FoundTokens, found_tokens, mean_of
+from fedrel.leaks.token_leaks import Follows, FoundTokens, found_tokens, mean_of
 from fedrel.leaks.word_leaks import WORDS, FoundWords, Vocabulary, named_words, precision_and_recall
-from fedrel.methods.by_name import method
+from fedrel.methods.by_name import check_privacy, check_secure_sum, method
 from fedrel.methods.claims import Claims, KeyedClaims
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import Preparation, prepare
@@ -62,20 +63,26 @@ def attacked_cell(
     ready = prepared(config)
     active = max(int(config.training.fraction * ready.site_data.partition.sites + 1e-9), 1)
     texts = divided(ready, 2 * active, config.seed)
+    if defence.epsilon is not None:
+        sizes = np.array([len(rows) for rows in texts.members])
+        noise = noise_settings(config, defence, sizes, cell.rounds)
+        config = config.with_settings(noise)
+        cell = cell.model_copy(update={"settings": cell.settings | noise})
+    try:
+        chosen = method(config.method, config.methods)
+        check_secure_sum(chosen, config)
+        check_privacy(chosen, config)
+    except UserError as error:  # a defence that a method cannot have is a result, too
+        return cell.model_copy(update={"refused": error.problem})
     with tempfile.TemporaryDirectory() as states:
         try:
-            if defence.epsilon is not None:
-                sizes = np.array([len(rows) for rows in texts.members])
-                noise = noise_settings(config, defence, sizes, cell.rounds)
-                config = config.with_settings(noise)
-                cell = cell.model_copy(update={"settings": cell.settings | noise})
             attack = _Attack(config, with_shadows(ready, texts), texts, active, Path(states))
             for number in range(1, cell.rounds + 1):
                 attack.next_round()
                 say(f"round {number} of {cell.rounds} attacked")
         except RefusedError as refusal:
             return cell.model_copy(update={"stopped": f"the model is ruined: {refusal}"})
-        except (LostRoundError, UserError) as error:  # a defence that a method cannot have is a result, too
+        except (LostRoundError, UserError) as error:
             return cell.model_copy(update={"stopped": error.problem})
         found = attack.results()
     found |= {"seconds": round(time.monotonic() - started, 1), "shadows": len(texts.shadows)}
@@ -158,7 +165,7 @@ class _Attack:
         self._found_words += words or []
         tokens: list[FoundTokens] | str = NO_ENCODER
         if self._has_encoder:
-            tokens = found_tokens(round_, self._own.model.extractor, self._sentences)
+            tokens = found_tokens(round_, self._own.model.extractor, self._sentences, self._follows())
         if isinstance(tokens, str):
             self._why["tokens"] = tokens
         else:
@@ -186,6 +193,12 @@ class _Attack:
         if self._found_tokens:
             f1, rouge_1, rouge_2 = mean_of(self._found_tokens)
             found["tokens"] = TokenLeak(f1=f1, rouge_1=rouge_1, rouge_2=rouge_2)
+        found["chosen"] = {
+            "membership": _taken(
+                [f"a {one.setting.inside:g}, gamma {one.setting.gamma:g}" for one in self._guessed]
+            ),
+            "counts": _taken([one.sign for one in self._shares]),
+        }
         scores = np.concatenate([one.scores for one in self._guessed])
         member = np.concatenate([one.member for one in self._guessed])
         found["membership"] = MembershipLeak(
@@ -222,7 +235,13 @@ class _Attack:
         return self._own.score(weights, "none", self._texts.bags(rows)).astype(np.float64)
 
     def _sentences(self, site: int) -> list[Ints]:
-        batch = self._own.model.batch(self._texts.bags(self._data.partition.rows(site)))
+        return self._pieces(self._data.partition.rows(site))
+
+    def _follows(self) -> Follows:
+        return Follows(self._pieces(self._texts.reference))
+
+    def _pieces(self, rows: Ints) -> list[Ints]:
+        batch = self._own.model.batch(self._texts.bags(rows))
         words, starts = (tensor.cpu().numpy() for tensor in (batch.words, batch.starts))
         return np.split(words, starts[1:-1])
 
@@ -248,6 +267,12 @@ def _vocabulary(runner: Runner, config: Config, rows: Callable[[int], Ints], tex
         return kept[site]
 
     return Vocabulary(size, fixed, of_site)
+
+
+def _taken(settings: Sequence[str]) -> str:
+    """Which settings were taken, the most frequent first."""
+    counts = Counter(settings)
+    return "; ".join(f"{one} ({count} of {len(settings)})" for one, count in counts.most_common())
 
 
 def _of_labels(probabilities: Floats, labels: Sequence[int] | npt.NDArray[np.int32]) -> Floats:

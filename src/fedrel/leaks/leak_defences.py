@@ -27,6 +27,8 @@ class LeakDefence:
     settings: Mapping[str, Any] = field(default_factory=dict)
     of_method: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Further settings for single methods."""
+    little: bool = False
+    """Whether as little is trained as noise needs: no words, or of a transformer, low-rank updates."""
     epsilon: float | None = None
     """ε of differential privacy, whose noise depends on the run (`noise_settings`)."""
     level: Literal["site", "sentence"] = "site"
@@ -40,7 +42,7 @@ class LeakDefence:
 
     def over(self, config: Config) -> dict[str, Any]:
         """The settings for a config with its method."""
-        found = {**_exposed(config), **self.settings}
+        found = {**_exposed(config), **self.settings, **(_little(config) if self.little else {})}
         for part in config.method.split("+"):
             found |= self.of_method.get(part, {})
         return found
@@ -64,8 +66,13 @@ def _exposed(config: Config) -> dict[str, Any]:
     }
 
 
+def _little(config: Config) -> dict[str, Any]:
+    return _FIXED if "train_words" in type(config.extractor).model_fields else _LORA
+
+
 _SUMMED = {"privacy.secure_sum": True}
 _FIXED = {"extractor.train_words": False}
+_LORA = {"extractor.lora_rank": 8}
 _OF_METHOD: Mapping[str, Mapping[str, Any]] = {
     "lazy-mil": {"methods.lazy-mil.keyed_triples": True, "methods.lazy-mil.levels": 16},
     "feded": {"methods.feded.levels": 16},
@@ -89,7 +96,7 @@ _DEFENCES = (
     LeakDefence(
         "lora",
         "`lora_rank = 8`: only low-rank updates are trained and sent",
-        {"extractor.lora_rank": 8},
+        _LORA,
         needs="lora_rank",
     ),
     LeakDefence(
@@ -114,23 +121,22 @@ _DEFENCES = (
     *(
         LeakDefence(
             f"dp-{epsilon}",
-            f"secure sums of fixed words with noise in shares: ε {epsilon} for all that a site holds, δ {DELTA:g}, "
-            f"updates clipped to {CLIP:g}",
-            {**_FIXED, **_SUMMED},
+            f"fixed words (of a transformer LoRA), secure sums with noise in shares: ε {epsilon} for all that a "
+            f"site holds, δ {DELTA:g}, updates clipped to {CLIP:g}",
+            _SUMMED,
+            little=True,
             epsilon=epsilon,
-            needs="train_words",
         )
         for epsilon in (8, 1)
     ),
     *(
         LeakDefence(
             f"sentence-dp-{epsilon}",
-            f"fixed words, noise on every step of a site (DP-SGD): ε {epsilon} for one sentence, δ {DELTA:g}, "
-            f"gradients clipped to {CLIP:g}",
-            _FIXED,
+            f"fixed words (of a transformer LoRA), noise on every step of a site (DP-SGD): ε {epsilon} for one "
+            f"sentence, δ {DELTA:g}, gradients clipped to {CLIP:g}",
+            little=True,
             epsilon=epsilon,
             level="sentence",
-            needs="train_words",
         )
         for epsilon in (8, 1)
     ),

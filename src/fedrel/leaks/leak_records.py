@@ -55,7 +55,7 @@ class TokenLeak(Record):
     f1: float
     rouge_1: float | None = None
     rouge_2: float | None = None
-    """Of sites with a single sentence, where the order of what was read is known."""
+    """Of the sentences that the attacker puts together of what it read, against those that they are nearest to."""
 
 
 class LeakCell(Record):
@@ -80,7 +80,12 @@ class LeakCell(Record):
     """With differential privacy: ε that these rounds cost, of the site that they cost most."""
     why_not: dict[str, str] = {}
     """By attack, why there is nothing to attack."""
+    refused: str | None = None
+    """Why the method cannot have this defence."""
     stopped: str | None = None
+    """Why the rounds could not go on."""
+    chosen: dict[str, str] = {}
+    """By attack, the settings that told shadow sites' text best, and in how many rounds each was taken."""
     dev: dict[str, float] = {}
     """The config's metric after these rounds."""
     seconds: float = 0.0
@@ -89,7 +94,8 @@ class LeakCell(Record):
 
 ATTACKS = {
     "words": "which telling words (those that at most one site in ten has) a site's text has: precision, recall",
-    "tokens": "which tokens are in a site's sentences, by the span check of DAGER: F1; ROUGE-1 of single sentences",
+    "tokens": "which tokens are in a site's sentences, by the span check of DAGER: F1; ROUGE-1 and -2 "
+    "of the sentences made of them",
     "membership": "whether a sentence was trained on: AUC, and the share of members found at 1 % and at 0.1 % "
     "false alarms",
     "counts": "how frequent each relation is at a site: r of the differences from an average site, and r of all",

@@ -73,8 +73,8 @@ def read_cells(folder: Path) -> list[LeakCell]:
 
 def summary(cell: LeakCell) -> str:
     """A cell in one line."""
-    if cell.stopped:
-        return f"stopped: {cell.stopped}"
+    if cell.refused or cell.stopped:
+        return f"refused: {cell.refused}" if cell.refused else f"stopped: {cell.stopped}"
     parts = []
     if cell.words:
         parts.append(f"words P {cell.words.precision:.2f} R {cell.words.recall:.2f}")

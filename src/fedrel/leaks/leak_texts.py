@@ -26,7 +26,9 @@ Ints = npt.NDArray[np.int64]
 
 MEMBERS, OUTSIDERS = 0.5, 0.25  # shares of the texts; the attacker has the rest
 POPULATION = 500  # sentences that the attacker compares with, at most
-PLANTED = 10  # of a site's members, and of its outsiders, those that are in FedED's D_v
+PLANTED = (
+    10  # of a site's members, of its outsiders, and of a shadow site's rows, those that are in FedED's D_v
+)
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,17 @@ class LeakTexts:
         return np.concatenate(rows), np.repeat([True, False], [len(part) for part in rows])
 
     def planted(self) -> Ints:
-        """Candidates of all sites for D_v: some members and as many outsiders."""
+        """Candidates of all sites for D_v: some members and as many outsiders; and the rehearsal's."""
         few = [part[:PLANTED] for parts in (self.members, self.outsiders) for part in parts]
-        return np.unique(np.concatenate(few))
+        return np.unique(np.concatenate([*few, self.rehearsed()]))
+
+    def rehearsed(self) -> Ints:
+        """Some rows of every shadow site, on which the attacker tries its attack."""
+        return np.unique(np.concatenate([rows[:PLANTED] for rows in self.shadows]))
+
+    def held(self, shadows: Sequence[int], rows: Ints) -> npt.NDArray[np.bool_]:
+        """Which of some rows one of these shadow sites has, given by their numbers after the real ones."""
+        return np.isin(rows, np.concatenate([self.shadows[number - self.sites] for number in shadows]))
 
     def bags(self, rows: Ints) -> Bags:
         """Rows as single sentences."""

@@ -1,9 +1,12 @@
 """Was a sentence among those that a site trained on?
 
 By the likelihood of its label under the site's model, or under the mean of several sites' (`rmia`); where a site
-sends predictions of D_v instead, for the sentences that the attacker put into D_v. Claims tell more. A site claims
-every fact that its text mentions, so a sentence of a fact that is not claimed is not there; and a claim's value is
-the p(r|s) of one sentence, which the attacker can compute for a sentence that it has, to the bit.
+sends predictions of D_v instead, for the sentences that the attacker put into D_v. The attacker rehearses on its
+shadow sites, of which it knows the text, and takes the settings that tell members best there.
+
+Claims tell more. A site claims every fact that its text mentions, so a sentence of a fact that is not claimed is
+not there; and a claim's value is the p(r|s) of one sentence, which the attacker can compute for a sentence that it
+has, to the bit.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ import numpy.typing as npt
 
 from fedrel.leaks.crossings import AttackedRound, View
 from fedrel.leaks.leak_texts import LeakTexts
-from fedrel.leaks.rmia import membership_scores
+from fedrel.leaks.rmia import SETTINGS, Setting, membership_scores
+from fedrel.leaks.roc import auc
 from fedrel.methods.claims import Claims, KeyedClaims
 from fedrel.tensors.weights import Weights
 
@@ -39,6 +43,7 @@ class Guessed:
 
     scores: Floats
     member: npt.NDArray[np.bool_]
+    setting: Setting
 
 
 class Likelihoods:
@@ -48,7 +53,7 @@ class Likelihoods:
         self._validation, self._score = validation, score
         sites = {site for view in round_.views for site in view.sites}
         self.asked = {site: _candidates(texts, site, validation, round_.views[0]) for site in sites}
-        rows = [texts.population, *(rows for rows, _ in self.asked.values())]
+        rows = [texts.population, texts.rehearsed(), *(rows for rows, _ in self.asked.values())]
         self.rows = np.unique(np.concatenate(rows))
         self._label = texts.corpus.relation[self.rows]
         self._found: dict[int, Floats] = {}  # by the view's id: a round's views live as long as this
@@ -70,23 +75,51 @@ class Likelihoods:
 
 def guessed_members(round_: AttackedRound, texts: LeakTexts, known: Likelihoods) -> Guessed:
     """Ask about all candidates of all sites that were seen in a round."""
-    references = np.stack([known.of_labels(view) for view in round_.shadows])
+    outside = np.mean([known.of_labels(view) for view in round_.shadows], axis=0)
     base = known.of_labels(View((), weights=round_.base)) if round_.claims else None
     others = np.searchsorted(known.rows, texts.population)
+    setting = rehearsed(round_, texts, known)
     scores, members = [], []
     for view in round_.views:
         seen = known.of_labels(view)
         for site in view.sites:
             own, member = known.asked[site]
             places = np.searchsorted(known.rows, own)
-            found = membership_scores(
-                seen[places], references[:, places], seen[others], references[:, others]
-            )
+            found = membership_scores(seen[places], outside[places], seen[others], outside[others], setting)
             if base is not None and (claims := round_.claims.get(site)) is not None:
                 found = found + evidence(claims, texts.corpus.triple[own], base[places])
             scores.append(found)
             members.append(member)
-    return Guessed(np.concatenate(scores), np.concatenate(members))
+    return Guessed(np.concatenate(scores), np.concatenate(members), setting)
+
+
+def rehearsed(round_: AttackedRound, texts: LeakTexts, known: Likelihoods) -> Setting:
+    """The settings that tell members best where shadow sites are attacked, each with the others as references.
+
+    A half of the population is outside all of them; the other half are the z.
+    """
+    likelihood = np.stack([known.of_labels(view) for view in round_.shadows])
+    if len(likelihood) < 2:
+        return SETTINGS[0]
+    asked = np.concatenate([texts.rehearsed(), texts.population[::2]])
+    held = np.stack([texts.held(view.sites, asked) for view in round_.shadows])
+    places, others = (np.searchsorted(known.rows, rows) for rows in (asked, texts.population[1::2]))
+    found: dict[Setting, list[Floats]] = {setting: [] for setting in SETTINGS}
+    member = []
+    for own in range(len(likelihood)):
+        rest = np.arange(len(likelihood)) != own
+        free = (~held[rest]).sum(0)  # references that were not trained on it
+        outside = (likelihood[rest][:, places] * ~held[rest]).sum(0)[free > 0] / free[free > 0]
+        target, z, z_outside = (
+            likelihood[own, places][free > 0],
+            likelihood[own, others],
+            likelihood[rest][:, others].mean(0),
+        )
+        for setting, scores in found.items():
+            scores.append(membership_scores(target, outside, z, z_outside, setting))
+        member.append(held[own][free > 0])
+    truth = np.concatenate(member)
+    return max(SETTINGS, key=lambda one: auc(np.concatenate(found[one]), truth))
 
 
 def evidence(claims: Claims | KeyedClaims, triple: npt.NDArray[np.int32], probability: Floats) -> Floats:

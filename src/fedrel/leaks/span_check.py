@@ -35,10 +35,10 @@ def span(steps: Sequence[Floats], largest: float) -> Floats | None:
     return None if len(basis) >= stacked.shape[1] else basis
 
 
-def distances(basis: Floats, inputs: Floats) -> Floats:
-    """How far each input is from the span, in parts of its length."""
+def distances(basis: Floats, inputs: Floats | npt.NDArray[np.float32]) -> Floats:
+    """How far each input is from the span, in parts of its length; of float32, to a thousandth."""
     lengths = np.maximum(np.linalg.norm(inputs, axis=1), 1e-12)
-    inside = inputs @ basis.T
+    inside = inputs @ basis.T.astype(inputs.dtype)
     outside = np.maximum(lengths**2 - np.square(inside).sum(1), 0)
     found: Floats = np.sqrt(outside) / lengths
     return found

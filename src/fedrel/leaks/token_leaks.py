@@ -1,9 +1,16 @@
-"""Which tokens are in a site's sentences, and where? The span check on an update of a transformer."""
+"""Which tokens are in a site's sentences, and where? The span check on an update of a transformer.
+
+It tells for each place which tokens stand there in some sentence. Which of them belong together DAGER finds by the
+second layer's span, at a cost that grows with the number of combinations. Here the attacker takes at each place the
+token that most often follows the one before in its own text.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -27,15 +34,44 @@ class FoundTokens:
     """What was read of one site's sentences."""
 
     f1: float
-    rouge_1: float | None
-    rouge_2: float | None
-    """Of a single sentence; of several, the order of what was found is not known."""
+    rouge_1: float
+    rouge_2: float
+
+
+class Follows:
+    """How often a token follows another in sentences of the attacker's, and which tokens end them."""
+
+    def __init__(self, sentences: Sequence[Ints]) -> None:
+        lists = [one.tolist() for one in sentences]
+        self.ends = {one[-1] for one in lists}
+        self._pairs = Counter(pair for one in lists for pair in pairwise(one))
+
+    def joined(self, read: Sequence[Ints], count: int) -> list[list[int]]:
+        """So many sentences of the tokens that were read at each place.
+
+        Every token at a place is used once before one is used twice.
+        """
+        texts: list[list[int]] = [[] for _ in range(count)]
+        for near in read:
+            every = near.tolist()
+            left, waiting = list(every), [text for text in texts if not text or text[-1] not in self.ends]
+            while waiting:
+                left = left or list(every)
+                text, token = max(
+                    ((text, token) for text in waiting for token in left),
+                    key=lambda pair: self._pairs[pair[0][-1], pair[1]] if pair[0] else 0,
+                )
+                waiting = [one for one in waiting if one is not text]
+                left.remove(token)
+                text.append(token)
+        return texts
 
 
 def found_tokens(
     round_: AttackedRound,
     extractor: Extractor,
     sentences: Callable[[int], Sequence[Ints]],
+    follows: Follows,
 ) -> list[FoundTokens] | str:
     """What each view tells of each of its sites' sentences, given as ids of pieces; or why nothing can be read."""
     base = round_.base
@@ -50,11 +86,13 @@ def found_tokens(
         basis = span(steps, max(float(np.abs(base[name]).max()) for name in names))
         if basis is None:
             return EVERYTHING
-        for site in view.sites:
-            read = read_tokens(basis, base, extractor, sentences(site))
-            if read and len(read[0]) > len(base[WORDS]) / 2:
-                return EVERYTHING
-            found.append(_against(read, sentences(site)))
+        true = [sentences(site) for site in view.sites]
+        every = [one for some in true for one in some]
+        read = read_tokens(basis, base, extractor, every)
+        if read and len(read[0]) > len(base[WORDS]) / 2:
+            return EVERYTHING
+        texts = follows.joined(read, len(every))
+        found += [_against(read, texts, own) for own in true]
     return found
 
 
@@ -74,7 +112,7 @@ def read_tokens(basis: Floats, base: Weights, extractor: Extractor, sentences: S
     return found
 
 
-def inputs_at(place: int, base: Weights, extractor: Extractor) -> Floats:
+def inputs_at(place: int, base: Weights, extractor: Extractor) -> npt.NDArray[np.float32]:
     """The first layer's input for every piece of the vocabulary at a place, [V, d]."""
     import torch
 
@@ -89,26 +127,21 @@ def inputs_at(place: int, base: Weights, extractor: Extractor) -> Floats:
         states = model.embeddings(  # type: ignore[operator, union-attr]
             inputs_embeds=vectors[None], position_ids=places, token_type_ids=torch.zeros_like(places)
         )
-    inputs: Floats = states[0].double().numpy()
+    inputs: npt.NDArray[np.float32] = states[0].numpy()
     return inputs
 
 
-def _against(found: Sequence[Ints], sentences: Sequence[Ints]) -> FoundTokens:
-    """What was found against what there is."""
-    named, true = (set(np.concatenate([*parts, []]).astype(int).tolist()) for parts in (found, sentences))
-    if len(sentences) > 1:
-        return FoundTokens(token_f1(named, true), None, None)
-    text, own = [int(near[0]) for near in found], sentences[0].tolist()
-    return FoundTokens(token_f1(named, true), rouge(1, text, own), rouge(2, text, own))
+def _against(read: Sequence[Ints], texts: Sequence[Sequence[int]], sentences: Sequence[Ints]) -> FoundTokens:
+    """What was found against what there is; each sentence counts by the text that is nearest to it."""
+    named, true = (set(np.concatenate([*parts, []]).astype(int).tolist()) for parts in (read, sentences))
+    best = [
+        max((rouge(1, text, own), rouge(2, text, own)) for text in texts)
+        for own in (one.tolist() for one in sentences)
+    ]
+    return FoundTokens(token_f1(named, true), *(float(one) for one in np.mean(best, axis=0)))
 
 
-def mean_of(found: Sequence[FoundTokens]) -> tuple[float, float | None, float | None]:
-    """The means over sites; of ROUGE, over those with a single sentence."""
-
-    def mean(values: Sequence[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return float(np.mean(known)) if known else None
-
-    f1 = mean([one.f1 for one in found])
-    assert f1 is not None, "there is at least one site"
-    return f1, mean([one.rouge_1 for one in found]), mean([one.rouge_2 for one in found])
+def mean_of(found: Sequence[FoundTokens]) -> tuple[float, float, float]:
+    """The means over sites."""
+    f1, one, two = np.mean([(each.f1, each.rouge_1, each.rouge_2) for each in found], axis=0)
+    return float(f1), float(one), float(two)

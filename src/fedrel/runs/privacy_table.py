@@ -1,13 +1,17 @@
 """What ε costs: the same config trained with the noise that each ε takes, and without noise.
 
-Every run is kept in `privacy.json` as soon as it is done, so that a table that was stopped goes on where it was.
+Where the config has a `[sweep]`, every combination of it is tried for every ε with the first seed, and the best on
+dev is trained with the others: the same search for each. Every run is kept in `privacy.json` as soon as it is done,
+so that a table that was stopped goes on where it was.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 from fedrel.config.schema import Config
 from fedrel.errors import UserError
@@ -20,6 +24,7 @@ from fedrel.runs.spending import Spending
 from fedrel.runs.train import run
 
 NOISE = "privacy.dp.noise"
+_SECTION = "privacy.dp."
 
 
 def privacy_table(
@@ -51,16 +56,31 @@ def privacy_table(
         table = read_json(PrivacyTable, file)
     if table.config != digest:
         raise UserError("is of another config", file=file, hint="choose another folder")
-    done = {(one.target, one.seed) for one in table.rows}
-    missing = [(t, seed) for seed in seeds for t in targets if (t, seed) not in done]
-    for number, (target, seed) in enumerate(missing, 1):
-        row = _row(config.with_settings({"seed": seed, "case_study": 0}), out / "run", target)
-        table = table.model_copy(update={"rows": [*table.rows, row]})
-        write_json(file, table)
-        value = "stopped" if row.value is None else f"{row.value:.3f}"
-        about = "without noise" if target is None else f"ε {target:g}, noise {row.noise or 0:.3g}"
-        say(f"{number} of {len(missing)}: {about}, seed {seed}: {table.metric} {value}")
+    for number, seed in enumerate(seeds):
+        for target in targets:
+            tried = [table.best(target)] if number else _combinations(config, target)
+            for settings in tried:
+                if table.has(target, seed, settings):
+                    continue
+                chosen = config.with_settings({**settings, "seed": seed, "case_study": 0})
+                row = _row(chosen, out / "run", target).model_copy(update={"settings": settings})
+                table = table.model_copy(update={"rows": [*table.rows, row]})
+                write_json(file, table)
+                say(_line(row, table.metric))
     return table
+
+
+def _combinations(config: Config, target: float | None) -> list[dict[str, Any]]:
+    """What is tried for an ε; without noise, nothing of the noise."""
+    grid = {key: some for key, some in config.sweep.items() if target or not key.startswith(_SECTION)}
+    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+
+def _line(row: PrivacyRow, metric: str) -> str:
+    noise = "without noise" if row.target is None else f"ε {row.target:g}, noise {row.noise or 0:.3g}"
+    tried = "".join(f", {key.rpartition('.')[2]} {value}" for key, value in row.settings.items())
+    value = "stopped" if row.value is None else f"{row.value:.3f}"
+    return f"{noise}{tried}, seed {row.seed}: {metric} {value}"
 
 
 def _row(config: Config, folder: Path, target: float | None) -> PrivacyRow:
@@ -77,7 +97,8 @@ def _row(config: Config, folder: Path, target: float | None) -> PrivacyRow:
     try:
         result = run(chosen, folder)
         value = result.metrics[config.evaluation.measure]
-        row = row.model_copy(update={"value": value, "epsilon": result.epsilon})
+        dev = next(iter(result.dev_metric.values()), None)
+        row = row.model_copy(update={"value": value, "dev": dev, "epsilon": result.epsilon})
     except UserError as error:
         row = row.model_copy(update={"stopped": error.problem})
     shutil.rmtree(folder, ignore_errors=True)

@@ -168,6 +168,10 @@ class PrivacyRow(Record):
     epsilon: float | None = None
     """What the run came to."""
     value: float | None = None
+    dev: float | None = None
+    """The metric on dev of the same round, by which settings are chosen."""
+    settings: dict[str, Any] = {}
+    """Those of the config's `[sweep]`."""
     stopped: str | None = None
 
 
@@ -182,9 +186,25 @@ class PrivacyTable(Record):
     clip: float
     rows: list[PrivacyRow] = []
 
+    def best(self, target: float | None) -> dict[str, Any]:
+        """Of the settings that were tried with the first seed, those with the highest metric on dev."""
+        own = [one for one in self.rows if one.target == target]
+        tried = [one for one in own if one.seed == own[0].seed]
+        nothing = PrivacyRow(target=target, seed=0)
+        return max(tried, key=lambda one: -1.0 if one.dev is None else one.dev, default=nothing).settings
+
+    def has(self, target: float | None, seed: int, settings: dict[str, Any]) -> bool:
+        """Whether a run is done."""
+        return any((one.target, one.seed, one.settings) == (target, seed, settings) for one in self.rows)
+
+    def chosen(self, target: float | None) -> list[PrivacyRow]:
+        """The run of each seed, with the best settings."""
+        best = self.best(target)
+        return [one for one in self.rows if one.target == target and one.settings == best]
+
     def values(self, target: float | None) -> list[float]:
         """The metric of each seed."""
-        return [one.value for one in self.rows if one.target == target and one.value is not None]
+        return [one.value for one in self.chosen(target) if one.value is not None]
 
 
 class Result(Record):

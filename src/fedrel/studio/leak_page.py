@@ -19,7 +19,7 @@ from fedrel.studio.rendering import render
 PAGE, HTML = "README.md", "report.html"
 HEADS = {
     "words": "words: precision, recall",
-    "tokens": "tokens",
+    "tokens": "tokens: F1 (ROUGE-1, ROUGE-2)",
     "membership": "membership: AUC (TPR at 1 %, 0.1 %)",
     "counts": "relation counts: r beyond average (r)",
     "facts": "facts: precision, recall",
@@ -84,7 +84,7 @@ def attack_tables(cells: Sequence[LeakCell]) -> list[AttackTable]:
     found = {(cell.method, cell.defence): cell for cell in cells}
     tables = []
     for name, about in ATTACKS.items():
-        if all(name in cell.why_not or cell.stopped for cell in cells):
+        if all(name in cell.why_not or cell.refused or cell.stopped for cell in cells):
             continue  # there is nothing to attack anywhere
         rows = []
         for defence in _used(cells):
@@ -111,7 +111,9 @@ def _shown(cell: LeakCell, attack: str) -> str:
     """What an attack got out of a cell, or why there is nothing."""
     if (found := getattr(cell, attack)) is not None:
         return _SHOWN[attack](found)
-    return "stopped" if cell.stopped else "nothing to attack" if attack in cell.why_not else NOTHING
+    if cell.refused or cell.stopped:
+        return "refused" if cell.refused else "stopped"
+    return "nothing to attack" if attack in cell.why_not else NOTHING
 
 
 def _found(one: WordLeak | FactLeak) -> str:
@@ -120,7 +122,7 @@ def _found(one: WordLeak | FactLeak) -> str:
 
 _SHOWN: Mapping[str, Callable[[Any], str]] = {
     "words": _found,
-    "tokens": lambda one: f"F1 {one.f1:.2f}, ROUGE-1 {share(one.rouge_1)}",
+    "tokens": lambda one: f"{one.f1:.2f} ({share(one.rouge_1)}, {share(one.rouge_2)})",
     "membership": lambda one: (
         f"{one.auc:.3f} ({100 * one.tpr_at_1_percent:.1f} %, {100 * one.tpr_at_0_1_percent:.1f} %)"
     ),
@@ -135,8 +137,9 @@ def _notes(cells: Sequence[LeakCell]) -> list[str]:
     for cell in cells:
         for attack, why in cell.why_not.items():
             reasons.setdefault((attack, why), []).append(f"{cell.method} under {cell.defence}")
-        if cell.stopped:
-            reasons.setdefault(("stopped", cell.stopped), []).append(f"{cell.method} under {cell.defence}")
+        for word, reason in (("refused", cell.refused), ("stopped", cell.stopped)):
+            if reason:
+                reasons.setdefault((word, reason), []).append(f"{cell.method} under {cell.defence}")
     return [f"{attack}: {why} ({'; '.join(which)})" for (attack, why), which in reasons.items()]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 
 from fedrel.files import write_text
@@ -10,6 +11,7 @@ from fedrel.runs.records import PrivacyTable
 from fedrel.studio.formatting import NOTHING, Spread, label, share
 
 PLOT = "privacy.svg"
+_NONE = "∞"
 
 
 def write_privacy_page(folder: Path, table: PrivacyTable) -> Path:
@@ -27,17 +29,18 @@ def privacy_markdown(table: PrivacyTable) -> str:
         "",
         f"`{table.method}`, privacy of each {table.level}, clip {table.clip:g}, δ = {table.delta:g}; "
         f"{label(table.metric)} on test of the best round on dev, mean ± standard deviation over seeds.",
+        *([_searched(table)] if any(one.settings for one in table.rows) else []),
         "",
         f"| ε | noise | {label(table.metric)} | runs | stopped |",
         "|---:|---:|---:|---:|---:|",
     ]
     for target in targets(table):
-        own = [one for one in table.rows if one.target == target]
+        own = table.chosen(target)
         noise = Spread.of([one.noise for one in own])
         values = Spread.of([one.value for one in own])
         several = f" ± {share(values.std)}" if values and values.runs > 1 else ""
         cells = [
-            "∞" if target is None else f"{target:g}",
+            _NONE if target is None else f"{target:g}",
             f"{noise.mean:.3g}" if noise else "0",
             f"{share(values.mean)}{several}" if values else NOTHING,
             str(len(own)),
@@ -45,6 +48,26 @@ def privacy_markdown(table: PrivacyTable) -> str:
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", f"![{label(table.metric)} against ε]({PLOT})", ""])
+
+
+def _searched(table: PrivacyTable) -> str:
+    """What was tried, and what was chosen."""
+    tried: dict[str, set[float]] = {}
+    for row in table.rows:
+        for key, value in row.settings.items():
+            tried.setdefault(key, set()).add(value)
+    grid = "; ".join(f"`{key}` {_numbers(sorted(values))}" for key, values in tried.items())
+    best = "; ".join(
+        f"ε {_NONE if target is None else f'{target:g}'}: {_numbers(table.best(target).values())}"
+        for target in targets(table)
+    )
+    return (
+        f"Tried for every ε with the first seed: {grid}. The best on dev ({best}) has the other seeds, too."
+    )
+
+
+def _numbers(values: Iterable[float]) -> str:
+    return ", ".join(f"{one:g}" for one in values)
 
 
 def targets(table: PrivacyTable) -> list[float | None]:

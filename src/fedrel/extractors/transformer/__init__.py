@@ -38,7 +38,7 @@ _PUBLISHED = "encoder.json"
 class EncoderKind(ExtractorKind[EncoderSectionT, InputsT]):
     """The base of extractors over a pretrained encoder: all that they share."""
 
-    unsaved = frozenset({"encoder", "paper_encoder", "frozen_layers", "lora_rank"})
+    unsaved = frozenset({"encoder", "paper_encoder", "encoder_dropout", "frozen_layers", "lora_rank"})
     has_precision = True
     has_encoder = True
 

@@ -62,8 +62,8 @@ def add_markers(tokeniser: PreTrainedTokenizerFast) -> list[int]:
     return list(range(known, len(tokeniser)))
 
 
-def load_encoder(name: str) -> PreTrainedModel:
-    """An encoder in float32, without the pooling layer, which is not used here."""
+def load_encoder(name: str, dropout: float | None = None) -> PreTrainedModel:
+    """An encoder in float32, without the pooling layer, which is not used here; `dropout` in place of its own."""
     import torch
     from transformers import AutoConfig, AutoModel
 
@@ -76,6 +76,8 @@ def load_encoder(name: str) -> PreTrainedModel:
         config = AutoConfig.from_pretrained(folder, **local)
         if config.is_encoder_decoder or getattr(config, "is_decoder", False):
             raise UserError(f"{config.model_type!r} is not a plain encoder", file=folder, hint=_UNFIT)
+        if dropout is not None:
+            config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
         load = functools.partial(
             AutoModel.from_pretrained, folder, config=config, output_loading_info=True, **local, **options
         )

@@ -58,7 +58,9 @@ class TransformerSection(EncoderSection):
     max_length: int = Field(128, ge=8)
     """Pieces; of a longer sentence, parts without an entity are cut off."""
     dropout: float = Field(0.1, ge=0, lt=1)
-    """Before the classifier; the encoder's own is in its configuration."""
+    """Before the classifier."""
+    encoder_dropout: float | None = Field(None, ge=0, lt=1)
+    """The encoder's own; none: as in its configuration."""
     frozen_layers: int = Field(0, ge=0)
     """So many of the encoder's lowest layers, and its embeddings, stay as they are."""
     lora_rank: int = Field(0, ge=0)

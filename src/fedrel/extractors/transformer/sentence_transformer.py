@@ -41,7 +41,8 @@ def sentence_transformer(
     """A new extractor over the encoder that a section names; weights that the encoder does not have are drawn."""
     tokeniser = load_tokeniser(section.encoder)
     fresh = add_markers(tokeniser) if section.marks else []
-    return SentenceTransformer(load_encoder(section.encoder), tokeniser, fresh, section, relations, generator)
+    model = load_encoder(section.encoder, section.encoder_dropout)
+    return SentenceTransformer(model, tokeniser, fresh, section, relations, generator)
 
 
 class SentenceTransformer(Pretrained):
