@@ -72,6 +72,11 @@ DOCUMENTS: Tree = {
 HALVES: Tree = {"training": {"precision": "bfloat16"}}
 NOISED: Tree = {"privacy": {"dp": {"level": "sentence", "noise": 0.5, "clip": 0.5}}}
 COORDINATOR: Tree = {"partition": {"coordinator": 0.2}}
+SITE_NOISE: Tree = {
+    "extractor": {"train_words": False},
+    "privacy": {"dp": {"level": "site", "noise": 0.5, "clip": 0.5}},
+}
+SUMMED: Tree = {"privacy": {"secure_sum": True}}
 VECTORS: Tree = {"extractor": {"vectors": "{inputs}/vectors.txt", "train_words": False}}
 RECIPE: Tree = {
     "training": {"learning_rate": 1e-3, "head_learning_rate": 3e-3, "warmup": 0.1, "linear_decay": True},
@@ -126,6 +131,7 @@ def _sentences() -> dict[str, Case]:
     """PCNN on the built-in world."""
     skewed = over(WORLD, SKEWED)
     threads: dict[str, Any] = {"processes": False}
+    accounted: dict[str, Any] = {"needs": ("dp_accounting", "cryptography", "Crypto")}
     return {
         **{name: _case(WORLD, name, **threads) for name in ("none", "one")},
         "ave": _case(WORLD, "ave"),
@@ -139,6 +145,11 @@ def _sentences() -> dict[str, Case]:
             WORLD, "fedavg", NOISED, processes=False, slow=(FLOWER,), needs=("dp_accounting",)
         ),
         "att-noised": _case(WORLD, "att", NOISED, VECTORS, needs=("dp_accounting",)),
+        "fedavg-site-noise": _case(
+            WORLD, "fedavg", SITE_NOISE, {"privacy": {"dp": {"adaptive_clip": 0.5}}}, **threads, **accounted
+        ),
+        "fedavg-summed": _case(WORLD, "fedavg", SUMMED, **threads, needs=("cryptography", "Crypto")),
+        "fedavg-summed-noise": _case(WORLD, "fedavg", SITE_NOISE, SUMMED, **threads, **accounted),
         "fedatt": _case(WORLD, "fedatt", **threads),
         "fedavgm": _case(skewed, "fedavgm", **threads),
         "fedadam": _case(skewed, "fedadam", **threads),

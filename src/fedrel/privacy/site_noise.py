@@ -27,6 +27,7 @@ Normal = Callable[[int], Floats]
 """Gives so many numbers of the standard normal distribution."""
 
 RATE = 0.2  # η_C of Andrew et al., how fast the norm follows
+STEPS = 2.0**20  # of the grid for noised numbers, in a standard deviation
 COUNTED = (
     20  # the count's noise has a standard deviation of one in so many of a round's sites, as in their paper,
 )
@@ -75,13 +76,23 @@ class NoisedSum:
 
     def mean(self, sites: float, normal: Normal) -> Floats:
         """The noised sum, divided by how many sites there are on average. To be called once."""
-        noised: Floats = self._sum + self._noise.updates * self._noise.clip * normal(len(self._sum))
-        return noised / sites
+        return noised(self._sum, self._noise.updates * self._noise.clip, normal) / sites
 
     def next_clip(self, quantile: float, sites: float, normal: Normal) -> float:
         """The norm of the next round: C exp(-RATE (b - quantile)), b the noised share within C."""
-        within = 0.5 + (self._within + self._noise.count * float(normal(1)[0])) / sites
+        within = 0.5 + float(noised(np.array([self._within]), self._noise.count, normal)[0]) / sites
         return self._noise.clip * exp(-RATE * (within - quantile))
+
+
+def noised(numbers: Floats, spread: float, normal: Normal) -> Floats:
+    """Numbers with noise of this standard deviation, on a grid that is `STEPS` times finer.
+
+    Which floating point numbers noise can reach depends on the number that it is added to, and the last bits would
+    tell that (Mironov 2012). On the grid, every number within eight deviations can be reached from everywhere.
+    """
+    step = spread / STEPS
+    found: Floats = np.rint((numbers + spread * normal(len(numbers))) / step) * step
+    return found
 
 
 def clipped(numbers: Floats, clip: float) -> Floats:
