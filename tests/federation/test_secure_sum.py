@@ -164,6 +164,19 @@ def test_a_large_cohort_has_fewer_peers_and_the_same_sum(tmp_path):
     np.testing.assert_array_equal(total, trial.expected())
 
 
+def test_a_sum_over_fewer_than_two_thirds_of_a_large_cohort_is_refused(tmp_path):
+    """Noise in shares is counted on two thirds of the cohort; a site's peers may all be among few that answered."""
+    trial = Trial(tmp_path, SPARSE_FROM)
+    trial.share()
+    peers, boxes = trial.cohort.to_mask()
+    trial.member(0, peers[0], boxes[0]).masked(trial.numbers[0])
+    few = Survivors(peers[0].site)
+    with pytest.raises(
+        RefusedError, match=f"a sum over {len(few.answered)} of 100 sites, and 67 must answer"
+    ):
+        trial.member(0, peers[0], boxes[0], few).signed_lists()
+
+
 def test_neighbours_are_mutual():
     order = ring(NAME, range(400))
     around = neighbours(order)

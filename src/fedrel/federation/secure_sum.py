@@ -209,7 +209,11 @@ class Member:
         self._demand(len(answered), "a sum over")
         if len(left := set(answered).intersection(self._alive)) < self._quorum:
             raise RefusedError(f"a sum with {len(left)} peers, and at least {self._quorum} are needed")
-        return Lists(self._session, told.cohort.tolist(), told.bound, shared, answered)
+        cohort: list[int] = told.cohort.tolist()
+        needed = quorum(len(cohort), self._sums.threshold)  # in a large cohort its peers are not all
+        if len(answered) < needed:
+            raise RefusedError(f"a sum over {len(answered)} of {len(cohort)} sites, and {needed} must answer")
+        return Lists(self._session, cohort, told.bound, shared, answered)
 
     def _demand(self, sites: int, what: str) -> None:
         least = self._sums.min_cohort
