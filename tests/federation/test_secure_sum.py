@@ -165,7 +165,7 @@ def test_a_large_cohort_has_fewer_peers_and_the_same_sum(tmp_path):
 
 
 def test_a_sum_over_fewer_than_two_thirds_of_a_large_cohort_is_refused(tmp_path):
-    """Noise in shares is counted on two thirds of the cohort; a site's peers may all be among few that answered."""
+    """Noise in shares counts on two thirds of the cohort; a site's peers may all be among few that answered."""
     trial = Trial(tmp_path, SPARSE_FROM)
     trial.share()
     peers, boxes = trial.cohort.to_mask()

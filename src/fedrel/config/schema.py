@@ -14,8 +14,13 @@ from fedrel.config.data_sections import ColumnNames, DocumentData, FileData, Wor
 from fedrel.config.plugins import registry
 from fedrel.config.privacy_sections import PrivacySection
 
-# Keys of [data] that came after version 0.1, with their defaults.
-_LATER_DATA: dict[str, Any] = {"sites": [], "none_label": None, "on_error": "stop", "max_skipped": 0.01}
+# By section, keys that came after version 0.1, with their defaults.
+_LATER: dict[str, dict[str, Any]] = {
+    "data": {"sites": [], "none_label": None, "on_error": "stop", "max_skipped": 0.01},
+    "extractor": {"encoder_dropout": None},
+    "training": {"head_learning_rate": None, "batches_of": "bags"},
+    "evaluation": {"target_on": "dev", "tune_threshold": False},
+}
 _LATER_OF_SENTENCES = {"pair_types": None, "directions": "both", "columns": ColumnNames().model_dump()}
 
 
@@ -334,26 +339,19 @@ class Config(Section):
         """
         tree = self.model_dump(mode="json", exclude={"engine", "sweep", "plugins"})
         tree["extractor"].pop("paper_encoder", None)  # says only what `encoder` may stand for
-        if tree["extractor"].get("encoder_dropout", 0) is None:
-            del tree["extractor"]["encoder_dropout"]
         training, evaluation = tree["training"], tree["evaluation"]
         del training["precision"], evaluation["patience"]
         if not self.training.follows_run:
             del training["rounds"], training["linear_decay"]
-        for key, unset in (("head_learning_rate", None), ("batches_of", "bags")):
-            if training[key] == unset:
-                del training[key]
-        later = _LATER_DATA | (_LATER_OF_SENTENCES if self.data.corpus == "files" else {})
-        for key in later.keys() & tree["data"].keys():
-            if tree["data"][key] == later[key]:
-                del tree["data"][key]
+        data = _LATER["data"] | (_LATER_OF_SENTENCES if self.data.corpus == "files" else {})
+        for section, later in (_LATER | {"data": data}).items():
+            for key in later.keys() & tree[section].keys():
+                if tree[section][key] == later[key]:
+                    del tree[section][key]
         if self.aggregation.is_plain:
             del tree["aggregation"]
         elif not self.aggregation.exclude_after:
             del tree["aggregation"]["exclude_after"]
-        for key, without in (("target_on", "dev"), ("tune_threshold", False)):
-            if evaluation[key] == without:
-                del evaluation[key]
         del tree["privacy"]["vouched"]  # the weights are the same with it
         if not self.privacy.secure_sum:
             tree["privacy"] = {"dp": tree["privacy"]["dp"]}
