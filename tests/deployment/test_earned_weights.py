@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.deployment.earned_weights import EarnedWeights, UnearnedError, fingerprint
+from fedrel.deployment.earned_weights import EarnedWeights, UnearnedError, _along, fingerprint
+from fedrel.federation.messages import ModelTensors
 from fedrel.federation.method import OwnStep
 from fedrel.methods.by_name import method
 from fedrel.methods.server import FedAdam
+from fedrel.tensors.weights import Rows, dense
 
 START = {"a": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4), "b": np.zeros(3, np.float32)}
 OWN = {"a": np.full((3, 4), 0.1, np.float32), "b": np.full(3, 0.05, np.float32)}
@@ -167,3 +169,29 @@ def test_fedadams_steps_are_within_its_reach(changes):
     for round_, change in enumerate(changes, 1):
         step = adam.server_step(fed, "a", np.array(change))
         assert np.linalg.norm(step) <= adam.reach(OwnStep(0.0, 4, round_)) + 1e-9
+
+
+@pytest.mark.parametrize("rest", [1.0, 0.98])
+def test_a_table_of_which_few_rows_changed_is_judged_as_a_whole_one(tmp_path: Path, rest: float):
+    """Its step is kept as the rows that changed and the factor of all others."""
+    generator = np.random.default_rng(5)
+    start = {"t": generator.normal(size=(500, 4)).astype(np.float32), "b": np.zeros(3, np.float32)}
+    index = np.array([3, 70, 400], np.int32)
+    sent = {"t": Rows(index, start["t"][index] + np.float32(2), rest), "b": np.ones(3, np.float32)}
+    whole = dense(start, sent)
+    judge = EarnedWeights(tmp_path, 10, 3)
+    judge.trained(1, start, sent)
+    steps = {name: whole[name] - start[name] for name in start}
+    for name, (length, farthest) in judge._memory.last.items():
+        assert length == pytest.approx(np.linalg.norm(steps[name]), rel=1e-2)
+        assert farthest == pytest.approx(
+            np.linalg.norm(steps[name].reshape(len(steps[name]), -1), axis=1).max()
+        )
+    after = {name: start[name] - np.float32(3.5) * steps[name] for name in start}
+    unpacked = ModelTensors(rows=True).unpack(
+        judge._read("own"), {name: tensor.shape for name, tensor in start.items()}
+    )
+    for name, own in unpacked.items():
+        expected = float((steps[name] * (after[name] - start[name])).sum())
+        assert _along(own, start[name], after[name]) == pytest.approx(expected, rel=1e-3)
+    assert (tmp_path / "own.safetensors").stat().st_size < start["t"].nbytes / 4

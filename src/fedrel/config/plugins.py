@@ -48,8 +48,7 @@ class Registry(Generic[Kind]):
 
     def all(self) -> dict[str, type[Kind]]:
         """Every class that has a name of its own, by that name."""
-        _import_all(self._package, self._folders)
-        _import_installed(self._group)
+        self.import_all()
         found: dict[str, type[Kind]] = {}
         for kind in _subclasses(self._base):
             name = kind.__dict__.get("name", "")
@@ -61,6 +60,11 @@ class Registry(Generic[Kind]):
                 raise UserError(problem, hint="rename one of them, or load only one")
             found[name] = kind  # of two in one module, the last: a notebook's cell that was run again
         return dict(sorted(found.items()))
+
+    def import_all(self) -> None:
+        """Import the modules of all of them, once."""
+        _import_all(self._package, self._folders)
+        _import_installed(self._group)
 
     def find(self, name: str) -> type[Kind]:
         """The class of that name, or the one that `module:Class` names."""

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 
 from fedrel.errors import UserError
-from fedrel.federation.messages import hash_arrays
+from fedrel.federation.messages import ModelTensors, RefusedError, hash_arrays
 from fedrel.federation.method import Method, OwnStep
 from fedrel.files import read_sealed, read_tensors, sealed, write_tensors, write_text
-from fedrel.tensors.weights import Tensors, Weights, dense
+from fedrel.tensors.weights import Rows, Tensors, Weights, moved
 
 _MEMORY = "memory.json"
 ROUNDING = 2.0**-20  # of a tensor's largest number: how far apart two processors may compute initial weights
@@ -36,6 +36,7 @@ GROWTH = (
     4.0  # how much longer than its first step a site's own step counts at most: weights must not lengthen it
 )
 STILL = 0.1  # a tensor that the site's text hardly moves may move as much as this share of an average one
+_LAST: dict[Path, tuple[str, Weights]] = {}  # by folder, what this process saw last, and its SHA-256
 
 
 class UnearnedError(Exception):
@@ -131,7 +132,7 @@ class EarnedWeights:
             else:
                 begun = memory.round > 0
                 try:
-                    before = self._read("seen") if begun else initial()
+                    before = self._seen() if begun else initial()
                 except UserError:  # a machine that failed may have left the file incomplete
                     begun, before = False, initial()
                 rounds = max(round_ - memory.highest, 1) if begun else round_ - 1
@@ -148,15 +149,15 @@ class EarnedWeights:
         memory.seen = [one for one in memory.seen if one != known.sha256] + [known.sha256]
         memory.round, memory.highest = round_, max(round_, memory.highest)
         self._write("seen", weights)
+        _LAST[self._folder] = known.sha256, weights
 
     def trained(self, round_: int, start: Weights, tensors: Tensors) -> None:
         """Remember the site's own step of a round: how far its training moved the weights."""
         memory = self._memory
-        step = {name: tensor - start[name] for name, tensor in dense(start, tensors).items()}
-        memory.last = {name: [_length(tensor), _farthest(tensor)] for name, tensor in step.items()}
+        memory.last = _lengths(start, tensors)
         memory.first = memory.first or memory.last
         memory.trained = round_
-        self._write("own", step)
+        self._write("own", ModelTensors(rows=True).pack(_faded(start, tensors)))
 
     def _check_step(self, step: _Step, *, trial: bool) -> None:
         own = self._own(trial or bool(self._memory.trial))
@@ -165,16 +166,16 @@ class EarnedWeights:
         whole = np.sqrt(sum(length**2 for length, _ in own.values()))
         count = sum(tensor.size for tensor in step.after.values())
         for name, tensor in step.after.items():
-            gone = tensor - step.before[name]
-            rounding = ROUNDING * (_length(step.before[name]) + 1e-6)
+            gone, farthest = _length_and_row(tensor - step.before[name])
             for what, far, mine, size in (
-                (name, _length(gone), own[name][0], tensor.size),
-                (f"a row of {name}", _farthest(gone), own[name][1], tensor.size // max(len(tensor), 1)),
+                (name, gone, own[name][0], tensor.size),
+                (f"a row of {name}", farthest, own[name][1], tensor.size // max(len(tensor), 1)),
             ):
                 usual = STILL * whole * (size / count) ** 0.5
                 length = self._multiple * max(mine, usual) + self._noise(size)
                 explained = OwnStep(length, size, step.round, step.effort)
-                if far > step.rounds * step.method.reach(explained) + rounding:
+                beyond = far - step.rounds * step.method.reach(explained)
+                if beyond > 0 and beyond > ROUNDING * (_length(step.before[name]) + 1e-6):
                     rounds = "1 round" if step.rounds == 1 else f"{step.rounds} rounds"
                     times = far / max(mine, 1e-30)
                     raise UnearnedError(
@@ -188,13 +189,14 @@ class EarnedWeights:
         if not memory.trained or memory.trained != memory.round or step.effort:
             return
         try:
-            update = self._read("own")
-        except UserError:  # as above
+            update = ModelTensors(rows=True).unpack(
+                self._read("own"), {name: tensor.shape for name, tensor in step.after.items()}
+            )
+        except (UserError, RefusedError):  # as above
             return
         length = np.sqrt(sum(one**2 for one, _ in memory.last.values()))
-        along = sum(_dot(update[name], step.after[name] - step.before[name]) for name in update) / max(
-            length, 1e-30
-        )
+        along = sum(_along(own, step.before[name], step.after[name]) for name, own in update.items())
+        along /= max(length, 1e-30)
         if along < -(self._against * whole + self._noise(1)) * step.rounds:
             raise UnearnedError(
                 f"they went against this site's own update, {-along / whole:.3g} times its length"
@@ -216,13 +218,18 @@ class EarnedWeights:
             ]
         return found
 
+    def _seen(self) -> Weights:
+        """The weights that the site saw last: this process may have them still, else from the disk."""
+        sha256, weights = _LAST.get(self._folder, ("", {}))
+        return weights if sha256 == self._memory.seen[-1] else self._read("seen")
+
     def _read(self, name: str) -> dict[str, Any]:
         return read_tensors(
             self._folder / f"{name}.safetensors", "what this site keeps of a run's weights", ""
         )[0]
 
     def _write(self, name: str, tensors: Weights) -> None:
-        plain = {key: np.require(tensor, np.float32, "C") for key, tensor in tensors.items()}
+        plain = {key: np.require(tensor, None, "C") for key, tensor in tensors.items()}
         write_tensors(self._folder / f"{name}.safetensors", plain, {}, flush=False)
         self._keep()
 
@@ -246,20 +253,47 @@ def check_initial(weights: Weights, initial: Weights) -> None:
 
 
 def _lengths(start: Weights, tensors: Tensors) -> dict[str, list[float]]:
-    """By tensor, how far it went from `start`, and how far its farthest row."""
-    steps = {name: tensor - start[name] for name, tensor in dense(start, tensors).items()}
-    return {name: [_length(step), _farthest(step)] for name, step in steps.items()}
+    """By tensor, how far it went from `start`, and how far its farthest row.
+
+    Of a table, only the listed rows are looked at: all others faded by the same factor, counted for all rows.
+    """
+    found = {}
+    for name, step in moved(start, tensors).items():
+        if isinstance(step, Rows):
+            fading = 1 - tensors[name].rest  # type: ignore[union-attr]
+            listed = _length_and_row(step.values - np.float32(fading) * start[name][step.index])
+            others = _length_and_row(start[name]) if fading else (0.0, 0.0)
+            found[name] = [float(np.hypot(listed[0], fading * others[0])), max(listed[1], fading * others[1])]
+        else:
+            found[name] = list(_length_and_row(step))
+    return found
+
+
+def _faded(start: Weights, tensors: Tensors) -> Tensors:
+    """How far training moved the weights; of a table, the listed rows beyond what fading explains, and `rest`."""
+    return {
+        name: Rows(step.index, step.values, tensors[name].rest) if isinstance(step, Rows) else step  # type: ignore[union-attr]
+        for name, step in moved(start, tensors).items()
+    }
+
+
+def _along(own: Any, before: Any, after: Any) -> float:
+    """The product of a site's own step, as `_faded` has it, with the step from `before` to `after`."""
+    if not isinstance(own, Rows):
+        return _dot(own, after - before)
+    listed = _dot(own.values, after[own.index] - before[own.index])
+    return listed if own.rest == 1 else listed + (own.rest - 1) * _dot(before, after - before)
+
+
+def _length_and_row(step: Any) -> tuple[float, float]:
+    """How far a tensor went, and how far the row of it that went farthest, in one pass."""
+    rows = np.reshape(step, (len(step), -1))
+    squares = np.einsum("ij,ij->i", rows, rows)
+    return float(np.sqrt(squares.sum(dtype=np.float64))), float(np.sqrt(squares.max(initial=0.0)))
 
 
 def _length(tensor: Any) -> float:
-    flat = np.ravel(tensor)
-    return float(np.sqrt(np.dot(flat, flat)))
-
-
-def _farthest(step: Any) -> float:
-    """How far the row went that went farthest."""
-    rows = np.reshape(step, (len(step), -1))
-    return float(np.sqrt(np.einsum("ij,ij->i", rows, rows).max(initial=0.0)))
+    return float(np.sqrt(_dot(tensor, tensor)))
 
 
 def _dot(left: Any, right: Any) -> float:

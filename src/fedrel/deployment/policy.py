@@ -11,7 +11,7 @@ from fedrel.config.check import Section, check, read_toml
 from fedrel.config.schema import Config
 from fedrel.errors import UserError, nearest
 from fedrel.federation.messages import Message, ModelTensors
-from fedrel.methods.by_name import method, methods
+from fedrel.methods.by_name import import_methods, method, methods
 
 SITE_TOML = "site.toml"
 REFUSAL = "Refusal"  # what the record calls a reason that left instead of an answer
@@ -72,9 +72,12 @@ class Allowed(Section):
 
     def keeps(self, message: str, name: str) -> bool:
         """Whether a rule keeps it here. A rule about a message covers its subclasses, as `ControlledUpdate`."""
+        rules = [rule for rule in self.must_stay if _covers([rule], f"{rule.split('.')[0]}.{name}")]
+        if not rules:  # as of most: kinds need not be looked up
+            return False
         kind = kinds_of_message()[message]
         names = [base.__name__ for base in kind.__mro__ if issubclass(base, Message)]
-        return any(_covers(self.must_stay, f"{one}.{name}") for one in names)
+        return any(_covers(rules, f"{one}.{name}") for one in names)
 
 
 class Privacy(Section):
@@ -198,7 +201,7 @@ def kinds_of_message() -> dict[str, type[Message]]:
 
     A dataclass with slots is made from a first class that may stay in memory: the last of a name is the one in use.
     """
-    methods()
+    import_methods()
     found: dict[str, type[Message]] = {}
     pending = [Message]
     while pending:

@@ -27,6 +27,11 @@ def methods() -> dict[str, type[Method]]:
     return _METHODS.all()
 
 
+def import_methods() -> None:
+    """Import all methods, and so the messages that they declare."""
+    _METHODS.import_all()
+
+
 def parts(name: str) -> list[type[Method]]:
     """The classes that a name stands for: methods' names or `module:Class`, joined by `+`."""
     return [_METHODS.find(part) for part in name.split("+")]
