@@ -30,7 +30,8 @@ class Judge:
     """A site that begins with START and whose training always takes the step OWN."""
 
     def __init__(self, folder: Path, name: str = "fedavg", step: float = 10, against: float = 3) -> None:
-        self.folder, self.method, self.limits = folder, method(name, {}), (step, against)
+        self.folder, self.method = folder, method(name, {})
+        self.limits: tuple[Any, ...] = (step, against)
         self.trials = 0
 
     def asks(self, round_: int, weights: Any, effort: float = 0.0) -> str:
@@ -122,6 +123,34 @@ def test_a_step_against_its_own_update_is_refused(judge: Judge):
     judge.trains(1, START)
     assert judge.asks(2, moved(-3.5)) == "they went against this site's own update, 3.5 times its length"
     assert judge.asks(2, moved(-2.5)) == ""
+
+
+def others(by: float, own: float) -> dict[str, Any]:
+    """A mean that went `own` times the site's update its way, and `by` across it."""
+    across = {"a": OWN["a"] * np.float32([1, -1, 1, -1]), "b": np.zeros(3, np.float32)}
+    return {name: moved(own)[name] + np.float32(by) * across[name] for name in START}
+
+
+def test_weights_without_its_own_update_are_refused_where_the_site_demands_it(tmp_path: Path):
+    """A fourth of the mean is its own; the others went partly its way, too."""
+    as_it_was = Judge(tmp_path / "as it was")
+    strict = Judge(tmp_path / "strict")
+    strict.limits = (10, 3, None, 0.2)
+    for judge in (as_it_was, strict):
+        judge.asks(1, START)
+        judge.trains(1, START)
+    assert as_it_was.asks(2, others(0.5, 0.05)) == ""
+    assert "0.05 times this site's own update its way: it is not in them" in strict.asks(2, others(0.5, 0.05))
+    assert strict.asks(2, others(0.5, 0.25)) == ""
+
+
+def test_nothing_is_demanded_of_weights_that_are_no_mean_or_of_later_rounds(tmp_path: Path):
+    for name, round_ in (("fedavgm", 2), ("scaffold", 2), ("fedavg", 3)):
+        judge = Judge(tmp_path / name, name)
+        judge.limits = (10, 3, None, 0.2)
+        judge.asks(1, START)
+        judge.trains(1, START)
+        assert judge.asks(round_, others(0.5, 0.0)) == ""
 
 
 def test_rounds_that_are_left_out_do_not_hide_the_direction(judge: Judge):

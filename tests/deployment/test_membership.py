@@ -216,14 +216,24 @@ def test_compose_files_and_units_name_commands_that_exist(folder: str, made: Pat
 
     services = yaml.safe_load((made / folder / "compose.yaml").read_text())["services"]
     [service] = services.values()
-    assert "--no-deps --require-hashes -r /requirements.txt" in service["build"]["dockerfile_inline"]
-    assert (made / folder / "requirements.txt").read_text() == LOCK.read_text()
+    for file in ("torch.txt", "requirements.txt"):
+        assert f"--no-deps --require-hashes -r /{file}" in service["build"]["dockerfile_inline"]
+        assert (made / folder / file).read_text() == LOCK.with_name(file).read_text()
     assert service["read_only"] and service["cap_drop"] == ["ALL"]
     [unit] = (made / folder).glob("*.service")
     [start] = [line for line in unit.read_text().splitlines() if line.startswith("ExecStart=")]
     for command in (service["command"], start.removeprefix("ExecStart=/usr/bin/env ")):
         words = command.split()[:3]
         assert words[0] == "fedrel" and words[1:] in (["coordinator", "start"], ["site", "start"])
+
+
+def test_torch_is_pinned_too() -> None:
+    (line,) = re.findall(
+        r"^torch==(\S+)\+cpu \\\n    --hash=sha256:[0-9a-f]{64}$",
+        LOCK.with_name("torch.txt").read_text(),
+        re.M,
+    )
+    assert line == pinned()["torch"]
 
 
 def test_the_pinned_requirements_are_those_of_constraints() -> None:

@@ -87,14 +87,18 @@ def test_they_are_refused_where_sites_vouch(called: Called):
     first = liar.asks("train", 1, own=own, **liar.initial)
     assert first.arrays is not None and first.vouch
     sent = detectors(liar, np.concatenate(there_and_not(liar, 6)))
-    assert "moved otherwise" in liar.asks("train", 2, **sent).failure
+    assert "not made of updates that sites vouch for" in liar.asks("train", 2, **sent).failure
     assert "what they are made of is not shown" in liar.note()
     real = Earned.kept_in({}).with_round(1, {0: 1.0}, {0: first.vouch})
-    assert "moved otherwise" in liar.asks("train", 2, own=shown(real), **sent).failure
+    assert (
+        "not made of updates that sites vouch for" in liar.asks("train", 2, own=shown(real), **sent).failure
+    )
     assert "away from what the sites' updates add up to" in liar.note()
     trained = {name: first.arrays[f"weights/{name}"] for name in sent}
     part = {name: trained[name] + np.float32(0.01) * sent[name] for name in sent}  # patiently
-    assert "moved otherwise" in liar.asks("train", 2, own=shown(real), **part).failure
+    assert (
+        "not made of updates that sites vouch for" in liar.asks("train", 2, own=shown(real), **part).failure
+    )
     assert liar.asks("train", 2, own=shown(real), **trained).arrays is not None
 
 
@@ -142,8 +146,11 @@ def test_a_site_that_vouches_falsely_stops_the_run_and_poisons_nothing(
     config = experiment("fedavg", training__rounds=3, **QUICK, **VOUCHED)
     with pytest.raises(
         UserError, match=r"round 2: no site's answer could be used \(site-0: refused the request"
-    ):
+    ) as caught:
         called.run(config, out)
+    assert "the tag of an update of round 1 is false, of one of these sites: site-0, site-1, site-2" in str(
+        caught.value
+    )
 
 
 class Cohort:

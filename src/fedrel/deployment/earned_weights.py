@@ -28,6 +28,7 @@ from fedrel.errors import UserError
 from fedrel.federation.messages import ModelTensors, RefusedError, hash_arrays
 from fedrel.federation.method import Method, OwnStep
 from fedrel.files import read_sealed, read_tensors, sealed, write_tensors, write_text
+from fedrel.methods.by_name import gives_mean
 from fedrel.tensors.weights import Rows, Tensors, Weights, moved
 
 _MEMORY = "memory.json"
@@ -96,14 +97,21 @@ class EarnedWeights:
     """A site's judgement of the global weights of one run; what it needs lies in `folder`, on the site's disk.
 
     `multiple` and `against` are the site's own limits: how many of its own steps the mean may go in a round, and
-    how many against its own update. `noise`, with site-level differential privacy: how far the coordinator's noise
-    moves so many weights in a round, at most.
+    how many against its own update; `toward`, how many of its own update a mean must have gone its way in the next
+    round, which an honest one need not do where sites differ much. `noise`, with site-level differential privacy:
+    how far the coordinator's noise moves so many weights in a round, at most.
     """
 
     def __init__(
-        self, folder: Path, multiple: float, against: float, noise: Callable[[int], float] | None = None
+        self,
+        folder: Path,
+        multiple: float,
+        against: float,
+        noise: Callable[[int], float] | None = None,
+        toward: float | None = None,
     ) -> None:
         self._folder, self._multiple, self._against = folder, multiple, against
+        self._toward = None if noise else toward
         self._noise = noise or (lambda size: 0.0)
         self._memory = self._recalled()
 
@@ -200,6 +208,11 @@ class EarnedWeights:
         if along < -(self._against * whole + self._noise(1)) * step.rounds:
             raise UnearnedError(
                 f"they went against this site's own update, {-along / whole:.3g} times its length"
+            )
+        share = along / max(length, 1e-30)
+        if self._toward is not None and step.rounds == 1 and gives_mean(step.method) and share < self._toward:
+            raise UnearnedError(
+                f"they went {share:.3g} times this site's own update its way: it is not in them"
             )
 
     def _own(self, trial: bool) -> dict[str, list[float]]:

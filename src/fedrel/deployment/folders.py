@@ -38,7 +38,7 @@ CONNECTION = "fedrel"  # what Flower's own configuration calls the coordinator
 _IDENTITY = "place.json"  # a site's name and number; the file name and its keys stay: sites in use have it
 _SITE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _TEMPLATES = Path(__file__).parent / "templates"
-REQUIREMENTS = "requirements.txt"  # all packages that a machine of the federation needs, by SHA-256
+REQUIREMENTS = ("torch.txt", "requirements.txt")  # what a machine of the federation needs, by SHA-256
 
 
 class FederationTable(Section):
@@ -341,10 +341,10 @@ def _write_templates(kind: str, folder: Path, **values: object) -> None:
         loader=FileSystemLoader(_TEMPLATES / kind), undefined=StrictUndefined, keep_trailing_newline=True
     )
     for name in environment.list_templates():
-        versions = {"version": version("fedrel"), "torch": version("torch").partition("+")[0]}
-        text = environment.get_template(name).render(**versions, **values)
+        text = environment.get_template(name).render(version=version("fedrel"), **values)
         write_text(folder / name.replace("fedrel-site", f"fedrel-{values.get('name')}"), text)
-    write_text(folder / REQUIREMENTS, (_TEMPLATES / REQUIREMENTS).read_text(encoding="utf-8"))
+    for name in REQUIREMENTS:
+        write_text(folder / name, (_TEMPLATES / name).read_text(encoding="utf-8"))
 
 
 def check_site_names(sites: Sequence[str]) -> None:

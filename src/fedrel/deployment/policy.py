@@ -55,6 +55,8 @@ class Allowed(Section):
     """How many times its own update the global weights may go against it in a round in which it took part."""
     vouched: bool = False
     """Refuse experiments in which sites do not vouch for the updates that global weights are made of."""
+    toward: float | None = Field(None, ge=0, le=1)
+    """How many times its own update a mean must have gone its way, in a round in which it took part; None: any."""
     missing: int = Field(1, ge=0)
     """Where sites vouch for updates: how many of its own in a row may be missing in the global weights."""
     differential_privacy: bool = False

@@ -262,7 +262,7 @@ class SiteGate:
         folder = self._folder.state / f"earned-{self._folder.fingerprint}"  # whatever the run is called
         dp = self._folder.published.privacy.site_noise
         noise = partial(longest_noise, dp, self._sites_at_least()) if dp else None
-        return EarnedWeights(folder, self._allow.step, self._allow.against, noise)
+        return EarnedWeights(folder, self._allow.step, self._allow.against, noise, self._allow.toward)
 
     def _sites_at_least(self) -> float:
         """How many sites a round has on average, at least: that many share the noise of a sum.
@@ -318,10 +318,10 @@ class SiteGate:
             made = Earned.unpack(shown, runner.shapes)
         except RefusedError as error:
             problem = f"what they are made of is not shown: {error}"
-            return self.refuse(request, Refusal(RefusalCode.WEIGHTS), problem)
+            return self.refuse(request, Refusal(RefusalCode.TAGS), problem)
         own = OwnUpdates(self._folder.number, self._answered.updates(self._folder.fingerprint))
         if problem := vouching.problem(made, request.round, initial, self._weights):
-            return self.refuse(request, Refusal(RefusalCode.WEIGHTS), problem)
+            return self.refuse(request, Refusal(RefusalCode.TAGS), problem)
         if problem := own.left_out(made, self._allow.missing):
             return self.refuse(request, Refusal(RefusalCode.LEFT_OUT), problem)
         if problem := own.outweighed(made, self._folder.sizes):

@@ -233,6 +233,7 @@ class Update(Message):
         return 1
 
 
+UNVOUCHED = "the global weights are not made of updates that sites vouch for"
 HOLDINGS = "census"  # the phase in which a site says what it holds; sites in use know it by this name
 
 

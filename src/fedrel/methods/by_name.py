@@ -153,13 +153,19 @@ def _check_sum_is_enough(chosen: Method, config: Config, key: str) -> None:
         )
 
 
+def gives_mean(chosen: Method) -> bool:
+    """Whether a method's global weights are a mean of the sites' updates, and nothing beside it."""
+    classes = type(chosen).__mro__
+    beyond = any("reach" in vars(part) for part in classes[: classes.index(Method)])
+    return not (chosen.no_updates() or chosen.own_models or not chosen.several_sites or beyond)
+
+
 def check_vouched(chosen: Method, config: Config) -> None:
     """Fail if sites are to vouch for updates, and the global weights are no mean of them."""
     if not config.privacy.vouched:
         return
-    beyond = any("reach" in vars(part) for part in type(chosen).__mro__[: type(chosen).__mro__.index(Method)])
     hint = "leave out privacy.vouched; sites then judge weights by how far they went (docs/protection.md)"
-    if chosen.no_updates() or chosen.own_models or not chosen.several_sites or beyond:
+    if not gives_mean(chosen):
         problem = f"privacy.vouched: with {chosen.name}, the global weights are no mean of the sites' updates"
         raise UserError(problem, hint=hint)
     if config.aggregation.rule != "mean":

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import DivergedError
-from fedrel.federation.messages import LARGEST
+from fedrel.federation.messages import LARGEST, UNVOUCHED
 from fedrel.federation.round_notes import RoundNotes
 from fedrel.federation.site import DIVERGED
 from fedrel.privacy.update_norms import described
@@ -31,6 +31,8 @@ class LostRoundError(Exception):
     """Of the sites, by number."""
     blamed: dict[int, float] = field(default_factory=dict)
     """Sites whose updates stood out in this round, or in those since the best one, and by how much."""
+    before: Sequence[int] = ()
+    """The sites of the round before, whose updates this round's weights are made of."""
 
     @property
     def diverged(self) -> bool:
@@ -41,6 +43,7 @@ class LostRoundError(Exception):
 
     def blame(self, rounds: Sequence[Round], best_round: int) -> None:
         """Add the sites that stood out in the rounds whose model this one began with, since the best."""
+        self.before = rounds[-1].active if rounds else ()
         for one in rounds:
             if one.round > best_round:
                 for site, factor in one.stood_out.items():
@@ -55,6 +58,12 @@ class LostRoundError(Exception):
             hint = (
                 "find out what happened there; go on without these sites, or with --resume --from ROUND and "
                 "aggregation.norm_bound = 2"
+            )
+        elif self.before and all(UNVOUCHED in one["reason"] for one in self.notes.refused):
+            suspects = ", ".join(self.names[site] for site in self.before)
+            hint = (
+                f"the tag of an update of round {self.round - 1} is false, of one of these sites: {suspects}. "
+                f"Leave them out one by one, with --resume --from {max(self.round - 2, 0)} (docs/protection.md)"
             )
         elif self.diverged:
             hint = (

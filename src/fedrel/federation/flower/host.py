@@ -13,7 +13,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fedrel.federation.messages import Arrays
+from fedrel.federation.messages import UNVOUCHED, Arrays
 from fedrel.files import atomic_file
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class RefusalCode(IntEnum):
     VOUCHED = 34
     LEFT_OUT = 35
     SIZES = 36
+    TAGS = 37
     SECURE_SUM = 40
     COHORT = 41
     PEER = 42
@@ -106,6 +107,7 @@ _TEXTS = {
     RefusalCode.SIZES: (
         "refused the request: a site counts for more examples than were agreed for it (its record says which)"
     ),
+    RefusalCode.TAGS: f"refused the request: {UNVOUCHED} (its record says how far off)",
     RefusalCode.SECURE_SUM: "refused the request: its site.toml demands secure sums",
     RefusalCode.COHORT: "refused the request: a secure sum with it must be over at least {} sites",
     RefusalCode.PEER: (
