@@ -156,7 +156,7 @@ def _sentences() -> dict[str, Case]:
         "lazy-mil": _case(WORLD, "lazy-mil", processes=False, slow=(FLOWER,)),
         "lazy-mil-keyed": _case(WORLD, "lazy-mil", _options("lazy-mil", keyed_triples=True), **threads),
         "lazy-mil-pooled": _case(WORLD, "lazy-mil", _options("lazy-mil", pooled_winners=True), **threads),
-        "lazy-mil-likely": _case(WORLD, "lazy-mil", _options("lazy-mil", keep_likely=True), **threads),
+        "lazy-one": _case(WORLD, "lazy-one", **threads),
         "lazy-mil-fixed-words": _case(WORLD, "lazy-mil", VECTORS, **threads),
         "lazy-mil-without-kernels": _case(WORLD, "lazy-mil", kernels=False),
         "att": _case(WORLD, "att"),

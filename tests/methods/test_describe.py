@@ -25,7 +25,7 @@ def test_a_method_is_described():
         "The sites choose one sentence for each triple together, then FedAvg on the chosen sentences."
     )
     assert found.paper.startswith("Sui, Chen, Liu, Zhao 2021")
-    options = ["weighting", "keyed_triples", "claims", "levels", "pooled_winners", "keep_likely"]
+    options = ["weighting", "keyed_triples", "claims", "levels", "pooled_winners"]
     assert [option.name for option in found.options] == options
     assert found.options[0] == OptionDescription(
         name="weighting",

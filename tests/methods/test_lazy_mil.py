@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrel.data.bags import Bags
-from fedrel.methods.by_name import method
-from fedrel.methods.lazy_mil import Claims, KeyedClaims, Winners, first_of_highest, pooled, winners
+from fedrel.methods.lazy_mil import Claims, KeyedClaims, first_of_highest, pooled, winners
 from fedrel.runs.prepare import prepare
 from fedrel.seeding import numpy_generator
 from tests.conftest import local_session, tiny
@@ -71,13 +67,10 @@ def test_the_first_of_equal_values_stands_for_its_bag():
     assert first_of_highest(values, np.array([0, 3, 4, 6])).tolist() == [1, 3, 4]
 
 
-@pytest.mark.parametrize(
-    ("weighting", "likely"), [("examples", False), ("uniform", False), ("examples", True)]
-)
-def test_two_rounds_equal_a_slow_version_of_algorithms_1_and_2(weighting, likely):
+@pytest.mark.parametrize("weighting", ["examples", "uniform"])
+def test_two_rounds_equal_a_slow_version_of_algorithms_1_and_2(weighting):
     config = tiny(extractor__dropout=0.0, method="lazy-mil", training__learning_rate_decay=0.1)
     config = config.with_settings([f"methods.lazy-mil.weighting={weighting}", "training.epochs=1"])
-    config = config.with_settings({"methods.lazy-mil.keep_likely": likely})
     ready = prepare(config)
     # Fewer sentences a site, so that the slow version takes seconds.
     corpus, sites = ready.dataset.corpus, ready.site_data.partition
@@ -94,32 +87,20 @@ def test_two_rounds_equal_a_slow_version_of_algorithms_1_and_2(weighting, likely
     for q in (1, 2):
         active = sorted(numpy_generator(config.seed, "draw", q, 0).choice(6, size=3, replace=False))
         values: dict[int, list[tuple[float, int, int]]] = {}
-        own: dict[tuple[int, int], tuple[float, bool, int]] = {}  # a site's best sentence for a triple
         for site in active:
             for row in sites.rows(site):
-                every = slow_logits(theta, corpus, lookup, row, reach).softmax(0)
-                p = every[int(corpus.relation[row])]
+                p = slow_logits(theta, corpus, lookup, row, reach).softmax(0)[int(corpus.relation[row])]
                 values.setdefault(int(corpus.triple[row]), []).append((float(p), -int(site), int(row)))
-                mine = (int(site), int(corpus.triple[row]))
-                if mine not in own or float(p) > own[mine][0]:
-                    own[mine] = (float(p), bool(p >= every[0]), int(row))
         chosen: dict[int, list[int]] = {}
         for claims in values.values():
             _, site, row = max(claims, key=lambda claim: claim[:2])
             chosen.setdefault(-site, []).append(row)
-        if likely:
-            kept = {
-                site: {row for (at, _), (_, is_likely, row) in own.items() if at == site and is_likely}
-                for site in chosen
-            }
-            assert any(kept[site] - {*won} for site, won in chosen.items())
-            chosen = {site: sorted({*won, *kept[site]}) for site, won in chosen.items()}
         total = {name: torch.zeros_like(tensor) for name, tensor in theta.items()}
         weight_sum = 0.0
         rate = config.training.learning_rate * 0.9 ** (q - 1)
         for site, won in sorted(chosen.items()):
             order_at_site = {int(row): place for place, row in enumerate(sites.rows(site))}
-            rows = sorted(won, key=None if likely else order_at_site.__getitem__)
+            rows = sorted(won, key=order_at_site.__getitem__)
             local = {name: tensor.clone().requires_grad_() for name, tensor in theta.items()}
             optimiser = torch.optim.SGD(local.values(), lr=rate, weight_decay=config.training.weight_decay)
             order = numpy_generator(config.seed, "shuffle", q, int(site)).permutation(len(rows))
@@ -138,34 +119,6 @@ def test_two_rounds_equal_a_slow_version_of_algorithms_1_and_2(weighting, likely
 
     for name, array in session.checkpoint().weights.items():
         np.testing.assert_allclose(array, theta[name], atol=2e-5, err_msg=name)
-
-
-def test_a_site_keeps_its_winners_and_its_best_where_likelier_than_na():
-    chosen = method("lazy-mil", {"lazy-mil": {"keep_likely": True}})
-    bags = Bags(
-        np.array([10, 11, 12, 13, 14, 15]), np.array([0, 2, 4, 5, 6]), np.array([2, 1, 0, 2]), np.arange(5, 9)
-    )
-    probability = np.array(
-        [
-            [0.4, 0.2, 0.4],  # likely, but not the best of its bag
-            [0.3, 0.2, 0.5],  # the best, and likely
-            [0.6, 0.3, 0.1],  # won, though `NA` is likelier
-            [0.5, 0.2, 0.3],
-            [0.9, 0.1, 0.0],  # of a pair that is not related
-            [0.6, 0.0, 0.4],  # the best, but `NA` is likelier
-        ]
-    )
-    site = SimpleNamespace(
-        bags=bags,
-        probabilities=lambda _: probability,
-        rows_at=lambda index: index + 10,
-        outside=SimpleNamespace(won=lambda index: index),
-        received=lambda _: Winners(np.array([2], np.int32)),
-        singles=lambda rows: rows.tolist(),
-    )
-    assert chosen.examples(site) == [11, 12, 14]
-    plain = method("lazy-mil", {})
-    assert plain.examples(site) == [12]
 
 
 def test_keyed_triples_change_no_weight():

@@ -37,11 +37,7 @@ WORDS = {
     "feded.upload": ["float16", "uint8"],
     "lazy-mil.claims": ["probability", "rank"],
 }
-SWITCHES = [
-    "lazy-mil.keyed_triples",
-    "lazy-mil.pooled_winners",
-    "lazy-mil.keep_likely",
-]  # off without being given
+SWITCHES = ["lazy-mil.keyed_triples", "lazy-mil.pooled_winners"]  # off without being given
 UNIFORM = {"scaffold", "feddyn", "fedlcc"}  # papers that count all sites the same
 
 

@@ -42,6 +42,10 @@ class SiteText:
         """The site's bags: one for each triple, or one for each document."""
         return self._data.bags(self.rows)
 
+    def related(self, bags: Bags) -> npt.NDArray[np.bool_]:
+        """Which bags have a relation other than `NA`."""
+        return bags.labels >= int(self._data.corpus.has_na)
+
     @property
     def examples(self) -> Bags:
         """What local batches are drawn from: the bags, or each sentence by itself, as the config says."""

@@ -158,13 +158,14 @@ def winning_rows(site: Site, *, pooled: bool) -> Ints:
     return site.rows_at(site.outside.won(site.received(Winners).index))
 
 
-def likely_best(bags: Bags, probabilities: npt.NDArray[np.float64]) -> Ints:
-    """The sentence of each bag that expresses its relation best, where p(r|s) >= p(NA|s)."""
+def best_sentences(
+    bags: Bags, probabilities: npt.NDArray[np.float64]
+) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """The sentence of each bag that expresses its relation best, and whether the model finds the relation there."""
     labels = np.repeat(bags.labels, np.diff(bags.bounds))
     value = probabilities[np.arange(len(labels)), labels]
     best = first_of_highest(value, bags.bounds)
-    rows: Ints = bags.rows[best[value[best] >= probabilities[best, 0]]]
-    return rows
+    return bags.rows[best], value[best] >= probabilities[best].max(axis=1)
 
 
 def levelled(

@@ -5,11 +5,9 @@ all sentences that mention the triple's pair at any of these sites, the one that
 (Algorithm 1). The sites train on the chosen sentences (Algorithm 2). The choice stays until the next round:
 hence lazy.
 
-There are three differences from the paper. Each site is told only of its own winners, not of the whole table: the
-result is the same, and less is revealed. `pooled_winners`, the behaviour of the released code, is an option for
-simulation, since it moves sentences between sites. And with `keep_likely`, an option of our own, a site also trains
-on its best sentence for a triple that another site won, if the model finds the relation likelier than `NA` there:
-one sentence a triple throws away good text. Nothing more is sent.
+There are two differences from the paper. Each site is told only of its own winners, not of the whole table: the
+result is the same, and less is revealed. And `pooled_winners`, the behaviour of the released code, is an option for
+simulation, since it moves sentences between sites.
 """
 
 from __future__ import annotations
@@ -31,7 +29,6 @@ from fedrel.methods.claims import (
     check_claims,
     first_of_highest,
     levelled,
-    likely_best,
     pooled,
     winners,
     winning_rows,
@@ -68,8 +65,6 @@ class LazyMIL(FedAvg):
     0: p(r|s) itself, as in the paper."""
     pooled_winners: bool = False
     """Every active site trains on all winners, as in the released code. It moves text: simulation only."""
-    keep_likely: bool = False
-    """A site also trains on its best sentence for a triple that another site won, if p(r|s) >= p(NA|s)."""
 
     # The coordinator's half.
 
@@ -123,8 +118,5 @@ class LazyMIL(FedAvg):
         return bags.keys.astype(np.int32), told, site.index_of(bags.rows[best])
 
     def examples(self, site: Site) -> Bags:
-        """D*: the winning sentences (Algorithm 2, line 11), and with `keep_likely` the site's likely best."""
-        rows = winning_rows(site, pooled=self.pooled_winners)
-        if self.keep_likely:
-            rows = np.union1d(rows, likely_best(site.bags, site.probabilities(site.bags)))
-        return site.singles(rows)
+        """D*: the winning sentences (Algorithm 2, line 11)."""
+        return site.singles(winning_rows(site, pooled=self.pooled_winners))

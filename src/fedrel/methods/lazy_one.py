@@ -1,0 +1,53 @@
+"""Lazy ONE: our own variant of Lazy MIL (Sui et al. 2021) that leaves out text only where text is noisy.
+
+Lazy MIL trains on one sentence for each triple, however noisy the text is: where it is not, good sentences are lost.
+Here the sites choose as in Lazy MIL (Algorithm 1), and each trains on the bags of the triples that it won, as ONE does:
+in every step on the sentence of a bag that is best then. What becomes of the bags that another site won depends on
+how noisy they are. Whether the model finds a single one likely says little: it may be noise, or hard. But if the
+model finds the relation in a significantly smaller share of them than of those that won, they are mostly noise. Then
+the site leaves them out; else it trains on them too, and the method is ONE. Sites send what they send in Lazy MIL.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrel.data.bags import Bags
+from fedrel.methods.claims import best_sentences, winning_rows
+from fedrel.methods.lazy_mil import LazyMIL
+
+if TYPE_CHECKING:
+    from fedrel.federation.site import Site
+
+ERRORS = 2.0  # how many standard errors apart two shares are if they differ
+
+
+class LazyOne(LazyMIL):
+    """As Lazy MIL, but a site trains on whole bags, and leaves out those that lost only if they look like noise."""
+
+    name: ClassVar[str] = "lazy-one"
+    train_head: ClassVar[str] = "one"
+
+    pooled_winners: Literal[False] = False
+    """Not here: bags do not move."""
+
+    def examples(self, site: Site) -> Bags:
+        """The bags that won and those of `NA`; those that lost, too, unless they are mostly noise."""
+        bags = site.bags
+        best, found = best_sentences(bags, site.probabilities(bags))
+        won = np.isin(best, winning_rows(site, pooled=False))
+        related = site.related(bags)
+        lost = related & ~won
+        return bags.take(np.flatnonzero(~lost)) if fewer(found[lost], found[related & won]) else bags
+
+
+def fewer(some: npt.NDArray[np.bool_], others: npt.NDArray[np.bool_]) -> bool:
+    """Whether a significantly smaller share of `some` is true than of `others`: the z-test of two proportions."""
+    if not (len(some) and len(others)):
+        return False
+    share = np.concatenate([some, others]).mean()
+    error = np.sqrt(share * (1 - share) * (1 / len(some) + 1 / len(others)))
+    return bool(others.mean() - some.mean() > ERRORS * error)
