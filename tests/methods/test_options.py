@@ -27,6 +27,7 @@ NUMBERS = {
     "fedprox.mu": (0.01, [0, 2], [-1e-9]),
     "fedrs.alpha": (0.5, [0, 1], [-1e-9, 1.001]),
     "lazy-mil.levels": (0, [0, 16], [-1]),
+    "lazy-one.levels": (0, [0, 16], [-1]),
     "moon.mu": (1.0, [0, 2], [-1e-9]),
     "moon.tau": (0.5, [1e-9, 2], [0]),
     "scaffold.global_rate": (1.0, [1e-9, 2], [0]),
@@ -36,8 +37,14 @@ WORDS = {
     "feded.teacher": ["logits", "probs"],
     "feded.upload": ["float16", "uint8"],
     "lazy-mil.claims": ["probability", "rank"],
+    "lazy-one.claims": ["probability", "rank"],
 }
-SWITCHES = ["lazy-mil.keyed_triples", "lazy-mil.pooled_winners"]  # off without being given
+SWITCHES = [  # off without being given
+    "lazy-mil.keyed_triples",
+    "lazy-mil.pooled_winners",
+    "lazy-one.keyed_triples",
+]
+NEVER = ["lazy-one.pooled_winners"]  # a part's option that it does not have
 UNIFORM = {"scaffold", "feddyn", "fedlcc"}  # papers that count all sites the same
 
 
@@ -81,5 +88,5 @@ def test_every_method_has_a_weighting_and_no_option_is_missing_here(name):
     assert chosen.weighting == ("uniform" if name in UNIFORM else "examples")
     assert made(f"{name}.weighting", "uniform") == "uniform"
     assert made(f"{name}.weighting", "examples") == "examples"
-    listed = {option for option in (*NUMBERS, *WORDS, *SWITCHES) if option.startswith(f"{name}.")}
+    listed = {option for option in (*NUMBERS, *WORDS, *SWITCHES, *NEVER) if option.startswith(f"{name}.")}
     assert {f"{name}.{key}" for key in type(chosen).model_fields} == {*listed, f"{name}.weighting"}

@@ -25,8 +25,10 @@ PAIRS = [f"{one}+{other}" for one, other in combinations(NAMES, 2)]
 
 # Where one part is built on the other, the composition is that other one.
 IDENTITIES = {f"{min('fedavg', name)}+{max('fedavg', name)}": name for name in NAMES if name != "fedavg"}
+IDENTITIES["lazy-mil+lazy-one"] = "lazy-one"
 
 HEADS = {"one", "ave", "att", "att-ra"}
+LAZY = ("lazy-mil", "lazy-one")
 TWO_HEADS = r"both define `(train|test)_head`, and one of the two would be ignored"
 TWO_STEPS = "both change `server_update`, and the result would depend on their order"
 UNUSED = "does not use `(after_training|aggregator|server_update)`, which .* changes"
@@ -38,9 +40,9 @@ BAGS = "chooses among the sentences of a bag, but the data are documents"
 REFUSED = {
     **{f"{one}+{other}": TWO_HEADS for one, other in combinations(sorted(HEADS), 2)},
     **{f"{head}+feded": TWO_HEADS for head in HEADS - {"one"}},
-    **{f"{head}+lazy-mil": TWO_HEADS for head in HEADS - {"one"}},
+    **{f"{head}+{lazy}": TWO_HEADS for head in HEADS - {"one"} for lazy in LAZY},
     "feded+one": TWO_HEADS,
-    "lazy-mil+one": TWO_HEADS,
+    **{f"{lazy}+one": TWO_HEADS for lazy in LAZY},
     **{f"{head}+moon": "moon compares the vectors of single sentences" for head in HEADS - {"one"}},
     **{
         f"{min('none', name)}+{max('none', name)}": NOTHING
@@ -54,20 +56,20 @@ REFUSED = {
     "fedatt+scaffold": "scaffold corrects the mean of the updates, and another part replaces that mean",
     **dict.fromkeys(("fedatt+feded", "fedcmc+feded", "feddyn+feded"), UNUSED),
     **{f"{name}+validation-only": UNUSED for name in ("fedatt", "fedcmc", "feddyn", "scaffold")},
-    **dict.fromkeys(
-        ("feded+lazy-mil", "feded+validation-only", "lazy-mil+validation-only"), "both define `round`"
-    ),
+    **{f"feded+{name}": "both define `round`" for name in (*LAZY, "validation-only")},
+    **{f"{lazy}+{name}": "both define `round`" for lazy in LAZY for name in ("local", "validation-only")},
     **dict.fromkeys(("centralised+validation-only", "centralised+local"), "both define `several_sites`"),
     **{f"{name}+local": UNUSED for name in ("fedadam", "fedatt", "fedavgm", "fedcmc", "feddyn")},
     "local+scaffold": UNUSED,
-    **dict.fromkeys(("feded+local", "lazy-mil+local", "local+validation-only"), "both define `round`"),
+    **dict.fromkeys(("feded+local", "local+validation-only"), "both define `round`"),
     "fedprox+local": "no global model to stay near",
     **dict.fromkeys(("centralised+fedrs", "fedrs+local", "fedrs+validation-only"), "nothing to average"),
     "centralised+scaffold": "one place alone has none",
     **dict.fromkeys(("centralised+moon", "local+moon", "moon+validation-only"), ONE_PLACE),
     **dict.fromkeys(("centralised+fedlcc", "fedlcc+local", "fedlcc+validation-only"), ONE_PLACE),
     # These compose, but FedLCC is for documents and the others are for sentences.
-    **dict.fromkeys(("att+fedlcc", "att-ra+fedlcc", "ave+fedlcc", "fedlcc+one", "fedlcc+lazy-mil"), BAGS),
+    **dict.fromkeys(("att+fedlcc", "att-ra+fedlcc", "ave+fedlcc", "fedlcc+one"), BAGS),
+    **{f"fedlcc+{lazy}": BAGS for lazy in LAZY},
     **dict.fromkeys(
         ("feded+fedlcc", "fedlcc+moon", "fedlcc+fedrs", "fedlc+fedlcc", "fedcmc+fedlcc"), SENTENCES
     ),

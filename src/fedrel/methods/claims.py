@@ -158,9 +158,7 @@ def winning_rows(site: Site, *, pooled: bool) -> Ints:
     return site.rows_at(site.outside.won(site.received(Winners).index))
 
 
-def best_sentences(
-    bags: Bags, probabilities: npt.NDArray[np.float64]
-) -> tuple[Ints, npt.NDArray[np.bool_]]:
+def best_sentences(bags: Bags, probabilities: npt.NDArray[np.float64]) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """The sentence of each bag that expresses its relation best, and whether the model finds the relation there."""
     labels = np.repeat(bags.labels, np.diff(bags.bounds))
     value = probabilities[np.arange(len(labels)), labels]

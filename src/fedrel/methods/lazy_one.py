@@ -1,11 +1,11 @@
 """Lazy ONE: our own variant of Lazy MIL (Sui et al. 2021) that leaves out text only where text is noisy.
 
-Lazy MIL trains on one sentence for each triple, however noisy the text is: where it is not, good sentences are lost.
-Here the sites choose as in Lazy MIL (Algorithm 1), and each trains on the bags of the triples that it won, as ONE does:
-in every step on the sentence of a bag that is best then. What becomes of the bags that another site won depends on
-how noisy they are. Whether the model finds a single one likely says little: it may be noise, or hard. But if the
-model finds the relation in a significantly smaller share of them than of those that won, they are mostly noise. Then
-the site leaves them out; else it trains on them too, and the method is ONE. Sites send what they send in Lazy MIL.
+Lazy MIL trains on one sentence for each triple, however clean the text is, and so loses good sentences. Here the
+sites choose as in Lazy MIL (Algorithm 1), but a site trains on whole bags, as ONE does: in every step on the
+sentence of a bag that is best then. What becomes of its bags whose triples another site won depends on how noisy
+they are. Whether the model finds the relation in a single one says little: those without may be noise, or hard. But
+if it finds the relation in a significantly smaller share of them than of the bags that won, they are mostly noise:
+the site leaves them out. Else it trains on them too, and the method is ONE. Sites send what they send in Lazy MIL.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class LazyOne(LazyMIL):
     """As Lazy MIL, but a site trains on whole bags, and leaves out those that lost only if they look like noise."""
 
     name: ClassVar[str] = "lazy-one"
+    paper: ClassVar[str] = f"ours, after {LazyMIL.paper}"
     train_head: ClassVar[str] = "one"
 
     pooled_winners: Literal[False] = False
