@@ -39,6 +39,8 @@ from fedrel.deployment.supernode import check_coordinator, supernode_program
 from fedrel.files import locked
 from tests.federation_e2e.testbed import rounds, wait_for
 
+pytestmark = pytest.mark.slow  # a superlink and several programs, each of which imports Flower
+
 INTERRUPTIBLE = """\
 import signal
 from fedrel.cli.main import main
@@ -182,7 +184,6 @@ def main(grid, context):
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("guard", ["as it is", "not executable"])
 def test_code_that_a_coordinator_sends_is_not_run(guard, real, tmp_path):
     for name, text in FOREIGN.items():
@@ -201,7 +202,6 @@ def test_code_that_a_coordinator_sends_is_not_run(guard, real, tmp_path):
     assert f"replies: {expected}" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.slow
 def test_ctrl_c_stops_the_run_and_it_goes_on_from_there(real):
     out, log = real.coordinator.runs / "stopped", real.folder / "stopped.log"
     set_policy(real, rounds=10_000)
@@ -224,7 +224,6 @@ def test_ctrl_c_stops_the_run_and_it_goes_on_from_there(real):
     assert [line["round"] for line in rounds(out)] == [*range(1, done + 2)]
 
 
-@pytest.mark.slow
 def test_a_site_refuses_what_it_was_not_prepared_for_and_what_it_does_not_allow(real):
     with running(supernode_program(real.site("north"))):
         asked = ("--folder", real.coordinator.path, "--set", "engine.deadline=600")

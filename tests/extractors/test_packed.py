@@ -152,7 +152,7 @@ def test_gradients_under_dropout_are_those_of_the_function(encoders: Callable[[s
     torch.testing.assert_close((gradient * direction).sum(), slope, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("precision", [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.slow)])
 def test_two_cores_give_the_bits_of_one(
     encoders: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, precision: torch.dtype
 ) -> None:

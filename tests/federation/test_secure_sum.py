@@ -28,8 +28,9 @@ from fedrel.federation.secure_sum import Lists, Member, session_name, signed_key
 from fedrel.federation.site_memory import SumNotes
 from fedrel.federation.site_sums import SiteSums
 from fedrel.federation.summands import decoded
+from fedrel.privacy import peer_graph
 from fedrel.privacy.fixed_point import FixedPoint
-from fedrel.privacy.peer_graph import SPARSE_FROM, degree, neighbours, peers_of, quorum, ring
+from fedrel.privacy.peer_graph import degree, neighbours, peers_of, quorum, ring
 from fedrel.privacy.secret_keys import SimulatedSecrets, add_mask, combined, divided
 from fedrel.tensors.weights import NoAnswerError
 
@@ -155,8 +156,9 @@ def test_too_few_survivors_end_the_round_and_reveal_nothing(step, reason, tmp_pa
     np.testing.assert_array_equal(total, before)
 
 
-def test_a_large_cohort_has_fewer_peers_and_the_same_sum(tmp_path):
-    count = SPARSE_FROM
+def test_a_large_cohort_has_fewer_peers_and_the_same_sum(tmp_path, monkeypatch):
+    count = 40
+    monkeypatch.setattr(peer_graph, "SPARSE_FROM", count)
     assert degree(count) < count - 1
     trial = Trial(tmp_path, count, {3: {5}, 2: {17}})
     total = trial.run()

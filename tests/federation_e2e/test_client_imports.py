@@ -37,6 +37,7 @@ loaded()
 """
 
 
+@pytest.mark.slow  # `test_site_runner` asks the same of the process that passes messages on
 def test_reporting_what_a_site_holds_needs_no_torch_and_training_needs_only_torch(called: Called):
     site = called.bed.site("north").path
     done = subprocess.run(

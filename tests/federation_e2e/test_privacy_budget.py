@@ -124,10 +124,10 @@ def test_at_sentence_level_an_answer_costs_its_steps_and_its_noise_is_drawn_once
 
 def test_a_run_at_sentence_level_between_real_sites(called: Called, tmp_path: Path):
     """Noise does not make weights look unearned, and the coordinator counts what the sites count."""
-    config = private(privacy__dp__level="sentence", privacy__dp__noise=1.0, training__rounds=3)
+    config = private(privacy__dp__level="sentence", privacy__dp__noise=1.0, training__rounds=2)
     called.run(config, tmp_path / "one")
     lines = rounds(tmp_path / "one")
-    assert len(lines) == 3 and not [line["refused"] for line in lines if line["refused"]]
+    assert len(lines) == 2 and not [line["refused"] for line in lines if line["refused"]]
     most = max(spent(called.bed, name).epsilon(DELTA) for name in NAMES)
     assert lines[-1]["privacy"]["epsilon"] == pytest.approx(most, rel=1e-6) and most > 0
 

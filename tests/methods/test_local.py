@@ -50,11 +50,14 @@ def test_a_run_has_a_model_for_each_site_and_tests_it_there(out: Path):
         assert result.sites.rows[name] == len(rows)
         model = load_model(out / "model" / name)
         right = predicted = 0
+        asked = []
         for row in rows:
-            asked = {"text": corpus.text_of(row)}
+            asked.append({"text": corpus.text_of(row)})
             for key, span in (("h", corpus.head_span[row]), ("t", corpus.tail_span[row])):
-                asked[key] = {"id": key, "name": key, "pos": span.tolist()}
-            found = model.predict([asked], threshold=0.0)
+                asked[-1][key] = {"id": f"{key}{row}", "name": key, "pos": span.tolist()}
+        facts = list(model.predict(asked, threshold=0.0))
+        for row in rows:
+            found = [one for one in facts if one.head == f"h{row}"]
             best = max((one.probability, one.relation) for one in found)
             if best[0] > 1 - sum(one.probability for one in found):
                 predicted += 1

@@ -13,7 +13,7 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -151,11 +151,16 @@ def _import_installed(group: str) -> None:
             raise UserError(problem, hint="upgrade or uninstall that package") from error
 
 
-def _subclasses(base: type[Kind]) -> Iterator[type[Kind]]:
-    """All classes below `base`, those defined first, first."""
-    for kind in base.__subclasses__():
-        yield kind
-        yield from _subclasses(kind)
+def _subclasses(base: type[Kind]) -> list[type[Kind]]:
+    """All classes below `base`, each once, those defined first, first."""
+    found: dict[type[Kind], None] = {}
+    pending = [base]
+    while pending:
+        kind = pending.pop()
+        if kind not in found:  # a composed method is below each of its parts
+            found[kind] = None
+            pending += reversed(kind.__subclasses__())
+    return list(found)[1:]
 
 
 def _place(kind: type) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,7 @@ def mapped(path: Path, code: str, width: int, size: int) -> NDArray[Any]:
     """A column of numbers, `width` a row; a `ValueError` if the file has another size than `size`."""
     if path.stat().st_size != size:
         raise ValueError(f"{path.name} has {path.stat().st_size} bytes, expected {size}")
-    # A file of no bytes cannot be mapped. A plain array is a faster view of the same memory than a memmap.
-    flat = np.asarray(np.memmap(path, code, mode="r")) if size else np.empty(0, code)
+    flat = np.frombuffer(_content(path), code)
     return flat if width == 1 else flat.reshape(-1, width)
 
 
@@ -68,7 +68,8 @@ def verify(folder: Path, names: Iterable[str], index: Mapping[str, Any], whole: 
     An index of version 0.1 has no checksums: the columns are compared with the fingerprint, which `whole` computes
     and which takes longer.
     """
-    paths = {column_path(folder, name).resolve(): name for name in names}
+    place = folder.resolve()
+    paths = {column_path(place, name): name for name in names}
     now = {path: _state(path) for path in paths}
     new = [path for path, state in now.items() if _verified.get(path) != state]
     if _SUMS in index:
@@ -109,12 +110,17 @@ def checksum(path: Path) -> str:
     """The XXH3 of a file, 128 bits."""
     import xxhash
 
-    whole = xxhash.xxh3_128()
-    if path.stat().st_size:
-        content = np.memmap(path, np.uint8, mode="r")
-        for start in range(0, len(content), _AT_ONCE):
-            whole.update(content[start : start + _AT_ONCE].data)
+    whole, content = xxhash.xxh3_128(), memoryview(_content(path))
+    for start in range(0, len(content), _AT_ONCE):
+        whole.update(content[start : start + _AT_ONCE])
     return str(whole.hexdigest())
+
+
+def _content(path: Path) -> mmap.mmap | bytes:
+    """A file's bytes, mapped into memory; a file of none cannot be. Unlike `np.memmap`, it looks up no path."""
+    with path.open("rb") as file:
+        empty = not path.stat().st_size
+        return b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _state(path: Path) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from itertools import combinations
 from types import CodeType, FunctionType
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fedrel.errors import UserError, nearest
 from fedrel.federation.method import Method
@@ -71,7 +71,9 @@ def _composed(needed: tuple[type[Method], ...]) -> type[Method]:
         _check_adds_something(part, needed)
     order = _ordered(needed)
     name = "+".join(part.name for part in order)
-    kind: type[Method] = type(name, tuple(order), {"name": name, "__module__": __name__})
+    without_source = ConfigDict(use_attribute_docstrings=False)  # which pydantic would look for
+    content = {"name": name, "__module__": __name__, "model_config": without_source}
+    kind: type[Method] = type(name, tuple(order), content)
     for part in needed:
         _check_is_used(part, kind, needed)
     if reason := kind.unsuited():
