@@ -78,7 +78,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _quick_python() -> Iterator[None]:
-    """`sys.executable`, and `python` and `fedrel` of the `PATH`, start without importing torch anew."""
+    """`sys.executable`, and `python`, `fedrel` and `pytest` of the `PATH`, start without importing torch anew."""
     quick = os.environ["FEDREL_QUICK_PYTHON"]
     with python_is(f"{quick}/python", quick, str(Path(REAL).parent)):
         yield

@@ -305,7 +305,7 @@ def test_a_coordinator_that_crashed_goes_on_though_each_question_is_answered_onc
     name: str, called: Called, local: Local, out: Path
 ):
     """Two sites' answers are lost in round 2: the run ends, and its second try asks the very same."""
-    config = experiment(name, training__rounds=3, engine__min_sites=3, **QUICK)
+    config = experiment(name, engine__min_sites=3, **QUICK)
     for site in ("north", "south", "west"):
         called.bed.write_policy(site, repeats=1)
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("ray", reason="needs the extra `flower-simulation`, which brings Ray")
 
 from fedrel.config.schema import Config
 from fedrel.runs.train import run
 from tests.federation.test_engines import same
 from tests.federation_e2e.conftest import Local, experiment
+
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra `flower-simulation`")
 
 
 def simulated(config: Config) -> Config:

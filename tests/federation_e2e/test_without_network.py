@@ -36,7 +36,7 @@ QUICK = {"engine__deadline": 0.5}  # seconds; nodes that are called answer befor
 
 @pytest.mark.parametrize("method", ["lazy-mil", "feded", "fedcmc", "scaffold", "lazy-mil+moon"])
 def test_the_same_weights_and_bytes_as_in_one_process(method: str, called: Called, local: Local, out: Path):
-    config = experiment(method, training__rounds=3, **QUICK)
+    config = experiment(method, **QUICK)
     same(local(config), called.run(config, out))
 
 

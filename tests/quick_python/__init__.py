@@ -1,7 +1,7 @@
 """A Python that starts quickly, for tests that run commands and worker processes.
 
 To start Python and import torch takes two to five seconds of a processor. Here a server imports them once for the
-whole suite, and forks for each command. A small client stands in for `python` and for `fedrel`: it sends its
+whole suite, and forks for each command. A small client stands in for `python`, `fedrel` and `pytest`: it sends its
 arguments, environment, folder and standard streams to the server, passes signals on, and ends as the command ends,
 with its exit code or signal. Where a fork would not do the same as a new process, for example with other options or
 with variables that libraries read when they are imported, the client becomes a real Python instead.
@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent
 
 
 class QuickPython:
-    """The server's process, and a folder with the two programs that use it."""
+    """The server's process, and a folder with the programs that use it."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="quick-")
@@ -30,7 +30,7 @@ class QuickPython:
         self._server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._server.stdout is not None
         assert self._server.stdout.readline() == b"ready\n"
-        for name in ("python", "fedrel"):
+        for name in ("python", "fedrel", "pytest"):
             program = self.bin / name
             client = f'exec "{sys.executable}" -IS "{FOLDER / "client.py"}" "{socket}" "{sys.executable}"'
             program.write_text(f'#!/bin/sh\n{client} {name} "$@"\n', encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What stands in for `python` and `fedrel`: `client.py SOCKET PYTHON NAME ARGUMENTS...`.
+"""What stands in for `python`, `fedrel` and `pytest`: `client.py SOCKET PYTHON NAME ARGUMENTS...`.
 
 It runs without site-packages and imports little, for it is started often.
 """
@@ -28,7 +28,7 @@ def main() -> None:
         answers = server.makefile("r", encoding="utf-8")
         ours = json.loads(answers.readline())
         if not can_be_forked(name, arguments, ours):
-            command = [python, "-m", "fedrel"] if name == "fedrel" else [python]
+            command = [python] if name == "python" else [python, "-m", name]
             os.execv(python, [*command, *arguments])
         waiting: list[int] = []
         for number in PASSED_ON:  # until the child is there, they wait

@@ -186,7 +186,7 @@ class Child:
         return 0
 
     def command(self) -> None:
-        """What `python -c`, `python -m`, `python -`, `python FILE`, each also after `-P`, or `fedrel` does."""
+        """What `fedrel`, `pytest` or `python` with `-c`, `-m`, `-` or a file does; `-P` may come before these."""
         arguments = list(self.request["arguments"])
         path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         new = [folder for folder in path if folder and folder not in sys.path]
@@ -197,6 +197,9 @@ class Child:
         if self.request["name"] == "fedrel":
             sys.argv = ["fedrel", *arguments]
             return importlib.import_module("fedrel.cli.main").main()
+        if self.request["name"] == "pytest":
+            sys.argv = ["pytest", *arguments]
+            sys.exit(importlib.import_module("pytest").console_main())
         program = sys.modules["__main__"] = types.ModuleType("__main__")
         safe = arguments[0] == "-P"  # then the program's folder is not on the path
         match arguments[safe:]:

@@ -112,6 +112,7 @@ print(k.foreign(np.arange(3.0)), k.raised(k.foreign))
 """
 
 
+@pytest.mark.slow
 def test_functions_that_kernels_call_have_no_machine_code_of_their_own(tmp_path: Path) -> None:
     """Else a kernel would call that, which is not optimised, in the process that compiles it, and only there."""
     (tmp_path / "some_kernels.py").write_text(KERNELS)
