@@ -14,6 +14,7 @@ import importlib.machinery
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -31,7 +32,8 @@ from tests.mutation.survivors import reason_for
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
-TIMEOUT = 240  # seconds; a mutant that hangs counts as killed
+LOOPS = 120  # processor seconds after which a mutant counts as killed, however busy the machine is
+HANGS = 3600  # seconds; so does one that waits for ever
 PRELOADED = (
     "torch",
     "numba",
@@ -244,6 +246,7 @@ def outcome(mutant: Mutant | None, tests: Sequence[str]) -> str:
     child = os.fork()
     if child == 0:
         os.setsid()
+        resource.setrlimit(resource.RLIMIT_CPU, (LOOPS, LOOPS))
         with tempfile.TemporaryFile("w") as log:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
@@ -252,7 +255,7 @@ def outcome(mutant: Mutant | None, tests: Sequence[str]) -> str:
                 code = run_tests(mutant, tests)
             finally:
                 os._exit(code)
-    end = time.monotonic() + TIMEOUT
+    end = time.monotonic() + HANGS
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
