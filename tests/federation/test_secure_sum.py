@@ -156,9 +156,14 @@ def test_too_few_survivors_end_the_round_and_reveal_nothing(step, reason, tmp_pa
     np.testing.assert_array_equal(total, before)
 
 
-def test_a_large_cohort_has_fewer_peers_and_the_same_sum(tmp_path, monkeypatch):
-    count = 40
-    monkeypatch.setattr(peer_graph, "SPARSE_FROM", count)
+@pytest.fixture
+def count(monkeypatch) -> int:
+    """How many sites make a large cohort: fewer here, for each has keys and shares to compute."""
+    monkeypatch.setattr(peer_graph, "SPARSE_FROM", 40)
+    return 40
+
+
+def test_a_large_cohort_has_fewer_peers_and_the_same_sum(count, tmp_path):
     assert degree(count) < count - 1
     trial = Trial(tmp_path, count, {3: {5}, 2: {17}})
     total = trial.run()
@@ -166,16 +171,15 @@ def test_a_large_cohort_has_fewer_peers_and_the_same_sum(tmp_path, monkeypatch):
     np.testing.assert_array_equal(total, trial.expected())
 
 
-def test_a_sum_over_fewer_than_two_thirds_of_a_large_cohort_is_refused(tmp_path):
+def test_a_sum_over_fewer_than_two_thirds_of_a_large_cohort_is_refused(count, tmp_path):
     """Noise in shares counts on two thirds of the cohort; a site's peers may all be among few that answered."""
-    trial = Trial(tmp_path, SPARSE_FROM)
+    trial = Trial(tmp_path, count)
     trial.share()
     peers, boxes = trial.cohort.to_mask()
     trial.member(0, peers[0], boxes[0]).masked(trial.numbers[0])
     few = Survivors(peers[0].site)
-    with pytest.raises(
-        RefusedError, match=f"a sum over {len(few.answered)} of 100 sites, and 67 must answer"
-    ):
+    said = f"a sum over {len(few.answered)} of 40 sites, and 27 must answer"
+    with pytest.raises(RefusedError, match=said):
         trial.member(0, peers[0], boxes[0], few).signed_lists()
 
 
