@@ -14,6 +14,7 @@ from fedrel.errors import UserError
 from fedrel.federation.coordinator import Federation
 from fedrel.federation.drawing import draw
 from fedrel.methods.by_name import check_privacy, method, methods
+from fedrel.privacy import site_noise
 from fedrel.privacy.accounting import epsilon
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import run
@@ -64,6 +65,7 @@ def test_every_method_is_noised_or_refused():
 @pytest.mark.parametrize("name", NOISED)
 def test_without_noise_and_clipping_weights_are_those_of_the_plain_mean(data, name, tmp_path, monkeypatch):
     monkeypatch.setattr(Federation, "normal", lambda self, *purpose: np.zeros)
+    monkeypatch.setattr(site_noise, "STEPS", 2.0**50)  # a finer grid, since the noise that it follows is huge
     config, ready = data
     named = [f"method={name}", *([] if name == "feded" else [f"methods.{name}.weighting=uniform"])]
     plain = fast(config.with_settings(named), ready, 2, tmp_path / "plain")
@@ -187,6 +189,23 @@ def test_a_site_does_not_tell_its_loss(data, tmp_path):
     engine.ask = listening
     session.next_round()
     assert told == [0.0] * 6 and "loss" in Update.declared()
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_who_is_drawn_between_real_sites_does_not_follow_from_the_seed(data, tmp_path, monkeypatch, real):
+    """The seed is published, and the cost of a round counts on it that nobody else knows who was drawn."""
+    config, ready = data
+    config = config.with_settings([*DP, "training.fraction=0.5"])
+    fed = local_session(config, ready, tmp_path)._fed
+    monkeypatch.setattr(type(fed._engine), "reaches_real_sites", real)
+    drawn = []
+    for number in range(1, 31):
+        fed.draw(number)
+        drawn.append(fed.drawn.sites)
+    expected = [
+        draw(fed.sizes, 0.5, config.seed, number, sampling="poisson").sites for number in range(1, 31)
+    ]
+    assert (drawn == expected) == (not real)
 
 
 def test_draws_of_either_kind():

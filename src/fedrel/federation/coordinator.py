@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -101,7 +102,8 @@ class Federation:
         """Begin a round: draw its sites from those that have data, and a reserve (`fedrel.federation.drawing`).
 
         A second attempt at the same round draws other sites, none of them in `without`; the bytes and refusals of
-        the first attempt stay in the notes.
+        the first attempt stay in the notes. Where noise hides sites, real ones are drawn by the operating system's
+        randomness: ε counts on it that others do not know who was drawn, and the seed is published.
         """
         if (reported := self._engine.holdings()) is not None:
             self.sizes, self.triples = reported.sizes, reported.triples
@@ -110,7 +112,7 @@ class Federation:
         self.drawn = draw(
             self.sizes,
             self._fraction,
-            self._seed,
+            secrets.randbits(62) if dp and self._engine.reaches_real_sites else self._seed,
             round_,
             attempt,
             without={*without, *excluded},

@@ -39,18 +39,21 @@ class FixedPoint:
     def encode(self, numbers: Floats, share: float, generator: np.random.Generator) -> tuple[Ring, int]:
         """`share` times each number (a share of at most 1), as whole numbers; and how many had to be clipped."""
         flat = numbers.reshape(-1)
-        found = np.empty(len(flat), np.uint32)
+        found = np.empty(len(flat), np.int32)
         clipped = 0
         for start in range(0, len(flat), _AT_ONCE):
-            part = flat[start : start + _AT_ONCE].astype(np.float64)
-            clipped += int(np.count_nonzero(np.abs(part) > self.range))
-            np.clip(part, -self.range, self.range, out=part)
+            part: npt.NDArray[np.float64] = flat[start : start + _AT_ONCE].astype(np.float64)
+            largest = max(part.max(), -part.min())
+            if not largest <= self.range:  # also if it is no number
+                clipped += int(np.count_nonzero(np.abs(part) > self.range))
+                np.clip(part, -self.range, self.range, out=part)
             part *= share / self.step
             part += generator.random(len(part))
             np.floor(part, out=part)
-            np.clip(part, -self.levels, self.levels, out=part)
-            found[start : start + _AT_ONCE] = part.astype(np.int64).astype(np.uint32)
-        return found, clipped
+            if not largest < self.range:  # rounded up, it may be one too many
+                np.clip(part, -self.levels, self.levels, out=part)
+            found[start : start + _AT_ONCE] = part
+        return found.view(np.uint32), clipped
 
     def decode(self, total: Ring) -> npt.NDArray[np.float64]:
         """The sum that the whole numbers stand for."""
