@@ -6,7 +6,7 @@ METHODS: dict[
     str, tuple[list[str], list[str]]
 ] = {  # by module: test files, and golden cases that it is used in
     "baselines": (["baselines", "feded", "options"], ["centralised", "centralised-share", "validation-only"]),
-    "by_name": (["describe", "composition_rules"], []),
+    "by_name": (["describe", "composition_rules", "sections", "site_level_privacy"], []),
     "claims": (["claims", "lazy_mil"], ["lazy-mil-keyed", "lazy-mil-pooled"]),
     "composition": (["composition_rules", "describe"], []),
     "controls": (["controls", "scaffold"], ["scaffold"]),
@@ -21,6 +21,7 @@ METHODS: dict[
     "fedprox": (["options", "fedprox"], ["fedprox"]),
     "fedrs": (["options", "composition_rules", "fedrs"], ["fedrs"]),
     "lazy_mil": (["lazy_mil", "options"], ["lazy-mil", "lazy-mil-keyed", "lazy-mil-pooled"]),
+    "lazy_one": (["lazy_one", "options"], ["lazy-one"]),
     "local_objective": (["fedavg", "fedlc", "options"], ["fedavg", "fedlc", "fedcmc"]),
     "local_training": (["local", "options"], ["local"]),
     "moon": (["options", "composition_rules", "moon"], ["moon"]),
