@@ -16,7 +16,7 @@ from fedrel.errors import UserError
 from fedrel.extractors.batches import Batch
 from fedrel.extractors.heads import HEADS, Reading
 from fedrel.extractors.objective import PLAIN, DPSteps, Objective
-from fedrel.extractors.row_tables import RowEmbedding
+from fedrel.extractors.row_tables import RowEmbedding, as_tensor
 from fedrel.tensors.weights import Rows, Tensors, Weights
 
 
@@ -170,7 +170,7 @@ class Extractor(nn.Module, ABC):
         if not same:
             self._check(weights)
             self._base, self._begun = weights, {}
-            self._start = {name: _as_tensor(weights[name]) for name in self._weights if name not in tables}
+            self._start = {name: as_tensor(weights[name]) for name in self._weights if name not in tables}
         for name, parameter in self._weights.items():
             parameter.grad = None
             if name in tables:
@@ -219,15 +219,21 @@ class Extractor(nn.Module, ABC):
                 )
 
 
-def _as_tensor(array: npt.NDArray[np.float32]) -> Tensor:
-    """The array as a tensor: a view of it where it is writeable, as torch demands, else a copy."""
-    return torch.from_numpy(array) if array.flags.writeable else torch.tensor(array)
-
-
 def linear(inputs: int, outputs: int, *, bias: bool, generator: torch.Generator) -> nn.Linear:
     """A layer with the initial weights of `nn.Linear`, but drawn from the given generator."""
-    layer = nn.Linear(inputs, outputs, bias=bias, device="meta").to_empty(device="cpu")
+    layer = empty_linear(inputs, outputs, bias=bias)
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
+    return layer
+
+
+def empty_linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
+    """A layer whose weights are whatever was in memory; `nn.Linear` would draw them from a global generator.
+
+    `to_empty` would do the same, but imports half a second's worth of torch.
+    """
+    layer = nn.Linear(inputs, outputs, bias=bias, device="meta")
+    for name, parameter in list(layer.named_parameters()):
+        setattr(layer, name, nn.Parameter(torch.empty(parameter.shape)))
     return layer

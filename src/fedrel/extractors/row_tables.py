@@ -190,7 +190,7 @@ class RowEmbedding(nn.Module):
     def restart(self, base: Floats, *, only_touched: bool) -> None:
         """Start again from `base`. `only_touched`: all rows but the touched ones are those of `base` already."""
         if not only_touched:
-            self.weight.copy_(torch.tensor(base))
+            self.weight.copy_(as_tensor(base))
             self.touched.zero_()
         if not only_touched or self._reset_touched(base):
             self.weight[GAP].zero_()
@@ -270,6 +270,11 @@ class FixedRows(nn.Module):
     def dense(self) -> Tensor:
         """The whole table: a copy."""
         return self.weight.detach().clone()
+
+
+def as_tensor(array: Floats) -> Tensor:
+    """The array as a tensor: a view of it where it is writeable, as torch demands, else a copy."""
+    return torch.from_numpy(array) if array.flags.writeable else torch.tensor(array)
 
 
 def word_table(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.tensors.compiling import inner, kernel
+from fedrel.tensors.compiling import allocating_kernel, inner, kernel
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -31,34 +31,35 @@ def add(total: Doubles, numbers: Floats, weight: float) -> None:
 
 @kernel
 def add_rows(
-    total: Doubles,
-    offset: Doubles,
-    listed: Flags,
-    index: ShortInts,
-    values: Floats,
-    weight: float,
+    total: Doubles, offset: Doubles, place: ShortInts, listed: int, index: ShortInts, values: Floats, weight: float,
     rest: float,
-) -> None:
-    """total[index] += weight * values, rows of [n, d]; offset[index] -= rest; listed[index] = True."""
-    for place in range(len(index)):
-        row = index[place]
-        offset[row] -= rest
-        listed[row] = True
-        sums, site = total[row], values[place]
-        for k in range(len(sums)):
-            sums[k] += weight * site[k]
+) -> int:  # fmt: skip
+    """total += weight * values and offset -= rest where the rows `index` have their places.
+
+    Rows that have none get the next ones; returns how many have one now.
+    """
+    for number in range(len(index)):
+        at = place[index[number]]
+        if at < 0:
+            at = place[index[number]] = listed
+            listed += 1
+        offset[at] -= rest
+        for k in range(values.shape[1]):
+            total[at, k] += weight * values[number, k]
+    return listed
 
 
 @kernel
 def mean_of_rows(
-    total: Doubles, offset: Doubles, listed: Flags, base: Floats, rest: float, weight: float, mean: Floats
+    total: Doubles, offset: Doubles, place: ShortInts, base: Floats, rest: float, weight: float, mean: Floats
 ) -> None:
-    """mean = (total + (rest + offset) * base) / weight, [n, d]; rest / weight * base in rows not listed."""
+    """mean = (total + (rest + offset) * base) / weight, [n, d]; rest / weight * base without a place."""
     factor = rest / weight
     for row in range(len(base)):
-        if listed[row]:
+        at = place[row]
+        if at >= 0:
             for k in range(base.shape[1]):
-                mean[row, k] = (total[row, k] + (rest + offset[row]) * base[row, k]) / weight
+                mean[row, k] = (total[at, k] + (rest + offset[at]) * base[row, k]) / weight
         else:
             for k in range(base.shape[1]):
                 mean[row, k] = factor * base[row, k]
@@ -67,10 +68,11 @@ def mean_of_rows(
 # The rows of a word table that a site has changed: a few hundred of a hundred thousand.
 
 
-@kernel
+@allocating_kernel
 def changed_rows(table: Floats, touched: Flags, scale: float) -> tuple[ShortInts, Floats]:
     """The touched rows' numbers, ascending, and the rows themselves times `scale`."""
-    index = _touched_rows(touched).copy()
+    rows = np.empty(len(touched), np.int32)  # pages that are never written take no memory
+    index = rows[: find_touched(touched, rows)].copy()
     values = np.empty((len(index), table.shape[1]), np.float32)
     for place in range(len(index)):
         row = table[index[place]]
@@ -79,34 +81,35 @@ def changed_rows(table: Floats, touched: Flags, scale: float) -> tuple[ShortInts
     return index, values
 
 
-@kernel
+@allocating_kernel
 def reset_rows(table: Floats, touched: Flags, base: Floats) -> int:
     """Set the touched rows back to those of `base` and mark them as untouched; returns how many there were."""
-    rows = _touched_rows(touched)
-    for row in rows:
+    rows = np.empty(len(touched), np.int32)
+    count = find_touched(touched, rows)
+    for row in rows[:count]:
         touched[row] = False
         for k in range(table.shape[1]):
             table[row, k] = base[row, k]
-    return len(rows)
+    return count
 
 
 @inner
-def _touched_rows(touched: Flags) -> ShortInts:
-    rows, at = np.empty(len(touched), np.int32), 0  # pages that are never written take no memory
+def find_touched(touched: Flags, rows: ShortInts) -> int:
+    """The numbers of the touched rows, ascending; returns how many there are."""
+    at = 0
     for first in range(0, len(touched), _FLAGS_AT_ONCE):
-        some = touched[first : first + _FLAGS_AT_ONCE]
-        found = False
-        for flag in some:
-            found |= flag
+        last, found = min(first + _FLAGS_AT_ONCE, len(touched)), False
+        for row in range(first, last):
+            found |= touched[row]
         if found:
-            for place in range(len(some)):
-                if some[place]:
-                    rows[at] = first + place
+            for row in range(first, last):
+                if touched[row]:
+                    rows[at] = row
                     at += 1
-    return rows[:at]
+    return at
 
 
-@kernel
+@allocating_kernel
 def lay_end_to_end(tokens: ShortInts, starts: Ints, lookup: Ints, rows: Ints) -> tuple[Ints, Ints]:
     """The word ids of sentences, lookup[tokens], and where each sentence starts among them, [S + 1].
 
@@ -131,7 +134,7 @@ def lay_end_to_end(tokens: ShortInts, starts: Ints, lookup: Ints, rows: Ints) ->
 # ATT's test rule (`fedrel.extractors.heads`): every relation has its own attention over a bag, and its own softmax.
 
 
-@kernel
+@allocating_kernel
 def attention_probabilities(scores: Floats, bias: Floats, bags: Ints) -> Floats:
     """p_r = softmax(sum_i a_ir scores_i + bias)[r] of each bag, [B, R], with a_r the softmax of scores_ir over i.
 

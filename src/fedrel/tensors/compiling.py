@@ -47,14 +47,25 @@ def kernel(function: Function) -> Function:
 
     It runs on one thread, without the interpreter's lock. `a * b + c` may be rounded once instead of twice. No
     other rule of float arithmetic is relaxed, so a kernel gives the same bits every time, and NaN stays NaN.
+    It makes no arrays (`allocating_kernel`): references to arrays are not counted in it, which is a third of the
+    instructions that LLVM would have to work on.
     """
+    return _kept(function, _nrt=False)
+
+
+def allocating_kernel(function: Function) -> Function:
+    """A kernel that makes arrays and counts references to them; what it calls must not return any."""
+    return _kept(function)
+
+
+def _kept(function: Function, **options: bool) -> Function:
     import numba
 
     _follow_compilation()
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(kernel_folder(Path(function.__code__.co_filename).parent))
     try:
-        compiled = _compiled(function, cache=True)
+        compiled = _compiled(function, cache=True, **options)
     finally:
         numba.config.CACHE_DIR = before
     _KERNELS.add(compiled)
@@ -69,8 +80,8 @@ def read_only(array: npt.NDArray[Number]) -> npt.NDArray[Number]:
 
 
 def inner(function: Function) -> Function:
-    """Compile a function as a part of the kernels that call it: it is not kept for itself."""
-    return _compiled(function, no_cpython_wrapper=True)
+    """Compile a function as a part of the kernels that call it: it is not kept for itself, and makes no arrays."""
+    return _compiled(function, no_cpython_wrapper=True, _nrt=False)
 
 
 def _compiled(function: Function, **options: bool) -> Function:

@@ -7,6 +7,7 @@ the same bits as numpy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -71,50 +72,54 @@ class WeightedMean:
     def __init__(self, base: Weights) -> None:
         self.base = base
         self.total = 0.0
-        self._sums = {name: np.zeros(tensor.shape) for name, tensor in base.items()}
-        self._tables: dict[str, _Table] = {}
-        self._whole: set[str] = set()  # the names of tensors that any site sent whole
+        self._sums: dict[str, Doubles] = {}  # of tensors that sites sent whole
+        self._tables: dict[str, _Table] = {}  # of those that any site sent by rows
         self._loops = _loops()
 
     def add(self, tensors: Tensors, weight: float) -> None:
         """Add one site's weights, `weight` times."""
         self.total += weight
         for name, tensor in tensors.items():
-            sums = self._sums[name]
             if isinstance(tensor, Rows):
-                table = self._tables[name] = self._tables.get(name) or _Table(sums)
-                values, rest = tensor.values.reshape(-1, table.sums.shape[1]), weight * tensor.rest
-                index, values = compiling.read_only(tensor.index), compiling.read_only(values)
-                self._loops.add_rows(
-                    table.sums, table.offset, table.listed, index, values, float(weight), rest
-                )
-                table.rest += rest
+                self._add_rows(name, tensor, weight)
             else:
-                self._whole.add(name)
-                self._loops.add(sums.reshape(-1), compiling.read_only(tensor.reshape(-1)), float(weight))
+                sums = self._whole_sums(name).reshape(-1)
+                self._loops.add(sums, compiling.read_only(tensor.reshape(-1)), float(weight))
+
+    def _add_rows(self, name: str, rows: Rows, weight: float) -> None:
+        table = self._tables.get(name)
+        if table is None:
+            table = self._tables[name] = _Table(self.base[name].shape, self._sums.pop(name, None))
+        table.make_room(len(rows.index))
+        values, rest = rows.values.reshape(-1, table.sums.shape[1]), weight * rows.rest
+        table.listed = self._loops.add_rows(
+            table.sums, table.offset, table.place, table.listed, compiling.read_only(rows.index),
+            compiling.read_only(values), float(weight), rest,
+        )  # fmt: skip
+        table.rest += rest
+
+    def _whole_sums(self, name: str) -> Doubles:
+        """The sums of all of a tensor, to add a whole one to."""
+        if name in self._tables:
+            return self._tables[name].of_all_rows()
+        if name not in self._sums:
+            self._sums[name] = np.zeros(self.base[name].shape)
+        return self._sums[name]
 
     def result(self) -> dict[str, Floats]:
         """The mean so far."""
         if not self.total:
             raise NoAnswerError
-        return {name: self._mean(name) for name in self._sums}
+        return {name: self._mean(name) for name in self.base}
 
     def _mean(self, name: str) -> Floats:
         mean, table = np.empty(self.base[name].shape, np.float32), self._tables.get(name)
         if table is None:
-            return np.divide(self._sums[name], self.total, out=mean, casting="same_kind")
-        if name in self._whole:
-            table.listed[:] = True
-        base, flat = (tensor.reshape(table.sums.shape) for tensor in (self.base[name], mean))
+            return np.divide(self._whole_sums(name), self.total, out=mean, casting="same_kind")
+        base, flat = (tensor.reshape(len(tensor), -1) for tensor in (self.base[name], mean))
         self._loops.mean_of_rows(
-            table.sums,
-            table.offset,
-            table.listed,
-            compiling.read_only(base),
-            table.rest,
-            float(self.total),
-            flat,
-        )
+            table.sums, table.offset, table.place, compiling.read_only(base), table.rest, float(self.total), flat
+        )  # fmt: skip
         return mean
 
 
@@ -164,16 +169,38 @@ def advanced(base: Floats | np.float32, factor: float, move: Floats) -> Floats:
 
 
 class _Table:
-    """The running sum of a table that arrives by rows.
+    """The running sum of a table that arrives by rows: of the rows that any site lists, as they come.
 
     The mean of a row is its sum plus its part of `base`, which all sites that do not list the row add.
+    `sums` are those so far, if sites sent the whole table before.
     """
 
-    def __init__(self, sums: Doubles) -> None:
-        self.sums = sums.reshape(len(sums), -1)
+    def __init__(self, shape: tuple[int, ...], sums: Doubles | None) -> None:
+        rows, width = shape[0], math.prod(shape[1:])
         self.rest = 0.0  # the factor of `base` in the sum of a row that no site lists
-        self.offset = np.zeros(len(sums))  # by row, what the sites that list it take off that factor
-        self.listed = np.zeros(len(sums), bool)  # rows that any site lists
+        self.place = np.full(rows, -1, np.int32)  # by row, where its sum is; -1: no site lists it
+        self.listed = 0  # how many rows have a place
+        self.sums = np.zeros((0, width))
+        self.offset = np.zeros(0)  # by place, what the sites that list the row take off that factor
+        if sums is not None:
+            self.of_all_rows()[:] = sums.reshape(-1, width)
+
+    def make_room(self, rows: int) -> None:
+        """Make places for so many more rows, at most for all."""
+        most, there = min(self.listed + rows, len(self.place)), len(self.offset)
+        if most > there:
+            more = min(max(most, 2 * there), len(self.place)) - there
+            self.sums = np.concatenate([self.sums, np.zeros((more, self.sums.shape[1]))])
+            self.offset = np.concatenate([self.offset, np.zeros(more)])
+
+    def of_all_rows(self) -> Doubles:
+        """The sums of all rows, in their order."""
+        if self.listed < len(self.place):
+            self.make_room(len(self.place))
+            self.place[self.place < 0] = np.arange(self.listed, len(self.place))
+            self.sums, self.offset = self.sums[self.place], self.offset[self.place]
+            self.place, self.listed = np.arange(len(self.place), dtype=np.int32), len(self.place)
+        return self.sums
 
 
 class _NumpyLoops:
@@ -186,33 +213,30 @@ class _NumpyLoops:
 
     @staticmethod
     def add_rows(
-        total: Doubles,
-        offset: Doubles,
-        listed: npt.NDArray[np.bool_],
-        index: npt.NDArray[np.int32],
-        values: Floats,
-        weight: float,
-        rest: float,
-    ) -> None:
-        """total[index] += weight * values, rows of [n, d]; offset[index] -= rest; listed[index] = True."""
-        total[index] += np.multiply(values, weight, dtype=np.float64)
-        offset[index] -= rest
-        listed[index] = True
+        total: Doubles, offset: Doubles, place: npt.NDArray[np.int32], listed: int, index: npt.NDArray[np.int32],
+        values: Floats, weight: float, rest: float,
+    ) -> int:  # fmt: skip
+        """total += weight * values and offset -= rest where the rows `index` have their places.
+
+        Rows that have none get the next ones; returns how many have one now.
+        """
+        new = index[place[index] < 0]
+        place[new] = np.arange(listed, listed + len(new))
+        at = place[index]
+        total[at] += np.multiply(values, weight, dtype=np.float64)
+        offset[at] -= rest
+        return listed + len(new)
 
     @staticmethod
     def mean_of_rows(
-        total: Doubles,
-        offset: Doubles,
-        listed: npt.NDArray[np.bool_],
-        base: Floats,
-        rest: float,
-        weight: float,
+        total: Doubles, offset: Doubles, place: npt.NDArray[np.int32], base: Floats, rest: float, weight: float,
         mean: Floats,
-    ) -> None:
-        """mean = (total + (rest + offset) * base) / weight, [n, d]; rest / weight * base in rows not listed."""
+    ) -> None:  # fmt: skip
+        """mean = (total + (rest + offset) * base) / weight, [n, d]; rest / weight * base without a place."""
         np.multiply(base, rest / weight, out=mean, dtype=np.float64, casting="same_kind")
-        rows = np.flatnonzero(listed)
-        mean[rows] = (total[rows] + (rest + offset[rows])[:, None] * base[rows]) / weight
+        rows = np.flatnonzero(place >= 0)
+        at = place[rows]
+        mean[rows] = (total[at] + (rest + offset[at])[:, None] * base[rows]) / weight
 
 
 def _loops() -> ModuleType | type[_NumpyLoops]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedrel.errors import UserError
-from fedrel.extractors.base import Extractor, Fitted
+from fedrel.extractors.base import Extractor, Fitted, empty_linear
 from fedrel.extractors.batches import Batch
 from fedrel.extractors.heads import HEADS
 from fedrel.extractors.objective import PLAIN, DPSteps, Objective
@@ -73,8 +73,7 @@ class PCNN(Extractor):
         self.tail_positions = nn.Parameter(_xavier(distances, position_dimension, generator))
         self.filters = nn.Parameter(_xavier(filters, window * width, generator))
         self.filters_bias = nn.Parameter(torch.zeros(filters))
-        # The initialisation of nn.Linear would draw from torch's global generator.
-        self.classifier = nn.Linear(3 * filters, relations, bias=bias, device="meta").to_empty(device="cpu")
+        self.classifier = empty_linear(3 * filters, relations, bias=bias)
         with torch.no_grad():
             self.classifier.weight.copy_(_xavier(relations, 3 * filters, generator))
             if bias:

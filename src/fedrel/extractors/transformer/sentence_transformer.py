@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
+from fedrel.extractors.base import empty_linear
 from fedrel.extractors.batches import Batch, PieceBatch
 from fedrel.extractors.transformer.encoder import encoder
 from fedrel.extractors.transformer.encoder_loading import (
@@ -81,9 +82,7 @@ class SentenceTransformer(Pretrained):
         if section.lora_rank:
             add_lora(model, section.lora_rank, section.frozen_layers, generator)
         self._runs = 3 if section.pooling == "cls_sum" else 2
-        # The initialisation of nn.Linear would draw from torch's global generator.
-        linear = nn.Linear(self._runs * self.encoder.width, relations, bias=section.biased, device="meta")
-        self.classifier = linear.to_empty(device="cpu")
+        self.classifier = empty_linear(self._runs * self.encoder.width, relations, bias=section.biased)
         with torch.no_grad():
             nn.init.xavier_uniform_(self.classifier.weight, generator=generator)
             if section.biased:

@@ -31,7 +31,7 @@ from fedrel.extractors.pcnn.kernels.memory import (
     shape_of,
 )
 from fedrel.extractors.pcnn.kernels.planning import plan
-from fedrel.extractors.pcnn.kernels.several_sites import Dense, train_several
+from fedrel.extractors.pcnn.kernels.several_sites import Dense, most_changed_rows, train_several
 from fedrel.extractors.pcnn.kernels.training import Forces, Gathered, Weights, Workspace
 from fedrel.extractors.row_tables import RowEmbedding
 from fedrel.tensors.compiling import read_only
@@ -81,7 +81,7 @@ def fit(
         Step(float(lr), 1 - lr * (weight_decay + pull), float(pcnn.dropout)),
         forces_of(pcnn, objective.correction, lr, courses),
         workspace(shape, vocabulary, relations, head, objective.fixed is not None, sizes),
-        losses, shares, _places(start, 0), scales, np.zeros(2, np.int64), shape,
+        losses, shares, _places(start, 0), scales, np.zeros(2, np.int64), *_rows(0, shape), shape,
     )  # fmt: skip
     if isinstance(pcnn.words, RowEmbedding):
         pcnn.words.move_to(float(scales[0]), course)
@@ -111,13 +111,15 @@ def fit_several(
         np.ones(len(several)),
         np.zeros(len(several) + 1, np.int64),
     )
-    index, values = train_several(
+    step = Step(float(lr), 1 - lr * weight_decay, float(pcnn.dropout))
+    index, values = _rows(most_changed_rows(steps, parts, vocabulary, step), shape)
+    train_several(
         steps, parts, weights, begin, read_only(start.get(WORDS, weights.words)),
         goal_of(objective, shape, relations),
-        Step(float(lr), 1 - lr * weight_decay, float(pcnn.dropout)),
+        step,
         forces_of(pcnn, objective.correction, lr, np.empty((0, 2))),
         workspace(shape, vocabulary, relations, head, False, sizes),
-        losses, shares, end, scales, bounds, shape,
+        losses, shares, end, scales, bounds, index, values, shape,
     )  # fmt: skip
     found = []
     for site in range(len(several)):
@@ -153,6 +155,11 @@ def _dense(weights: Weights) -> Dense:
 def _places(dense: Dense, sites: int) -> Dense:
     """Arrays for the weights of so many sites."""
     return Dense(*(np.empty((sites, *array.shape), np.float32) for array in dense))
+
+
+def _rows(most: int, shape: Shape) -> tuple[npt.NDArray[np.int32], Floats]:
+    """Arrays for so many rows of words and their numbers; what is never written takes no memory."""
+    return np.empty(most, np.int32), np.empty((most, shape.word), np.float32)
 
 
 def weights_of(pcnn: Network) -> Weights:

@@ -12,7 +12,7 @@ from fedrel.extractors.dropout import step_seeds
 from fedrel.extractors.pcnn.kernels.memory import Sizes
 from fedrel.extractors.pcnn.kernels.several_sites import Parts
 from fedrel.extractors.pcnn.kernels.training import Plan
-from fedrel.tensors.compiling import kernel
+from fedrel.tensors.compiling import allocating_kernel
 from fedrel.tensors.simd import Ints
 
 
@@ -43,7 +43,7 @@ def plan(
     return found, Parts(*parts), Sizes(*sizes)
 
 
-@kernel
+@allocating_kernel
 def _lay_out(
     orders: Ints, counts: Ints, bags: Ints, labels: Ints, starts: Ints, words: Ints, batch_size: int,
     vocabulary: int, relations: int,

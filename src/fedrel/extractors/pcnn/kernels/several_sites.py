@@ -13,12 +13,11 @@ import numpy.typing as npt
 
 from fedrel.extractors.pcnn.kernels.classify import Goal, Step
 from fedrel.extractors.pcnn.kernels.memory import Shape
-from fedrel.extractors.pcnn.kernels.training import Forces, Plan, Weights, Workspace, train
+from fedrel.extractors.pcnn.kernels.training import SMALLEST_SCALE, Forces, Plan, Weights, Workspace, train
 from fedrel.extractors.row_tables import GAP
+from fedrel.tensors.array_kernels import find_touched
 from fedrel.tensors.compiling import inner, kernel
 from fedrel.tensors.simd import Floats, Ints
-
-_FLAGS_AT_ONCE = 64  # flags that are looked at together: a cache line
 
 
 class Parts(NamedTuple):
@@ -44,21 +43,16 @@ class Dense(NamedTuple):
 def train_several(
     plan: Plan, parts: Parts, weights: Weights, start: Dense, words: Floats, goal: Goal, sgd: Step, forces: Forces,
     space: Workspace, losses: npt.NDArray[np.float64], shares: npt.NDArray[np.float64], end: Dense,
-    scales: npt.NDArray[np.float64], bounds: Ints, shape: Shape,
-) -> tuple[npt.NDArray[np.int32], Floats]:  # fmt: skip
+    scales: npt.NDArray[np.float64], bounds: Ints, index: npt.NDArray[np.int32], values: Floats, shape: Shape,
+) -> None:  # fmt: skip
     """Train site after site; `scales` has the scale of the words' rows before, and gets the one after.
 
     If `end` has no place for a site, there is but one, and the weights are its afterwards. Else each site starts
-    from the weights `start` and `words`, and these are the weights afterwards. `end` gets the sites' dense weights.
-    What is returned are the numbers and values of the rows of words that changed: at site s those from bounds[s]
+    from the weights `start` and `words`, and these are the weights afterwards. `end` gets the sites' dense weights,
+    `index` and `values` the numbers and values of the rows of words that changed: at site s those from bounds[s]
     to bounds[s + 1].
     """
     collecting, at = len(end.bias) > 0, 0
-    most = (
-        len(plan.words) if collecting else 0
-    )  # a site changes the rows of its words; all if the scale is folded in
-    index, values = np.empty(most, np.int32), np.empty((most, weights.words.shape[1]), np.float32)
-    rows = np.empty(len(weights.touched) if collecting else 0, np.int32)
     for site in range(len(scales)):
         first, last = parts.steps[site], parts.steps[site + 1]
         bags = plan.bags[:0]
@@ -78,14 +72,8 @@ def train_several(
         _take_flat(weights.bias, start.bias, end.bias[site])
         _take(weights.classifier.weight, start.classifier, end.classifier[site])
         _take_flat(weights.classifier.bias, start.classifier_bias, end.classifier_bias[site])
-        changed = _find_touched(weights.touched, rows)
-        if at + changed > len(index):
-            index = np.concatenate((index[:at], np.empty(2 * (at + changed), np.int32)))
-            values = np.concatenate(
-                (values[:at], np.empty((2 * (at + changed), values.shape[1]), np.float32))
-            )
-        for row in rows[:changed]:
-            index[at] = row
+        for _ in range(find_touched(weights.touched, index[at:])):
+            row = index[at]
             weights.touched[row] = False
             for k in range(values.shape[1]):
                 values[at, k] = weights.words[row, k] * np.float32(scale)
@@ -95,7 +83,13 @@ def train_several(
             for k in range(values.shape[1]):
                 weights.words[GAP, k] = 0  # whatever was sent
         bounds[site + 1] = at
-    return index, values
+
+
+def most_changed_rows(plan: Plan, parts: Parts, vocabulary: int, sgd: Step) -> int:
+    """How many rows of words the sites can change: those of their words; all if the scale is folded in."""
+    longest = int(np.diff(parts.steps).max(initial=0))
+    folded = abs(sgd.kept) ** longest < 2 * SMALLEST_SCALE
+    return (len(parts.steps) - 1) * vocabulary if folded else len(plan.words)
 
 
 @inner
@@ -112,19 +106,3 @@ def _take_flat(weights: Floats, start: Floats, end: Floats) -> None:
     for k in range(len(end)):
         end[k] = weights[k]
         weights[k] = start[k]
-
-
-@inner
-def _find_touched(touched: npt.NDArray[np.bool_], rows: npt.NDArray[np.int32]) -> int:
-    """The numbers of the touched rows, ascending; returns how many there are."""
-    at = 0
-    for first in range(0, len(touched), _FLAGS_AT_ONCE):
-        some, found = touched[first : first + _FLAGS_AT_ONCE], False
-        for flag in some:
-            found |= flag
-        if found:
-            for place in range(len(some)):
-                if some[place]:
-                    rows[at] = first + place
-                    at += 1
-    return at

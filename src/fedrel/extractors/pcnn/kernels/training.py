@@ -252,10 +252,23 @@ def add_forces(step: int, words: int, scale: float, forces: Forces, space: Gathe
         if len(forces.common):
             for k in range(shape.word):
                 space.vectors[row, k] += forces.common[word, k] * drift
-        place = np.searchsorted(forces.own_words, word)
-        if place < len(forces.own_words) and forces.own_words[place] == word:
+        place = _place_of(word, forces.own_words)
+        if place >= 0:
             for k in range(shape.word):
                 space.vectors[row, k] += forces.own[place, k] * drift
+
+
+@inner
+def _place_of(word: int, words: npt.NDArray[np.int32]) -> int:
+    """A word's place among words in ascending order, or -1."""
+    first, last = 0, len(words)
+    while first < last:
+        middle = (first + last) // 2
+        if words[middle] < word:
+            first = middle + 1
+        else:
+            last = middle
+    return first if first < len(words) and words[first] == word else -1
 
 
 @inner

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.extractors.transformer.packed.dropout_kernels import hashed, narrowed, raised, widened
-from fedrel.tensors.compiling import inner, kernel
+from fedrel.tensors.compiling import allocating_kernel, inner
 from fedrel.tensors.simd import COLUMNS, LANES, ROWS, Matrix, multiply
 
 Numbers = npt.NDArray[Any]  # float32, or uint16 for bfloat16
@@ -39,7 +39,7 @@ class Dropped(NamedTuple):
     scale: np.float32
 
 
-@kernel
+@allocating_kernel
 def attend(
     numbers: tuple[Numbers, ...], where: Ints, width: int, heads: int, texts: Ints, cut: int, scale: float,
     shares: Numbers, asked: Ints, told: Floats,
@@ -87,7 +87,7 @@ def attend(
             _put(out, wide, context, text[QUERY], at, many, size)
 
 
-@kernel
+@allocating_kernel
 def attend_back(
     numbers: tuple[Numbers, ...], where: Ints, width: int, heads: int, texts: Ints, cut: int, scale: float,
     shares: Numbers, asked: Ints, told: Floats,
