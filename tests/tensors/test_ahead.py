@@ -63,7 +63,7 @@ def test_processes_compile_what_is_missing_while_the_block_runs(folder: Path) ->
     ahead.compile_parts(folder, {"one": lambda: None}, ["one"])
     with ahead.compiled_meanwhile("some.module", folder, ["one", "two", "three"]):
         assert [process.command for process in started] == [
-            [sys.executable, "-m", "some.module", part] for part in ("two", "three")
+            [sys.executable, "-P", "-m", "some.module", part] for part in ("two", "three")
         ]
         assert not any(process.done for process in started)
     assert [process.done for process in started] == [["waited for"]] * 2
