@@ -14,7 +14,7 @@ pytest.importorskip("flwr", reason="needs the extra `flower`")
 
 from fedrel.deployment.audit import check
 from fedrel.deployment.client_app import SiteHost
-from fedrel.deployment.own_updates import OwnUpdates
+from fedrel.deployment.own_updates import OwnUpdates, ShownLists
 from fedrel.deployment.site_gate import SiteGate
 from fedrel.errors import UserError
 from fedrel.federation.earned import Earned, vouch
@@ -156,8 +156,9 @@ def test_a_site_that_vouches_falsely_stops_the_run_and_poisons_nothing(
 class Cohort:
     """A lying coordinator and what three sites answered: `north`, which it asks, and two whose updates it has."""
 
-    def __init__(self, called: Called) -> None:
-        self.liar = Liar(called, experiment("fedavg", training__rounds=9, **READING, **QUICK, **VOUCHED))
+    def __init__(self, called: Called, **changes: Any) -> None:
+        settings = {"training__rounds": 9, **READING, **QUICK, **VOUCHED, **changes}
+        self.liar = Liar(called, experiment("fedavg", **settings))
         folder = self.liar.folder
         assert folder.triple_key is not None
         self.keyed = Vouching(folder.triple_key, folder.fingerprint)
@@ -196,11 +197,29 @@ class Cohort:
 ALL, OTHERS = {0: 0.5, 1: 0.3, 2: 0.2}, {1: 0.6, 2: 0.4}
 
 
-def test_a_site_could_be_left_out_in_every_round(called: Called, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(OwnUpdates, "left_out", lambda *given: "")
+@pytest.fixture
+def only_tags(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A site as it was: weights must be made of tagged updates, whatever the list says of it and of shares."""
+    for kind, name in ((OwnUpdates, "left_out"), (OwnUpdates, "outweighed"), (ShownLists, "changed")):
+        monkeypatch.setattr(kind, name, lambda *given, **named: "")
+
+
+def test_a_site_could_be_left_out_in_every_round(called: Called, only_tags: None):
     cohort = Cohort(called)
     for _ in range(4):
         cohort.goes_on(cohort.asks(), OTHERS)
+
+
+def test_shares_and_numbers_of_rounds_could_be_anything(called: Called, only_tags: None):
+    cohort = Cohort(called)
+    agreed(cohort, 1, 1, 1)
+    cohort.goes_on(cohort.asks(), {0: 0.0, 1: 0.01, 2: 0.99})
+    cohort.round = 7
+    answer = cohort.asks()
+    cohort.round = 3
+    cohort.goes_on(answer, OTHERS)
+    cohort.round = 8
+    assert cohort.asks().arrays is not None
 
 
 @pytest.mark.parametrize("shares", [OTHERS, {0: 0.0, **OTHERS}])
@@ -234,6 +253,42 @@ def test_rounds_that_are_not_in_the_weights_left_nobody_out(called: Called):
     assert cohort.asks().arrays is not None
 
 
+def test_rounds_of_its_own_do_not_hide_that_a_site_is_left_out(called: Called):
+    """The others are asked in other rounds than this site, whose updates then belong to no round of theirs."""
+    cohort = Cohort(called)
+    for _ in range(2):
+        answer = cohort.asks()
+        cohort.round += 1
+        cohort.goes_on(answer, OTHERS)
+    assert "its own last updates are not in the global weights" in cohort.asks()
+    assert "though it answered in round 1, 3" in cohort.liar.note()
+
+
+def test_nor_do_later_updates_with_earlier_numbers(called: Called):
+    cohort = Cohort(called)
+    answer = cohort.asks()
+    cohort.goes_on(answer, ALL)
+    cohort.round = 7
+    answer = cohort.asks()
+    cohort.round = 3
+    cohort.goes_on(answer, OTHERS)  # the others were asked after it, and are said to have been asked before
+    cohort.round = 8
+    assert "not made of updates that sites vouch for" in cohort.asks()
+    assert "round 3 are not those that were shown before round 7" in cohort.liar.note()
+
+
+def test_shares_of_earlier_rounds_stay_as_they_were(called: Called):
+    cohort = Cohort(called)
+    first = cohort.asks()
+    before = cohort.made, cohort.weights
+    cohort.goes_on(first, ALL)
+    second = cohort.asks()
+    (cohort.made, cohort.weights), cohort.round = before, 1
+    cohort.goes_on(first, {0: 0.9, 1: 0.05, 2: 0.05})
+    cohort.round = 3
+    assert second.arrays is not None and "not made of updates" in cohort.asks()
+
+
 def test_an_update_that_the_site_never_sent_is_refused(called: Called):
     cohort = Cohort(called)
     answer = cohort.asks()
@@ -263,11 +318,19 @@ def test_a_site_that_counts_for_more_than_agreed_is_refused_by_the_others(called
     assert "counts for more examples than were agreed for it" in cohort.asks()
     note = cohort.liar.note()
     assert (
-        f"site number 1 counts for {6 * examples - 1} examples or more, and at most {6 * examples - 1}"
+        f"site number 1 counts for {6 * examples - 1} examples or more, and {6 * examples - 1} are the most"
         in note
     )
     agreed(cohort, None, 6 * examples + 1, 3 * examples + 1)
     assert cohort.asks().arrays is not None
+
+
+def test_where_all_count_the_same_nobody_counts_for_more(called: Called):
+    """A share of next to nothing is as good as none, and is not called missing."""
+    cohort = Cohort(called, methods__fedavg__weighting='"uniform"')
+    tiny = {0: 0.001, 1: 0.5, 2: 0.499}
+    cohort.goes_on(cohort.asks(), tiny)
+    assert "counts for more examples than were agreed" in cohort.asks()
 
 
 def test_sizes_are_not_judged_where_shares_may_be_capped_or_shortened(called: Called):

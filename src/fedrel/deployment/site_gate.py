@@ -25,7 +25,7 @@ from fedrel.deployment.earned_weights import (
 )
 from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.keys import signature
-from fedrel.deployment.own_updates import OwnUpdates
+from fedrel.deployment.own_updates import OwnUpdates, ShownLists
 from fedrel.deployment.policy import (
     REFUSAL,
     kinds_of_message,
@@ -57,6 +57,8 @@ from fedrel.privacy.vouching import Vouching
 from fedrel.tensors.weights import dense
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fedrel.federation.flower.host import Request
     from fedrel.federation.messages import Arrays
     from fedrel.federation.runner import Runner
@@ -308,9 +310,9 @@ class SiteGate:
 
     def _check_vouched(self, request: Request, rest: Arrays, runner: Runner) -> Refusal | None:
         """Why weights are refused that are not made of updates that sites vouch for; None if they are."""
-        vouching, initial = self._vouching, runner.model.initial_weights()
+        vouching = self._vouching
         if request.round == 1:
-            check_initial(self._weights, initial)
+            check_initial(self._weights, runner.model.initial_weights())
             return None
         assert vouching is not None
         shown = {name.removeprefix(_EARNED): one for name, one in rest.items() if name.startswith(_EARNED)}
@@ -319,14 +321,23 @@ class SiteGate:
         except RefusedError as error:
             problem = f"what they are made of is not shown: {error}"
             return self.refuse(request, Refusal(RefusalCode.TAGS), problem)
-        own = OwnUpdates(self._folder.number, self._answered.updates(self._folder.fingerprint))
-        if problem := vouching.problem(made, request.round, initial, self._weights):
-            return self.refuse(request, Refusal(RefusalCode.TAGS), problem)
-        if problem := own.left_out(made, self._allow.missing):
-            return self.refuse(request, Refusal(RefusalCode.LEFT_OUT), problem)
-        if problem := own.outweighed(made, self._folder.sizes):
-            return self.refuse(request, Refusal(RefusalCode.SIZES), problem)
+        for code, problem in self._vouched_problems(request, made, runner, vouching):
+            if problem:
+                return self.refuse(request, Refusal(code), problem)
         return None
+
+    def _vouched_problems(
+        self, request: Request, made: Earned, runner: Runner, vouching: Vouching
+    ) -> Iterator[tuple[RefusalCode, str]]:
+        """What may be wrong about weights and the list of what they are made of, one by one; mostly empty."""
+        own = OwnUpdates(self._folder.number, self._answered.updates(self._folder.fingerprint))
+        shown = ShownLists(self._folder.state / f"lists-{self._folder.fingerprint}.json")
+        initial = runner.model.initial_weights()
+        uniform = isinstance(runner.method, FedAvg) and runner.method.update_weight(Update({}, 2, 0.0)) == 1
+        yield RefusalCode.TAGS, vouching.problem(made, request.round, initial, self._weights)
+        yield RefusalCode.LEFT_OUT, own.left_out(made, self._allow.missing)
+        yield RefusalCode.SIZES, own.outweighed(made, self._folder.sizes, uniform=uniform)
+        yield RefusalCode.TAGS, shown.changed(made, request.round)
 
     def _tag(self, request: Request, arrays: Arrays) -> bytes | None:
         """What goes with an update, so that others can tell that it is in the weights; None of anything else."""

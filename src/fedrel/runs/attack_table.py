@@ -52,12 +52,6 @@ def _rule(name: str, about: str) -> Defence:
 
 
 _BOUNDED = {"aggregation.norm_bound": 1.0, "aggregation.share_cap": 2.0}
-_REMEMBERING = {
-    "aggregation.rule": "agreeing",
-    "aggregation.norm_bound": 1.5,
-    "aggregation.share_cap": 2.0,
-    "aggregation.exclude_after": 2,
-}
 DEFENCES: Mapping[str, Defence] = {
     one.name: one
     for one in (
@@ -85,14 +79,12 @@ DEFENCES: Mapping[str, Defence] = {
             "remembering",
             "agreeing, no update longer than 1.5 times the median, nobody above twice an equal share, sizes "
             "agreed, nobody asked again who was left out twice and in most of its rounds",
-            _REMEMBERING,
-            agreed_sizes=True,
-        ),
-        Defence(
-            "remembering+rank",
-            "the same, with Lazy MIL's claims compared by rank",
-            _REMEMBERING,
-            {"methods.lazy-mil.claims": "rank"},
+            {
+                "aggregation.rule": "agreeing",
+                "aggregation.norm_bound": 1.5,
+                "aggregation.share_cap": 2.0,
+                "aggregation.exclude_after": 2,
+            },
             agreed_sizes=True,
         ),
     )
