@@ -163,3 +163,12 @@ def test_a_fingerprint_follows_the_contents(tiny_bert: str, tmp_path: Path) -> N
     shutil.copytree(tiny_bert, same)
     copy_with(tiny_bert, other, hidden_dropout_prob=0.3)
     assert fingerprint(str(same)) == fingerprint(tiny_bert) != fingerprint(str(other))
+
+
+def test_another_dropout_takes_the_place_of_the_encoders_own(tiny_bert: str) -> None:
+    for rate in (None, 0.0, 0.3):
+        model = load_encoder(tiny_bert, rate)
+        found = {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)}
+        about = {model.config.hidden_dropout_prob, model.config.attention_probs_dropout_prob}
+        assert found == about
+        assert rate is None or found == {rate}
