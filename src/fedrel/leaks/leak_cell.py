@@ -266,7 +266,7 @@ def _vocabulary(runner: Runner, config: Config, rows: Callable[[int], Ints], tex
             kept[site] = np.unique(model.batch(texts.bags(rows(site))).words.cpu().numpy()) + shift
         return kept[site]
 
-    return Vocabulary(size, fixed, of_site)
+    return Vocabulary(size, None if shift else fixed, of_site)  # only a PCNN's filters respond to them
 
 
 def _taken(settings: Sequence[str]) -> str:
