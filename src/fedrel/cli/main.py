@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated
 
@@ -44,7 +44,7 @@ Methods = Annotated[str, typer.Option("--methods", help="Methods, separated by c
 def main() -> None:
     """Run the command; a user's mistake ends with its message and exit code 2, Ctrl-C with 130."""
     try:
-        code = app(standalone_mode=False)
+        code = _command()(standalone_mode=False)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         code = 2
@@ -55,6 +55,12 @@ def main() -> None:
         print("stopped; every finished round is kept", file=sys.stderr)
         print("hint: go on with the same command (for `run`, add --resume)", file=sys.stderr)
     sys.exit(code)
+
+
+@cache
+def _command() -> click.Command:
+    """All commands as click has them: made once, for those who call `main` often in one process."""
+    return typer.main.get_command(app)
 
 
 def _version(asked: bool) -> None:
