@@ -133,6 +133,6 @@ def test_the_table_in_the_docs_is_that_of_the_results():
 
 
 @pytest.mark.skipif(not RESULTS.exists(), reason="no results yet")
-@pytest.mark.parametrize("folder", [RESULTS], ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", [RESULTS, RESULTS / "minilm"], ids=lambda folder: folder.name)
 def test_the_page_of_results_is_that_of_its_cells(folder):
     assert (folder / "README.md").read_text(encoding="utf-8") == leak_markdown(read_cells(folder))
