@@ -277,3 +277,31 @@ def test_these_functions_add_up_and_others_do_not():
 def test_an_option_belongs_to_the_class_that_declares_it_first():
     assert owner(methods()["moon"], "mu") is methods()["moon"]
     assert owner(methods()["fedlcc"], "weighting") is owner(methods()["one"], "weighting") is FedAvg
+
+
+def test_what_a_part_changes_and_the_other_never_uses_is_refused():
+    with pytest.raises(UserError, match="feded does not use `aggregator`, which fedatt changes"):
+        method("fedatt+feded", {})
+
+
+class Rated(FedAvg):
+    rate: float = 1.0
+
+
+class Careful(Rated):
+    name: ClassVar[str] = "careful"
+    rate: float = 0.5
+
+    def before_training(self, *given: object) -> None:
+        pass
+
+
+class Tuned(Rated):
+    name: ClassVar[str] = "tuned"
+
+    def update_weight(self, *given: object) -> float:
+        return 1.0
+
+
+def test_a_default_of_a_part_counts_where_the_other_has_the_common_one():
+    assert method_of([Careful, Tuned], {}).rate == method_of([Tuned, Careful], {}).rate == 0.5
