@@ -37,6 +37,7 @@ REFUSED = {
     "fedatt": "fedatt's attention over the sites needs the answers of single sites",
     "fedcmc": "fedcmc's choice of class vectors needs the answers of single sites",
     "lazy-mil": "lazy-mil's claims, which also decide what other sites train on",
+    "lazy-one": "lazy-mil's claims",
     "centralised": "trains in one place",
     "local": "trains in one place",
     "validation-only": "trains in one place",
