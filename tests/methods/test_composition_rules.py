@@ -289,7 +289,7 @@ class Rated(FedAvg):
 
 
 class Careful(Rated):
-    name: ClassVar[str] = "careful"
+    name: ClassVar[str] = "careful+"
     rate: float = 0.5
 
     def before_training(self, *given: object) -> None:
@@ -297,7 +297,7 @@ class Careful(Rated):
 
 
 class Tuned(Rated):
-    name: ClassVar[str] = "tuned"
+    name: ClassVar[str] = "tuned+"
 
     def update_weight(self, *given: object) -> float:
         return 1.0
