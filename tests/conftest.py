@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -40,6 +41,10 @@ def pytest_configure(config: pytest.Config) -> None:
     fast = "not slow" in config.option.markexpr
     settings.register_profile("suite", deadline=None, max_examples=20 if fast else 100)
     settings.load_profile("suite")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a suite in a shell's background
+        signal.signal(
+            signal.SIGINT, signal.default_int_handler
+        )  # so that tests' processes can be interrupted
     if not hasattr(config, "workerinput"):
         os.environ["OMP_NUM_THREADS"] = "1"  # tensors as small as these are slower with two threads
         config.stash[QUICK] = QuickPython()
