@@ -76,18 +76,18 @@ def is_finished(config: Config, folder: Path) -> bool:
     return checkpoint is not None and is_over(config, checkpoint.round, checkpoint.best_round)
 
 
-def interval(ours: Sequence[Run], theirs: Sequence[Run], metric: str) -> Interval | None:
-    """The interval of a difference between two methods, given as their runs, by seed in the same order.
+def interval(ours: Sequence[Units], theirs: Sequence[Units], metric: str) -> Interval | None:
+    """The interval of a difference between two methods, given as their runs' answers, by seed in the same order.
 
     None where one has no run, and where the metric cannot be resampled.
     """
     if not ours or not theirs:
         return None
-    first, second = ([_units(run) for run in own] for own in (ours, theirs))
-    return difference(first, second, metric) if metric in first[0].metrics else None
+    return difference(ours, theirs, metric) if metric in ours[0].metrics else None
 
 
-def _units(run: Run) -> Units:
+def answers_of_run(run: Run) -> Units:
+    """A run's answers on the test set, unit by unit."""
     from safetensors.numpy import load_file
 
     return units_of(load_file(run.folder / UNITS))

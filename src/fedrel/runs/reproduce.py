@@ -18,9 +18,9 @@ from typing import Any, Literal
 from fedrel.config.papers import Column, Exhibit, experiment, find_exhibit
 from fedrel.config.schema import Config
 from fedrel.errors import UserError, nearest
-from fedrel.evaluation.bootstrap import Interval, difference
+from fedrel.evaluation.bootstrap import Interval
 from fedrel.evaluation.outcome import Record
-from fedrel.runs.compare import Watch, finished
+from fedrel.runs.compare import Watch, finished, interval
 from fedrel.runs.folder import read_json, write_json
 from fedrel.runs.kept_runs import KeptRun, KeptRuns
 from fedrel.runs.records import Environment, to_target
@@ -170,14 +170,9 @@ class Plan:
         return self._kept.find(job.config, job.folder)
 
     def difference(self, ours: Sequence[Job], theirs: Sequence[Job], metric: str) -> Interval | None:
-        """The interval of a difference between two rows, given as their finished runs, by seed in the same order.
-
-        None where one has no run, and where the metric cannot be resampled.
-        """
-        if not ours or not theirs:
-            return None
+        """The interval of a difference between two rows, given as their finished runs (see `interval`)."""
         first, second = ([self._kept.units(job.config) for job in own] for own in (ours, theirs))
-        return difference(first, second, metric) if metric in first[0].metrics else None
+        return interval(first, second, metric)
 
     def search(self, watch: Watch) -> None:
         """Find each row's best settings on dev, from the paper's grid, on the first of its columns at hand."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedrel.errors import UserError
 from fedrel.evaluation.bootstrap import Interval
-from fedrel.runs.compare import interval
+from fedrel.runs.compare import answers_of_run, interval
 from fedrel.runs.folder import UNITS, Run
 from fedrel.studio import formatting as fmt
 from fedrel.studio.formatting import Spread
@@ -75,7 +75,8 @@ def _interval(paired: tuple[list[Run], list[Run]], metric: str) -> tuple[Interva
     if not all((run.folder / UNITS).exists() for own in paired for run in own):
         return None, f"a run has no {UNITS}"
     try:
-        found = interval(*paired, metric)
+        first, second = ([answers_of_run(run) for run in own] for own in paired)
+        found = interval(first, second, metric)
     except ValueError:
         return None, "they were not tested on the same data"
     return found, "" if found else "this metric cannot be resampled"
