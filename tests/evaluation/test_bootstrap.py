@@ -106,3 +106,14 @@ def test_seeds_widen_the_interval() -> None:
 def test_runs_on_other_units_are_refused() -> None:
     with pytest.raises(ValueError, match="different units"):
         difference([counted([1], [1], [1])], [counted([1, 1], [1, 1], [1, 1])], "f1")
+
+
+def test_folds_of_different_sizes_are_resampled_each_by_itself() -> None:
+    small, large = counted([1] * 30, [1] * 30, [1] * 30), counted([1] * 50 + [0] * 20, [1] * 70, [1] * 70)
+    worse = counted([0] * 30, [1] * 30, [1] * 30)
+    found = difference([small, large], [worse, large], "f1", resamples=100)
+    assert (found.mean, found.low, found.high) == (0.5, 0, 1)  # both folds, the second twice, the first twice
+    with pytest.raises(ValueError, match=r"different units: \[30, 70\] and \[70, 30\]"):
+        difference([small, large], [large, worse], "f1")
+    with pytest.raises(ValueError, match="different units"):
+        difference([small, large], [worse], "f1")

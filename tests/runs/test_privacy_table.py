@@ -41,7 +41,7 @@ def test_the_noise_of_secure_sums_is_that_of_the_site_drawn_most_often():
 def test_a_table_that_was_stopped_goes_on_with_what_is_missing(tmp_path, monkeypatch):
     asked = []
 
-    def row(config, folder, target):
+    def row(config, folder, target, watcher):
         asked.append((target, config.seed))
         if len(asked) == 3:
             raise KeyboardInterrupt
@@ -60,7 +60,7 @@ def test_a_table_that_was_stopped_goes_on_with_what_is_missing(tmp_path, monkeyp
 
 
 def test_settings_are_searched_with_the_first_seed_and_chosen_on_dev(tmp_path, monkeypatch):
-    def row(config, folder, target):
+    def row(config, folder, target, watcher):
         rate, clip = config.training.learning_rate, config.privacy.dp.clip
         dev = -abs(rate - 0.2) - (abs(clip - 0.5) if target else 0)
         return PrivacyRow(target=target, seed=config.seed, value=rate, dev=dev + 2)

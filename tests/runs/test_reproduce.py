@@ -218,6 +218,22 @@ def test_every_cell_of_every_paper_is_a_valid_experiment(name: str, monkeypatch:
             config.with_settings({key: values[0]})
 
 
+def test_each_seed_has_its_own_fold_and_after_the_last_the_first_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fedrel.config.papers.missing_files", lambda config: [])
+    _, exhibit = find_exhibit("feded/table4")
+    found = [
+        experiment(exhibit.columns[0], "feded", exhibit.rows["feded"], {}, number).config
+        for number in (0, 1, 10)
+    ]
+    assert [config.seed for config in found] == [1, 2, 11]
+    files = [str(path) for config in found for path in (*config.data.train, *config.data.test)]
+    assert files == [
+        f"REdata.zip/euadr/{fold}/{part}.tsv" for fold in (1, 2, 1) for part in ("train", "test")
+    ]
+
+
 def test_missing_files_are_seen() -> None:
     assert missing_files(tiny()) == []
     assert Plan("lazy_mil/table3", Path("out"), Path("runs"), 1).columns[0].missing

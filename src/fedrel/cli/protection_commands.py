@@ -119,7 +119,7 @@ def privacy(
     as_json: AsJson = False,
 ) -> None:
     """Train with the noise that each ε takes, and without: the metric against ε. Run again, it goes on."""
-    from fedrel.cli.progress import console, saying
+    from fedrel.cli.progress import console, watching
     from fedrel.runs.privacy_table import privacy_table
     from fedrel.studio.privacy_page import write_privacy_page
 
@@ -129,7 +129,8 @@ def privacy(
     numbers = [int(one) if one.isdecimal() else -1 for one in names(seeds)] if seeds else [chosen.seed]
     if min(numbers) < 0:
         raise UserError(f"--seeds {seeds}: expected whole numbers", hint="write them as --seeds 1,2,3")
-    table = privacy_table(chosen, folder, _targets(epsilons), numbers, saying(quiet=quiet, as_json=as_json))
+    with watching(quiet=quiet, as_json=as_json) as watch:
+        table = privacy_table(chosen, folder, _targets(epsilons), numbers, watch)
     page = write_privacy_page(folder, table)
     if as_json:
         print_json(table)

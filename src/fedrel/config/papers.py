@@ -39,10 +39,27 @@ class Column(Section):
     """The preset to run where the files of `preset` are missing."""
     set: dict[str, Any] = {}
     """Settings for both."""
+    folds: int = 0
+    """Of a cross-validation: how many parts. Each seed has the next one, and after the last comes the first again."""
+    fold_files: dict[str, list[str]] = {}
+    """Settings of a fold, in which `{fold}` stands for its number."""
     metric: str | None = None
     """Where it is another one than the exhibit's."""
     paper: dict[str, float] = {}
     """What the paper reports, by row; a row that it leaves out has none."""
+
+    def fold(self, number: int) -> dict[str, list[str]]:
+        """The settings of the seed that is `number` after the first: its fold's files."""
+        return {
+            key: [path.format(fold=number % self.folds + 1) for path in paths]
+            for key, paths in self.fold_files.items()
+        }
+
+    @model_validator(mode="after")
+    def _folds_have_files(self) -> Column:
+        if bool(self.folds) != bool(self.fold_files):
+            raise ValueError("`folds` and `fold_files` go together")
+        return self
 
 
 class Exhibit(Section):
@@ -129,17 +146,22 @@ def find_exhibit(name: str) -> tuple[Paper, Exhibit]:
     return known[name]
 
 
-def experiment(column: Column, row: str, asked: Row, settings: Mapping[str, Any]) -> Experiment:
-    """The experiment of a cell; `settings` come last. `UserError` where the data are missing."""
-    chosen = {"method": asked.method or row, **column.set, **asked.set, **settings}
-    published = load_config(column.preset, chosen)
-    missing = missing_files(published)
-    if not missing:
-        return Experiment(published, column.preset, instead=False)
-    if column.instead is not None:
-        other = load_config(column.instead, chosen)
-        if not missing_files(other):
-            return Experiment(other, column.instead, instead=True)
+def experiment(
+    column: Column, row: str, asked: Row, settings: Mapping[str, Any], number: int = 0
+) -> Experiment:
+    """The experiment of a cell with the seed that is `number` after the preset's; `settings` count most.
+
+    `UserError` where the data are missing.
+    """
+    chosen = {"method": asked.method or row, **column.set, **column.fold(number), **asked.set, **settings}
+    missing: list[Path] = []
+    for preset in filter(None, (column.preset, column.instead)):
+        config = load_config(preset, chosen)
+        config = config.with_settings({"seed": config.seed + number})
+        lacks = missing_files(config)
+        if not lacks:
+            return Experiment(config, preset, instead=preset != column.preset)
+        missing += lacks
     raise UserError(
         "no such file",
         file=missing[0],

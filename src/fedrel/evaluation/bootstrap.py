@@ -8,7 +8,7 @@ left of the difference over many resamples is an interval of percentiles (Efron 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -134,15 +134,13 @@ def units_of(arrays: Arrays) -> Units:
 
 
 def interval(runs: Sequence[Units], metric: str, *, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
-    """The mean of `metric` over runs of several seeds on the same units, with its interval."""
-    units, generator = runs[0].count, numpy_generator(seed, "bootstrap")
+    """The mean of `metric` over runs of several seeds, with its interval."""
+    generator = numpy_generator(seed, "bootstrap")
     found = []
     for _ in range(resamples):
-        times = np.bincount(generator.integers(units, size=units), minlength=units)
+        times = _resample(runs, generator)
         found.append(_mean(runs, generator.integers(len(runs), size=len(runs)), metric, times))
-    low, high = np.quantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    mean = _mean(runs, range(len(runs)), metric, np.ones(units, np.int64))
-    return Interval(mean=mean, low=float(low), high=float(high))
+    return _around(_mean(runs, range(len(runs)), metric, _once(runs)), found)
 
 
 def difference(
@@ -151,27 +149,45 @@ def difference(
     """The mean of `metric` over our runs minus that over theirs, with its interval.
 
     A method's runs are by seed, in the same order for both. With as many seeds each, a resample draws pairs of
-    runs; all runs must have been tested on the same units.
+    runs; the two of a pair must have been tested on the same units, and without pairs all runs must.
     """
-    counts = {run.count for run in (*ours, *theirs)}
-    if len(counts) != 1:
-        raise ValueError(f"runs were tested on different units: {sorted(counts)}")
-    units, generator = counts.pop(), numpy_generator(seed, "bootstrap")
+    counts = [[run.count for run in own] for own in (ours, theirs)]
     paired = len(ours) == len(theirs)
-    found = np.empty(resamples)
-    for number in range(resamples):
-        times = np.bincount(generator.integers(units, size=units), minlength=units)
+    if counts[0] != counts[1] if paired else len({*counts[0], *counts[1]}) != 1:
+        raise ValueError(f"runs were tested on different units: {counts[0]} and {counts[1]}")
+    generator = numpy_generator(seed, "bootstrap")
+    found = []
+    for _ in range(resamples):
+        times = _resample(ours, generator)
         first = generator.integers(len(ours), size=len(ours))
         second = first if paired else generator.integers(len(theirs), size=len(theirs))
-        found[number] = _mean(ours, first, metric, times) - _mean(theirs, second, metric, times)
-    once = np.ones(units, np.int64)
+        found.append(_mean(ours, first, metric, times) - _mean(theirs, second, metric, times))
+    once = _once(ours)
     mean = _mean(ours, range(len(ours)), metric, once) - _mean(theirs, range(len(theirs)), metric, once)
-    low, high = np.quantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(mean=mean, low=float(low), high=float(high))
+    return _around(mean, found)
 
 
-def _mean(runs: Sequence[Units], chosen: Sequence[int] | Ints, metric: str, times: Ints) -> float:
+def _resample(runs: Sequence[Units], generator: np.random.Generator) -> dict[int, Ints]:
+    """How often each unit stands in a resample, by the number of units: folds of a test set may differ in it."""
+    return {
+        units: np.bincount(generator.integers(units, size=units), minlength=units)
+        for units in sorted({run.count for run in runs})
+    }
+
+
+def _once(runs: Sequence[Units]) -> dict[int, Ints]:
+    return {run.count: np.ones(run.count, np.int64) for run in runs}
+
+
+def _mean(
+    runs: Sequence[Units], chosen: Sequence[int] | Ints, metric: str, times: Mapping[int, Ints]
+) -> float:
     """The mean over the chosen runs; one that was chosen twice is evaluated once."""
     which, often = np.unique(np.asarray(chosen), return_counts=True)
-    values = [runs[run].value(metric, times) for run in which]
+    values = [runs[run].value(metric, times[runs[run].count]) for run in which]
     return float(np.average(values, weights=often))
+
+
+def _around(mean: float, found: Sequence[float]) -> Interval:
+    low, high = np.quantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(mean=mean, low=float(low), high=float(high))

@@ -8,7 +8,7 @@ so that a table that was stopped goes on where it was.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from fedrel.config.schema import Config
 from fedrel.errors import UserError
 from fedrel.methods.by_name import check_privacy, method
 from fedrel.privacy.accounting import noise_for
+from fedrel.runs.compare import Watch
 from fedrel.runs.folder import read_json, write_json
 from fedrel.runs.prepare import prepare
 from fedrel.runs.records import PrivacyRow, PrivacyTable
 from fedrel.runs.spending import Spending
-from fedrel.runs.train import run
+from fedrel.runs.train import Watcher, run
 
 NOISE = "privacy.dp.noise"
 _SECTION = "privacy.dp."
@@ -32,7 +33,7 @@ def privacy_table(
     out: Path,
     targets: Sequence[float | None],
     seeds: Sequence[int],
-    say: Callable[[str], None] = lambda _: None,
+    watch: Watch = lambda _, __: Watcher(),
 ) -> PrivacyTable:
     """Train what is not in `out/privacy.json` yet; returns the whole table. A target of None is without noise.
 
@@ -63,10 +64,10 @@ def privacy_table(
                 if table.has(target, seed, settings):
                     continue
                 chosen = config.with_settings({**settings, "seed": seed, "case_study": 0})
-                row = _row(chosen, out / "run", target).model_copy(update={"settings": settings})
+                watcher = watch(_name(target, settings, seed), chosen)
+                row = _row(chosen, out / "run", target, watcher).model_copy(update={"settings": settings})
                 table = table.model_copy(update={"rows": [*table.rows, row]})
                 write_json(file, table)
-                say(_line(row, table.metric))
     return table
 
 
@@ -76,14 +77,13 @@ def _combinations(config: Config, target: float | None) -> list[dict[str, Any]]:
     return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
 
-def _line(row: PrivacyRow, metric: str) -> str:
-    noise = "without noise" if row.target is None else f"ε {row.target:g}, noise {row.noise or 0:.3g}"
-    tried = "".join(f", {key.rpartition('.')[2]} {value}" for key, value in row.settings.items())
-    value = "stopped" if row.value is None else f"{row.value:.3f}"
-    return f"{noise}{tried}, seed {row.seed}: {metric} {value}"
+def _name(target: float | None, settings: Mapping[str, Any], seed: int) -> str:
+    noise = "without noise" if target is None else f"ε {target:g}"
+    tried = "".join(f", {key.rpartition('.')[2]} {value}" for key, value in settings.items())
+    return f"{noise}{tried}, seed {seed}"
 
 
-def _row(config: Config, folder: Path, target: float | None) -> PrivacyRow:
+def _row(config: Config, folder: Path, target: float | None, watcher: Watcher) -> PrivacyRow:
     """One run: the metric on test of its best round on dev, or nothing if the run could not go on."""
     noise = None
     if target is None:
@@ -95,7 +95,7 @@ def _row(config: Config, folder: Path, target: float | None) -> PrivacyRow:
     shutil.rmtree(folder, ignore_errors=True)
     row = PrivacyRow(target=target, seed=config.seed, noise=noise)
     try:
-        result = run(chosen, folder)
+        result = run(chosen, folder, watcher=watcher)
         value = result.metrics[config.evaluation.measure]
         dev = next(iter(result.dev_metric.values()), None)
         row = row.model_copy(update={"value": value, "dev": dev, "epsilon": result.epsilon})

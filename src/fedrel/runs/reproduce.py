@@ -160,8 +160,7 @@ class Plan:
         for number in range(self.seeds):
             for column, note in self.runnable:
                 for row, asked in self.exhibit.rows_of(column).items():
-                    config = experiment(column, row, asked, chosen.get(row, {})).config
-                    config = config.with_settings({"seed": config.seed + number})
+                    config = experiment(column, row, asked, chosen.get(row, {}), number).config
                     folder = searched.get(config.digest()) or self._folder(note, config)
                     yield Job(row, column.name, config.seed, config, folder)
 
