@@ -40,7 +40,7 @@ class Column(Section):
     set: dict[str, Any] = {}
     """Settings for both."""
     folds: int = 0
-    """Of a cross-validation: how many parts. Each seed has the next one, and after the last comes the first again."""
+    """Of a cross-validation: how many parts. Each seed has the next one; the first comes again after the last."""
     fold_files: dict[str, list[str]] = {}
     """Settings of a fold, in which `{fold}` stands for its number."""
     metric: str | None = None
