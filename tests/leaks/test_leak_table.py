@@ -65,7 +65,7 @@ def test_a_wrong_name_is_answered_with_what_there_is(out, asked, methods, defenc
 
 
 def test_every_defence_is_a_valid_config_for_every_method():
-    for method in ("lazy-mil", "fedavg", "feded"):
+    for method in ("lazy-mil", "lazy-one", "fedavg", "feded"):
         config = tiny(method=method, extractor__train_words=False)
         for name in fitting(config):
             made = config.with_settings(DEFENCES[name].over(config))
@@ -74,6 +74,9 @@ def test_every_defence_is_a_valid_config_for_every_method():
         for name in fitting(config):
             made = config.with_settings(DEFENCES[name].over(config))
             assert bool(made.extractor.lora_rank) == (name == "lora" or "dp" in name), name
+    config = tiny(method="lazy-one")
+    assert config.with_settings(DEFENCES["none"].over(config)).methods["lazy-one"]["levels"] == 0
+    assert config.with_settings(DEFENCES["agreed"].over(config)).methods["lazy-one"]["keyed_triples"] is True
 
 
 def cells():

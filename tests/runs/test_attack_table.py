@@ -6,6 +6,7 @@ import pytest
 
 from fedrel.cli.protection_commands import _counts
 from fedrel.errors import UserError
+from fedrel.methods.by_name import option_settings
 from fedrel.privacy.attacks import ATTACKS
 from fedrel.runs import attack_table as module
 from fedrel.runs.attack_table import DEFENCES, attack_table
@@ -92,7 +93,10 @@ def test_numbers_of_liars_are_checked():
 
 def test_every_defence_is_a_config_that_is_valid():
     for defence in DEFENCES.values():
-        tiny(method="lazy-mil").with_settings({**defence.settings, **defence.of_claims})
+        for name in ("lazy-mil", "lazy-one", "fedavg"):
+            options = option_settings(name, defence.options)
+            tiny(method=name).with_settings({**defence.settings, **options})
+            assert list(options) == [f"methods.{name}.{key}" for key in defence.options if name != "fedavg"]
 
 
 @pytest.mark.slow

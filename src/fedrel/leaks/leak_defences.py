@@ -13,6 +13,7 @@ import numpy.typing as npt
 from fedrel.config.privacy_sections import DifferentialPrivacy
 from fedrel.config.schema import Config
 from fedrel.federation.drawing import draw
+from fedrel.methods.by_name import option_settings
 
 NONE = "none"
 CLIP, DELTA = 0.1, 1e-5  # of differential privacy; a larger norm's noise may ruin the model
@@ -25,8 +26,8 @@ class LeakDefence:
     name: str
     about: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    of_method: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Further settings for single methods."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the method's options, as far as it has them."""
     little: bool = False
     """Whether as little is trained as noise needs: no words, or of a transformer, low-rank updates."""
     epsilon: float | None = None
@@ -42,10 +43,12 @@ class LeakDefence:
 
     def over(self, config: Config) -> dict[str, Any]:
         """The settings for a config with its method."""
-        found = {**_exposed(config), **self.settings, **(_little(config) if self.little else {})}
-        for part in config.method.split("+"):
-            found |= self.of_method.get(part, {})
-        return found
+        return {
+            **_exposed(config),
+            **self.settings,
+            **(_little(config) if self.little else {}),
+            **option_settings(config.method, self.options),
+        }
 
 
 def _exposed(config: Config) -> dict[str, Any]:
@@ -53,14 +56,10 @@ def _exposed(config: Config) -> dict[str, Any]:
     fields = type(config.extractor).model_fields
     words = {"extractor.train_words": True} if "train_words" in fields else {}
     layers = {"extractor.frozen_layers": 0, "extractor.lora_rank": 0} if "lora_rank" in fields else {}
-    parts = config.method.split("+")
-    claims = {"keyed_triples": False, "levels": 0} if "lazy-mil" in parts else {}
-    levels = {"methods.feded.levels": 0} if "feded" in parts else {}
     return {
         **words,
         **layers,
-        **{f"methods.lazy-mil.{key}": value for key, value in claims.items()},
-        **levels,
+        **option_settings(config.method, {"keyed_triples": False, "levels": 0}),
         "privacy.secure_sum": False,
         "privacy.dp": None,
     }
@@ -73,10 +72,7 @@ def _little(config: Config) -> dict[str, Any]:
 _SUMMED = {"privacy.secure_sum": True}
 _FIXED = {"extractor.train_words": False}
 _LORA = {"extractor.lora_rank": 8}
-_OF_METHOD: Mapping[str, Mapping[str, Any]] = {
-    "lazy-mil": {"methods.lazy-mil.keyed_triples": True, "methods.lazy-mil.levels": 16},
-    "feded": {"methods.feded.levels": 16},
-}
+_AGREED = {"keyed_triples": True, "levels": 16}
 _DEFENCES = (
     LeakDefence(
         NONE, "words are trained, claims carry the numbers of facts, the coordinator sees every answer"
@@ -103,7 +99,7 @@ _DEFENCES = (
         "agreed",
         "the defaults between real sites: fixed words, keyed claims, claims and predictions in 16 levels",
         _FIXED,
-        _OF_METHOD,
+        _AGREED,
         needs="train_words",
     ),
     LeakDefence(
@@ -115,7 +111,7 @@ _DEFENCES = (
         "agreed-sums",
         "both: `agreed` and secure sums",
         {**_FIXED, **_SUMMED},
-        _OF_METHOD,
+        _AGREED,
         needs="train_words",
     ),
     *(

@@ -47,6 +47,16 @@ def method(name: str, options: Mapping[str, Mapping[str, Any]]) -> Method:
     return method_of(chosen, options)
 
 
+def option_settings(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a config that give these values to every part of the method that has such options."""
+    return {
+        f"methods.{part.name}.{option}": value
+        for part in parts(name)
+        for option, value in options.items()
+        if option in part.model_fields
+    }
+
+
 def check_sections(chosen: Method, config: Config, updates: int) -> None:
     """Fail if `[aggregation]` or `[privacy]` ask for what a method cannot have; a round brings so many updates."""
     check_aggregation(chosen, config.aggregation, updates)

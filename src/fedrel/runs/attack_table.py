@@ -23,6 +23,7 @@ from fedrel.errors import UserError, nearest
 from fedrel.federation.coordinator import Engine
 from fedrel.federation.engines.attacked import AttackedEngine
 from fedrel.federation.site_data import SiteData
+from fedrel.methods.by_name import option_settings
 from fedrel.privacy.attacks import ABSENT, ATTACKS, Attack
 from fedrel.runs.engines import SimulatedSites
 from fedrel.runs.folder import read_json, write_json
@@ -41,8 +42,8 @@ class Defence:
     name: str
     about: str
     settings: Mapping[str, Any]
-    of_claims: Mapping[str, Any] = field(default_factory=dict)
-    """Settings for methods with claims."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the method's options, as far as it has them."""
     agreed_sizes: bool = False
     """Whether each site's size class, the next power of ten, was agreed on."""
 
@@ -72,7 +73,7 @@ DEFENCES: Mapping[str, Defence] = {
             "all+rank",
             "the same, with Lazy MIL's claims compared by rank",
             {"aggregation.rule": "agreeing", **_BOUNDED},
-            {"methods.lazy-mil.claims": "rank"},
+            {"claims": "rank"},
             agreed_sizes=True,
         ),
         Defence(
@@ -176,10 +177,14 @@ def drawn(config: Config, sites: int, count: int) -> list[int]:
 
 def _cell(config: Config, folder: Path, attack: str, count: int, defence: Defence) -> AttackCell:
     """One run: the metric on test of its best round on dev, or nothing if the run could not go on."""
-    settings: dict[str, Any] = {**defence.settings, "engine.kind": "local", "case_study": 0}
-    if "lazy-mil" in config.method.split("+"):
-        settings |= defence.of_claims
-    chosen = config.with_settings(settings)
+    chosen = config.with_settings(
+        {
+            **defence.settings,
+            **option_settings(config.method, defence.options),
+            "engine.kind": "local",
+            "case_study": 0,
+        }
+    )
     liars = drawn(config, config.partition.sites, count)
     lie = {NONE: Attack(NONE, ""), ABSENT.name: ABSENT}.get(attack) or ATTACKS[attack]
     sites = AttackedSites(lie, liars, agreed_sizes=defence.agreed_sizes)
