@@ -6,6 +6,7 @@ machines, which are no longer true, are dropped. `--changed CASE …` does so fo
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
@@ -70,4 +71,10 @@ def main(changed: bool, only: Sequence[str] = ()) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main("--changed" in sys.argv[1:], [one for one in sys.argv[1:] if not one.startswith("--")]))
+    parser = argparse.ArgumentParser(prog="python -m tests.golden", description=__doc__)
+    parser.add_argument("--changed", action="store_true", help="results have changed on purpose: renew them")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="only these; else all")
+    asked = parser.parse_args()
+    if unknown := sorted(set(asked.cases) - set(CASES)):
+        parser.error(f"no such case: {', '.join(unknown)}")
+    sys.exit(main(asked.changed, asked.cases))
