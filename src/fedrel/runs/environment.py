@@ -6,6 +6,7 @@ import logging
 import os
 import platform
 import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -61,6 +62,7 @@ def differences(one: Environment, other: Environment) -> list[str]:
     ]
 
 
+@cache
 def _version(package: str) -> str:
     try:
         return version(package)
@@ -68,8 +70,12 @@ def _version(package: str) -> str:
         return "not installed"
 
 
+@cache
 def _commit() -> str | None:
-    """The commit of the source tree this package runs from, with `+` if it has been changed since."""
+    """The commit of the source tree this package runs from, with `+` if it has been changed since.
+
+    As it was when a process asked first: what is changed later is not what the process has imported.
+    """
     try:
         said = subprocess.run(
             ["git", "describe", "--always", "--dirty=+", "--abbrev=12"],
