@@ -5,6 +5,7 @@ Each runs in a process of its own, for a class that was once imported would be f
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.config.plugins import Registry
+from fedrel.config.plugins import Listed, Registry
 from fedrel.errors import UserError
 from fedrel.federation.method import Method
 from fedrel.methods.by_name import method, methods, parts
@@ -195,6 +196,26 @@ assert "the class Slower is defined in this process only" in problem, problem
 assert 'set engine.kind = "local"' in problem
 """,
     )
+
+
+def test_classes_are_found_as_soon_as_they_are_defined_and_no_longer_than_they_exist():
+    class Base(Listed):
+        name = ""
+
+    known = Registry(Base, package="fedrel.config", group="fedrel.nothing", what="base")
+    assert known.all() == {}
+    first = type("First", (Base,), {"name": "one"})
+    assert known.all() == {"one": first} and known.find("one") is first
+    again = type("Again", (first,), {"name": "one"})  # in the same module: it takes the other's place
+    assert known.find("one") is again
+    unnamed = type("Unnamed", (first,), {})
+    below = type("Below", (unnamed,), {"name": "two"})
+    assert known.all() == {"one": again, "two": below}
+    del again, below
+    gc.collect()
+    assert known.find("one") is first and list(known.all()) == ["one"]
+    with pytest.raises(UserError, match="no base is called 'two'"):
+        known.find("two")
 
 
 def test_an_installed_package_that_cannot_be_loaded_is_named(tmp_path, monkeypatch):

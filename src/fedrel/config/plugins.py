@@ -18,6 +18,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from fedrel.errors import UserError, nearest
 
@@ -32,9 +33,24 @@ class Named(Protocol):
 
 Kind = TypeVar("Kind", bound=Named)
 
+_DEFINED = [0]
+
+
+class Listed:
+    """What a registry's base class inherits from: every class that is defined below it is counted.
+
+    So a registry looks for classes again only when there are new ones.
+    """
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _DEFINED[0] += 1
+
 
 class Registry(Generic[Kind]):
-    """All classes of one kind by name.
+    """All classes of one kind by name; `base`, below which they all are, is `Listed`.
 
     `package` is where ours are: one a module or, with `folders`, one a folder, whose `__init__` then has it;
     `group` is the entry points' group for those of other packages; `what` is the word for one of them in errors.
@@ -45,10 +61,23 @@ class Registry(Generic[Kind]):
     ) -> None:
         self._base, self._package, self._group, self._what = base, package, group, what
         self._folders = folders
+        self._found: WeakValueDictionary[str, type[Kind]] = (
+            WeakValueDictionary()
+        )  # a class may still be deleted
+        self._as_of = -1, 0  # how many classes were defined when these were found, and how many were found
 
     def all(self) -> dict[str, type[Kind]]:
         """Every class that has a name of its own, by that name."""
+        return dict(self._known().items())
+
+    def _known(self) -> WeakValueDictionary[str, type[Kind]]:
         self.import_all()
+        if self._as_of != (_DEFINED[0], len(self._found)):
+            defined, found = _DEFINED[0], self._look()
+            self._found, self._as_of = WeakValueDictionary(found), (defined, len(found))
+        return self._found
+
+    def _look(self) -> dict[str, type[Kind]]:
         found: dict[str, type[Kind]] = {}
         for kind in _subclasses(self._base):
             name = kind.__dict__.get("name", "")
@@ -70,10 +99,10 @@ class Registry(Generic[Kind]):
         """The class of that name, or the one that `module:Class` names."""
         if ":" in name:
             return self._imported(name)
-        known = self.all()
-        if name not in known:
-            raise UserError(f"no {self._what} is called {name!r}", hint=nearest(name, known))
-        return known[name]
+        found = self._known().get(name)
+        if found is None:
+            raise UserError(f"no {self._what} is called {name!r}", hint=nearest(name, self.all()))
+        return found
 
     def _imported(self, reference: str) -> type[Kind]:
         module, _, attribute = reference.partition(":")

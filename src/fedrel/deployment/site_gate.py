@@ -77,7 +77,7 @@ class SiteGate:
         self._allow, self._privacy = policy.allow, policy.privacy
         self._policy = policy.model_dump(mode="json", include={"allow", "privacy"})
         self._answered, self._budget = Answered(folder.answered), PrivacyBudget(folder.privacy)
-        self._asked = Asked()
+        self._asked, self._kinds = Asked(), kinds_of_message()
         self._weights: Weights = {}
         self.chain: bytes | None = None
         self.vouch: bytes | None = None
@@ -116,7 +116,7 @@ class SiteGate:
         self, request: Request, weights: Weights, rest: Arrays, known: Fingerprint, runner: Runner
     ) -> Refusal | None:
         """Why the global weights are not used, or a tensor of them not summed; None if all is well."""
-        for name in sorted(weights) if kinds_of_message()[request.gives] is MaskedNumbers else ():
+        for name in sorted(weights) if self._kinds[request.gives] is MaskedNumbers else ():
             if self._allow.keeps(Update.__name__, f"weights/{name}"):
                 note = f"allow.must_stay names Update.weights/{name}, which the sum would have, too"
                 return self.refuse(request, Refusal(RefusalCode.FIELD), note)
@@ -208,7 +208,7 @@ class SiteGate:
 
     def _message(self, request: Request) -> tuple[Refusal, str] | None:
         """Refuse before computing what could not leave afterwards."""
-        kind = kinds_of_message().get(request.gives)
+        kind = self._kinds.get(request.gives)
         if kind is None or not any(rule.split(".")[0] == request.gives for rule in self._allow.may_leave):
             return Refusal(RefusalCode.MESSAGE), f"allow.may_leave does not name {request.gives!r}"
         for field in kind.declared():
@@ -234,7 +234,7 @@ class SiteGate:
 
         What a site holds is always told, and secure sums have notes of their own (`SiteSums.once`).
         """
-        if request.phase == HOLDINGS or kinds_of_message()[request.gives] in _OF_SUMS:
+        if request.phase == HOLDINGS or self._kinds[request.gives] in _OF_SUMS:
             return False
         run, asked = self._folder.fingerprint, self._asked.sha256 or UNNAMED
         return self._answered.others(run, request, asked) >= self._allow.repeats
@@ -242,7 +242,7 @@ class SiteGate:
     def _over_budget(self, request: Request, runner: Runner, *, spend: bool = False) -> Refusal | None:
         """Why another answer would cost more than is left, or None; `spend`: then count it, before it leaves."""
         most, delta = self._privacy.max_epsilon, self._privacy.delta
-        if not issubclass(kinds_of_message()[request.gives], TRAINED):
+        if not issubclass(self._kinds[request.gives], TRAINED):
             return None
         config, held, sites = self._folder.published, self._folder.sentences, len(self._folder.sites)
         if config.privacy.dp is None:
@@ -280,7 +280,7 @@ class SiteGate:
 
     def _remember_step(self, request: Request, runner: Runner) -> None:
         """Keep how far the site's own training went, of an answer for which it trained."""
-        if self._vouching is None and issubclass(kinds_of_message()[request.gives], TRAINED):
+        if self._vouching is None and issubclass(self._kinds[request.gives], TRAINED):
             self._earned(request).trained(request.round, self._weights, runner.model.extractor.update())
 
     def _trial(self, runner: Runner, start: Weights) -> Tensors:
@@ -290,7 +290,7 @@ class SiteGate:
 
     def _effort(self, request: Request, runner: Runner) -> float:
         """Where sites send predictions: the coordinator's training steps on D_v for each of the site's; else 0."""
-        kind = kinds_of_message()[request.gives]
+        kind = self._kinds[request.gives]
         summed = kind is MaskedNumbers and isinstance(runner.method, SummedPredictions)
         if not summed and not issubclass(kind, Predictions | BytePredictions):
             return 0.0
@@ -342,7 +342,7 @@ class SiteGate:
     def _tag(self, request: Request, arrays: Arrays) -> bytes | None:
         """What goes with an update, so that others can tell that it is in the weights; None of anything else."""
         vouching = self._vouching
-        if vouching is None or not issubclass(kinds_of_message()[request.gives], Update):
+        if vouching is None or not issubclass(self._kinds[request.gives], Update):
             return None
         shapes = {name: tensor.shape for name, tensor in self._weights.items()}
         flat = {name.removeprefix(_WEIGHTS): a for name, a in arrays.items() if name.startswith(_WEIGHTS)}

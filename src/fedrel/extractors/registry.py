@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
-from fedrel.config.plugins import Registry
+from fedrel.config.plugins import Listed, Registry
 from fedrel.config.schema import ExtractorSection
 from fedrel.data.store import Corpus, Progress
 from fedrel.errors import UserError
@@ -46,7 +46,7 @@ class Trained:
     read: Callable[[Corpus, Path], Inputs]
 
 
-class ExtractorKind(ABC, Generic[SectionT, InputsT]):
+class ExtractorKind(Listed, ABC, Generic[SectionT, InputsT]):
     """A kind of extractor: its options, its network, how it reads text, how it is saved and published.
 
     It has no state: everything is passed in.

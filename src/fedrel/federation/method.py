@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
+from fedrel.config.plugins import Listed
 from fedrel.federation.messages import Message
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class OwnStep:
     effort: float = 0.0  # the coordinator's own training steps, where it trains, for each step of the site's
 
 
-class Method(BaseModel):
+class Method(Listed, BaseModel):
     """The base of all methods; its pydantic fields are the method's options under `[methods.NAME]`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)

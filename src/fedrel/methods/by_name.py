@@ -40,9 +40,9 @@ def parts(name: str) -> list[type[Method]]:
 def method(name: str, options: Mapping[str, Mapping[str, Any]]) -> Method:
     """The method of that name, or several composed with `+`, with the options given for each part."""
     chosen = parts(name)
-    known = methods()
+    own = {part.name for part in chosen}
     for asked in options:
-        if asked not in known:
+        if asked not in own and asked not in (known := methods()):
             raise UserError(f"no method is called {asked!r}", hint=nearest(asked, known))
     return method_of(chosen, options)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedrel.config.plugins import Registry
+from fedrel.config.plugins import Listed, Registry
 from fedrel.config.schema import PartitionSection
 from fedrel.data.store import Corpus, Ints
 from fedrel.errors import UserError
@@ -49,7 +49,7 @@ class Partition:
         return np.array([corpus.label_counts(self.rows(site)) for site in range(self.sites)], np.int64)
 
 
-class PartitionKind:
+class PartitionKind(Listed):
     """One way to divide the training rows among sites.
 
     `units` are the kinds of corpora it can divide. `divide` reads its options from the config's partition section.

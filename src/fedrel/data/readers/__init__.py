@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fedrel.config.plugins import Registry
+from fedrel.config.plugins import Listed, Registry
 from fedrel.data.problems import Problems
 from fedrel.data.relations import NA, RelationMap
 
 
-class Reader:
+class Reader(Listed):
     """Reads the files of one format.
 
     `unit` says what `read` yields: an `Instance` for each sentence (`fedrel.data.sentences`) or, if it is
