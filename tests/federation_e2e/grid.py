@@ -12,7 +12,7 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedrel.deployment.client_app import SiteHost
+from fedrel.deployment.site_runner import ResidentHost, ResidentSite
 from fedrel.federation.flower.client import respond
 
 Behaviour = Callable[[RecordDict, Callable[[RecordDict], RecordDict]], RecordDict | Error | None]
@@ -25,7 +25,7 @@ class CalledGrid:
         TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = (
             1  # what Flower's programs would set
         )
-        self._folders = folders
+        self._sites = [(folder, ResidentSite(folder)) for folder in folders]
         self.behaviour: dict[int, Behaviour] = {}
         self.connected = {100 + number for number in range(len(folders))}
         self.carried: list[RecordDict] = []
@@ -55,7 +55,8 @@ class CalledGrid:
         return number
 
     def _answers(self, number: int) -> Callable[[RecordDict], RecordDict]:
-        return lambda content: respond(lambda: SiteHost(self._folders[number]), content)
+        folder, site = self._sites[number]
+        return lambda content: respond(lambda: ResidentHost(folder, site), content)
 
 
 def _as_it_should(content: RecordDict, answer: Callable[[RecordDict], RecordDict]) -> RecordDict | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from fedrel.config.schema import Config
 from fedrel.deployment.audit import check
 from fedrel.deployment.client_app import SiteHost
 from fedrel.deployment.earned_weights import EarnedWeights
+from fedrel.deployment.site_runner import ResidentHost, ResidentSite
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer
 from fedrel.federation.flower import codec
@@ -40,14 +42,15 @@ class Liar:
         self.folder, self.config = called.bed.site("north"), config
         prepared_for(config, self.folder.path)
         self.data = SiteData.load(self.folder.site_data, config.extractor.kind)
+        self.site = ResidentSite(self.folder.path)
 
     def asks(self, phase: str, round_: int = 1, run: str = RUN, own: Any = None, **weights: Any) -> Answer:
         request = Request(run, self.config.model_dump(mode="json"), ARTEFACTS, 0, round_, phase)
         shared = {f"Model.weights/{name}": array for name, array in weights.items()}
         content = codec.encode_request(request, codec.encode_arrays(shared), codec.encode_arrays(own or {}))
-        return codec.decode_answer(respond(lambda: SiteHost(self.folder.path), content))
+        return codec.decode_answer(respond(lambda: ResidentHost(self.folder.path, self.site), content))
 
-    @property
+    @cached_property
     def initial(self) -> dict[str, Any]:
         return dict(SiteHost(self.folder.path).runner(RUN).model.initial_weights())
 
@@ -58,7 +61,7 @@ class Liar:
         weights["classifier.weight"] += np.linspace(-1, 1, len(weights["classifier.weight"]))[:, None] / 9
         return weights
 
-    @property
+    @cached_property
     def relations(self) -> Any:
         """Of every claim, in the order of the site's own triples."""
         return self.data.bags(self.data.partition.rows(0)).labels
