@@ -47,7 +47,7 @@ from fedrel.runs.reproduce import Plan
 
 PRESET = "lazy_mil/nyt10-part"
 TABLE = "lazy_mil/table2"
-METHODS = ("none", "one", "ave", "att", "att-ra", "lazy-mil")
+METHODS = ("none", "one", "ave", "att", "att-ra", "lazy-mil", "lazy-one")
 ROUNDS = 100
 SETS = {
     "NYT, 520 sentences": ("judged-tokens", "nyt_noise_sent.json.xz"),
