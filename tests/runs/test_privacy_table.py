@@ -15,6 +15,7 @@ from fedrel.errors import UserError
 from fedrel.runs import privacy_table as module
 from fedrel.runs.privacy_table import needed_noise, privacy_table
 from fedrel.runs.records import PrivacyRow, PrivacyTable
+from fedrel.runs.train import Watcher
 from fedrel.studio.privacy_page import privacy_markdown, write_privacy_page
 from tests.conftest import tiny
 
@@ -57,6 +58,26 @@ def test_a_table_that_was_stopped_goes_on_with_what_is_missing(tmp_path, monkeyp
         privacy_table(config.with_settings(["privacy.dp.clip=1"]), tmp_path, [1.0], [1])
     with pytest.raises(UserError, match=r"the config has no \[privacy.dp\]"):
         privacy_table(tiny(method="fedavg"), tmp_path, [1.0], [1])
+
+
+def test_a_run_that_was_stopped_goes_on_from_its_checkpoint(tmp_path):
+    config = tiny(method="fedavg", extractor__train_words=False, training__rounds=3, **DP)
+    seen = []
+
+    def watch(name, _):
+        def round_done(one):
+            seen.append((name, one.round))
+            if len(seen) == 2:
+                raise KeyboardInterrupt
+
+        return Watcher(round_done=round_done)
+
+    with pytest.raises(KeyboardInterrupt):
+        privacy_table(config, tmp_path / "stopped", [2.0], [1], watch)
+    stopped = privacy_table(config, tmp_path / "stopped", [2.0], [1], watch)
+    assert seen == [("ε 2, seed 1", 1), ("ε 2, seed 1", 2), ("ε 2, seed 1", 3)]
+    assert stopped == privacy_table(config, tmp_path / "whole", [2.0], [1])
+    assert [path.name for path in (tmp_path / "stopped").iterdir()] == ["privacy.json"]
 
 
 def test_settings_are_searched_with_the_first_seed_and_chosen_on_dev(tmp_path, monkeypatch):

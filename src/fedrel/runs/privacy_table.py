@@ -2,7 +2,7 @@
 
 Where the config has a `[sweep]`, every combination of it is tried for every ε with the first seed, and the best on
 dev is trained with the others: the same search for each. Every run is kept in `privacy.json` as soon as it is done,
-so that a table that was stopped goes on where it was.
+so that a table that was stopped goes on where it was, within a run, too.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from fedrel.config.schema import Config
 from fedrel.errors import UserError
 from fedrel.methods.by_name import check_privacy, method
 from fedrel.privacy.accounting import noise_for
-from fedrel.runs.compare import Watch
+from fedrel.runs.compare import Watch, finished
 from fedrel.runs.folder import read_json, write_json
 from fedrel.runs.prepare import prepare
 from fedrel.runs.records import PrivacyRow, PrivacyTable
 from fedrel.runs.spending import Spending
-from fedrel.runs.train import Watcher, run
+from fedrel.runs.train import Watcher
 
 NOISE = "privacy.dp.noise"
 _SECTION = "privacy.dp."
@@ -84,7 +84,10 @@ def _name(target: float | None, settings: Mapping[str, Any], seed: int) -> str:
 
 
 def _row(config: Config, folder: Path, target: float | None, watcher: Watcher) -> PrivacyRow:
-    """One run: the metric on test of its best round on dev, or nothing if the run could not go on."""
+    """One run: the metric on test of its best round on dev, or nothing if the run could not go on.
+
+    It is in `folder` until it is over, so that a run that was killed goes on from its checkpoint.
+    """
     noise = None
     if target is None:
         privacy = config.privacy.model_copy(update={"dp": None})
@@ -92,10 +95,9 @@ def _row(config: Config, folder: Path, target: float | None, watcher: Watcher) -
     else:
         noise = needed_noise(config, target)
         chosen = config.with_settings({NOISE: noise})
-    shutil.rmtree(folder, ignore_errors=True)
     row = PrivacyRow(target=target, seed=config.seed, noise=noise)
     try:
-        result = run(chosen, folder, watcher=watcher)
+        result = finished(chosen, folder / chosen.digest()[:10], watcher)
         value = result.metrics[config.evaluation.measure]
         dev = next(iter(result.dev_metric.values()), None)
         row = row.model_copy(update={"value": value, "dev": dev, "epsilon": result.epsilon})
