@@ -134,7 +134,8 @@ def _on_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _compiled_once(_quick_python: None) -> None:
     """Of several processes that run tests, one compiles the kernels that are not on disk; others wait for it."""
     if "PYTEST_XDIST_WORKER" in os.environ:
-        subprocess.run([sys.executable, "-m", "fedrel.extractors.pcnn.all_kernels"], check=True)
+        parts = ("training", "scoring", "gradients", "noised")
+        subprocess.run([sys.executable, "-m", "fedrel.extractors.pcnn.all_kernels", *parts], check=True)
 
 
 def tiny(**changes: object) -> Config:

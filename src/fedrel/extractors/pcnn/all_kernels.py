@@ -2,8 +2,9 @@
 
     python -m fedrel.extractors.pcnn.all_kernels [PART ...]
 
-Without parts, all that runs without noise need, side by side. What is compiled depends on the types of arrays, not
-on their sizes.
+Without parts, all that runs without noise need, side by side. Parts that are named are compiled one after the
+other: that takes longer, but less of the processor, for what they share is compiled once. What is compiled depends
+on the types of arrays, not on their sizes.
 """
 
 from __future__ import annotations
