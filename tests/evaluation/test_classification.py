@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, precision_recall_fscore_support
 
 from fedrel.evaluation.classification import Classification
 from fedrel.evaluation.outcome import ClassScores
@@ -58,6 +57,8 @@ def test_confusion_by_hand() -> None:
 
 
 def test_with_one_relation_it_is_the_f1_of_the_positive_class() -> None:
+    from sklearn.metrics import f1_score
+
     one = of([1, 1, 0, 1, 0], [1, 0, 1, 1, 0], ("NA", "association"))
     assert one.metrics()["f1"] == pytest.approx(f1_score([1, 0, 1, 1, 0], [1, 1, 0, 1, 0]))
     assert one.metrics()["macro_f1"] == one.metrics()["f1"]
@@ -88,6 +89,8 @@ classes = st.integers(0, len(NAMES) - 1)
 
 @given(st.lists(st.tuples(classes, classes), min_size=1, max_size=40))
 def test_as_scikit_learn_has_it(pairs: list[tuple[int, int]]) -> None:
+    from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, precision_recall_fscore_support
+
     predicted, gold = [one for one, _ in pairs], [other for _, other in pairs]
     found = of(predicted, gold)
     labels, relations = range(len(NAMES)), range(1, len(NAMES))

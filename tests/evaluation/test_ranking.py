@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn import metrics as sk
 
 from fedrel.evaluation.ranking import Ranking, rank
 
@@ -101,6 +100,8 @@ def test_equals_slow_version_past_2000_points() -> None:
 @given(st.data())
 def test_equals_sklearn_without_ties(data: st.DataObject) -> None:
     """Without ties each of scikit-learn's thresholds is one guess; its curve runs backwards to an anchor."""
+    from sklearn import metrics as sk
+
     pairs, relations = data.draw(st.integers(2, 8)), data.draw(st.integers(3, 6))
     order = data.draw(st.permutations(range(pairs * relations)))
     scores = (np.array(order, dtype=np.float32) / 64).reshape(pairs, relations)
@@ -188,6 +189,8 @@ def test_curve_keeps_the_shape(right: np.ndarray, points: int) -> None:
 
 
 def test_thinned_curve_has_the_same_area() -> None:
+    from sklearn import metrics as sk
+
     random = np.random.default_rng(3)
     scores = random.random((20_000, 10), dtype=np.float32) ** 3
     ranking = rank(scores, np.argwhere(random.random(scores.shape) < scores**4))

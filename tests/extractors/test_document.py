@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModel, AutoTokenizer
 
 from fedrel.data.bags import singles
 from fedrel.data.documents import DocumentCorpus
@@ -51,6 +50,8 @@ def make(folder: Path, encoder: str, made: list[dict[str, Any]], **choices: Any)
 
 def marked(made: Made, row: int) -> tuple[list[int], dict[tuple[int, int], int]]:
     """A document's pieces one token at a time, and where each span's opening marker is."""
+    from transformers import AutoTokenizer
+
     tokeniser = AutoTokenizer.from_pretrained(made.encoder)
     view = made.corpus.view(row)
     spans = {(first, after) for first, after in view.mention_tokens.tolist()}
@@ -67,6 +68,8 @@ def marked(made: Made, row: int) -> tuple[list[int], dict[tuple[int, int], int]]
 
 
 def encoded(made: Made, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
+    from transformers import AutoModel
+
     encoder = AutoModel.from_pretrained(made.encoder, attn_implementation="eager").eval()
     with torch.no_grad():
         found = encoder(torch.tensor([list(ids)]), output_attentions=True)

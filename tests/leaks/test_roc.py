@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import roc_auc_score, roc_curve
 
 from fedrel.leaks.roc import auc, correlation, hits_at
 
@@ -17,12 +16,16 @@ scored = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_s
 
 @given(scored)
 def test_the_area_is_scikit_learns(rows):
+    from sklearn.metrics import roc_auc_score
+
     scores, member = np.array([s for s, _ in rows], float), np.array([m for _, m in rows])
     assert auc(scores, member) == pytest.approx(roc_auc_score(member, scores))
 
 
 @given(scored, st.sampled_from([0.001, 0.01, 0.1, 0.25, 0.5]))
 def test_hits_are_the_highest_point_of_the_curve_with_so_few_alarms(rows, alarms):
+    from sklearn.metrics import roc_curve
+
     scores, member = np.array([s for s, _ in rows], float), np.array([m for _, m in rows])
     false, true, _ = roc_curve(member, scores, drop_intermediate=False)
     assert hits_at(scores, member, alarms) == pytest.approx(true[false <= alarms + 1e-9].max())

@@ -11,7 +11,7 @@ from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import Session
 from tests.conftest import local_session, tiny
-from tests.methods.slow_rounds import fast, same, with_sites
+from tests.methods.slow_rounds import fast, same, small, with_sites
 
 LOSSES = sorted(
     {"fedprox", "fedrs", "fedlc", "moon", "fedcmc"} & set(methods())
@@ -50,7 +50,7 @@ def test_lazy_mil_chooses_the_sentences_and_another_method_the_loss(loss, tmp_pa
     ready = prepare(config)
     corpus, train = ready.dataset.corpus, ready.dataset.train
     _, first = np.unique(corpus.triple[train], return_index=True)
-    single = with_sites(ready, np.array_split(train[first], 3))
+    single = with_sites(ready, np.array_split(train[first][:120], 3))
     alone = fast(config.with_settings([f"method={loss}"]), single, 3, tmp_path / "alone").checkpoint().weights
     for name in (f"lazy-mil+{loss}", f"{loss}+lazy-mil"):
         composed = config.with_settings([f"method={name}"])
@@ -65,7 +65,7 @@ def test_lazy_mil_chooses_the_sentences_and_another_method_the_loss(loss, tmp_pa
 def test_a_loss_that_adds_nothing_changes_nothing_in_whatever_company(tmp_path):
     config = tiny(training__fraction=1.0, extractor__bias=False, partition__kind="dirichlet")
     off = ["methods.fedrs.alpha=1", "methods.fedlc.tau=0", "methods.fedcmc.mu=0"]
-    ready = prepare(config)
+    ready = small(prepare(config), 40)
     expected = fast(config.with_settings(["method=moon"]), ready, 2, tmp_path / "moon").checkpoint().weights
     for name in ("moon+fedrs", "fedrs+moon"):
         same(fast(config.with_settings([f"method={name}", *off]), ready, 2, tmp_path / name), expected)
@@ -111,7 +111,7 @@ def test_the_journal_knows_what_each_method_trained_on():
 @pytest.mark.usefixtures("stepwise")
 def test_an_option_acts_in_its_own_part_only(tmp_path):
     config = tiny(training__fraction=1.0).with_settings(["method=fedprox+moon", "methods.moon.mu=4"])
-    ready = prepare(config)
+    ready = small(prepare(config), 40)
     moon = fast(config.with_settings(["method=moon"]), ready, 2, tmp_path / "moon").checkpoint().weights
     same(fast(config.with_settings(["methods.fedprox.mu=0"]), ready, 2, tmp_path / "one"), moon)
     prox = config.with_settings(["methods.moon.mu=0", "methods.fedprox.mu=1.5"])

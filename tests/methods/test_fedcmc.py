@@ -147,7 +147,7 @@ def test_vectors_of_another_shape_are_refused(classes):
 @pytest.mark.parametrize("vectors", ["major", "minor", "random"])
 def test_mu_0_is_fedavg_to_the_bit(vectors):
     config = tiny().with_settings(SKEWED)
-    ready = prepare(config)
+    ready = small(prepare(config), 40)
     settings = ["method=fedcmc", "methods.fedcmc.mu=0", f"methods.fedcmc.vectors={vectors}"]
     average = fast(config.with_settings(["method=fedavg"]), ready, 3).checkpoint().weights
     same(fast(config.with_settings(settings), ready, 3), average)

@@ -74,7 +74,7 @@ def test_the_first_step_is_fedavgs_and_the_coordinator_doubles_a_full_rounds(tmp
     """
     config = tiny(training__fraction=1.0, training__epochs=1, training__batch_size=1000)
     config = config.with_settings(["training.weight_decay=0"])
-    ready = prepare(config)
+    ready = small(prepare(config), 40)
     average = config.with_settings(["method=fedavg", "methods.fedavg.weighting=uniform"])
     start, mean = (fast(average, ready, rounds).checkpoint().weights for rounds in (0, 1))
     session = fast(config.with_settings(["method=feddyn"]), ready, 1, tmp_path)

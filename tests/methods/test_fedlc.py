@@ -46,7 +46,7 @@ def test_the_logits_by_hand():
 @pytest.mark.usefixtures("stepwise")
 def test_tau_0_is_fedavg_to_the_bit():
     config = tiny(partition__kind="dirichlet", partition__alpha=0.1)
-    ready = prepare(config)
+    ready = small(prepare(config), 40)
     calibrated = config.with_settings(["method=fedlc", "methods.fedlc.tau=0"])
     average = fast(config.with_settings(["method=fedavg"]), ready, 2)
     same(fast(calibrated, ready, 2), average.checkpoint().weights)

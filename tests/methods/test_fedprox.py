@@ -33,7 +33,7 @@ def test_two_rounds_equal_a_slow_version(decay):
 @pytest.mark.usefixtures("stepwise")
 def test_mu_0_is_fedavg_to_the_bit():
     config = tiny()
-    ready = prepare(config)
+    ready = small(prepare(config), 40)
     average = fast(config.with_settings(["method=fedavg"]), ready, 2).checkpoint().weights
     same(fast(config.with_settings(["method=fedprox", "methods.fedprox.mu=0"]), ready, 2), average)
 
@@ -53,7 +53,7 @@ def test_the_larger_mu_the_nearer_stay_the_sites():
 @pytest.mark.usefixtures("stepwise")
 def test_lazy_mil_chooses_the_sentences_and_fedprox_holds_the_sites_back():
     config = tiny()
-    ready = prepare(config)
+    ready = small(prepare(config), 40)
 
     def weights(*settings):
         return fast(config.with_settings(settings), ready, 2)
@@ -71,7 +71,7 @@ def test_lazy_mil_chooses_the_sentences_and_fedprox_holds_the_sites_back():
 def test_the_loss_that_is_reported_is_that_of_the_data():
     """One step a site, so that no pull has acted when the loss is taken."""
     config = tiny(training__epochs=1, training__batch_size=1000, extractor__dropout=0.0)
-    ready = prepare(config)
+    ready = small(prepare(config), 40)
     losses = [
         fast(config.with_settings([f"method={name}"]), ready, 0).next_round().loss
         for name in ("fedavg", "fedprox")

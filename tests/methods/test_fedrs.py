@@ -30,7 +30,7 @@ def test_two_rounds_equal_a_slow_version():
 @pytest.mark.usefixtures("stepwise")
 def test_alpha_1_is_fedavg_to_the_bit():
     config = tiny(partition__kind="dirichlet", partition__alpha=0.1)
-    ready = prepare(config)
+    ready = small(prepare(config), 40)
     restricted = config.with_settings(["method=fedrs", "methods.fedrs.alpha=1"])
     average = fast(config.with_settings(["method=fedavg"]), ready, 2)
     same(fast(restricted, ready, 2), average.checkpoint().weights)

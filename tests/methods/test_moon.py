@@ -81,7 +81,7 @@ def test_a_vector_of_zeros_has_a_finite_contrast():
 @pytest.mark.usefixtures("stepwise")
 def test_mu_0_is_fedavg_to_the_bit(tmp_path):
     config = tiny().with_settings(SKEWED)
-    ready = prepare(config)
+    ready = small(prepare(config), 40)
     average = fast(config.with_settings(["method=fedavg"]), ready, 3).checkpoint().weights
     same(fast(config.with_settings(["method=moon", "methods.moon.mu=0"]), ready, 3, tmp_path), average)
     assert not list(tmp_path.iterdir())
@@ -90,7 +90,7 @@ def test_mu_0_is_fedavg_to_the_bit(tmp_path):
 @pytest.mark.usefixtures("stepwise")
 def test_the_first_time_a_site_takes_part_it_trains_as_in_fedavg(tmp_path):
     config = tiny().with_settings([*SKEWED, "training.fraction=1.0"])
-    ready = prepare(config)
+    ready = small(prepare(config), 40)
     moon, average = (config.with_settings([f"method={name}"]) for name in ("moon", "fedavg"))
     same(fast(moon, ready, 1, tmp_path), fast(average, ready, 1).checkpoint().weights)
     weights = fast(average, ready, 2).checkpoint().weights
@@ -103,7 +103,7 @@ def test_with_one_the_contrast_is_that_of_the_chosen_sentences(tmp_path):
     config = tiny(training__fraction=1.0).with_settings(SKEWED)
     ready = prepare(config)
     _, first = np.unique(ready.dataset.corpus.triple[ready.dataset.train], return_index=True)
-    ready = with_sites(ready, np.array_split(ready.dataset.train[first], 3))
+    ready = with_sites(ready, np.array_split(ready.dataset.train[first][:120], 3))
     one, none = (config.with_settings([f"method={name}"]) for name in ("moon+one", "moon"))
     expected = fast(none, ready, 3, tmp_path / "none").checkpoint().weights
     same(fast(one, ready, 3, tmp_path / "one"), expected)
@@ -149,7 +149,7 @@ def test_sites_of_one_class_and_a_class_that_nobody_has(tmp_path):
 
 def test_a_site_keeps_a_vector_for_each_of_its_sentences_in_at_most_two_files(tmp_path):
     config = tiny(method="moon", training__fraction=1.0)
-    ready = prepare(config)
+    ready = small(prepare(config), 40)
     fast(config, ready, 4, tmp_path)
     sites = ready.site_data.partition
     assert len(list(tmp_path.iterdir())) == sites.sites

@@ -99,7 +99,7 @@ def test_corrections_of_two_methods_add_up(tmp_path):
 @pytest.mark.usefixtures("stepwise")
 def test_the_first_round_is_fedavgs_to_the_bit(tmp_path):
     config = tiny(partition__kind="dirichlet")
-    ready = prepare(config)
+    ready = small(prepare(config), 40)
     average = config.with_settings(["method=fedavg", "methods.fedavg.weighting=uniform"])
     controlled = config.with_settings(["method=scaffold"])
     same(fast(controlled, ready, 1, tmp_path), fast(average, ready, 1).checkpoint().weights)
@@ -110,7 +110,7 @@ def test_the_first_round_is_fedavgs_to_the_bit(tmp_path):
 @pytest.mark.usefixtures("stepwise")
 def test_one_site_alone_has_nothing_to_correct(tmp_path):
     config = tiny(partition__sites=1, training__fraction=1.0)
-    ready = prepare(config)
+    ready = small(prepare(config), 40)
     average = fast(config.with_settings(["method=fedavg"]), ready, 3).checkpoint().weights
     same(fast(config.with_settings(["method=scaffold"]), ready, 3, tmp_path), average, atol=1e-5)
 
@@ -148,7 +148,7 @@ def test_an_upload_is_eight_bytes_longer_than_fedavgs(tmp_path):
 @pytest.mark.usefixtures("stepwise")
 def test_lazy_mil_chooses_what_controlled_sites_train_on(tmp_path):
     config = tiny().with_settings(["methods.scaffold.weighting=examples"])
-    ready = prepare(config)
+    ready = small(prepare(config), 40)
     lazy = fast(config.with_settings(["method=lazy-mil"]), ready, 1).checkpoint().weights
     for name in ("lazy-mil+scaffold", "scaffold+lazy-mil"):
         composed = config.with_settings([f"method={name}"])

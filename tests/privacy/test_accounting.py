@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import norm
 
 pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
 
@@ -19,6 +18,8 @@ from fedrel.privacy.site_noise import round_steps
 
 def gaussian_delta(noise: float, eps: float) -> float:
     """δ of one Gaussian sum (Balle and Wang 2018, Theorem 8)."""
+    from scipy.stats import norm
+
     return float(
         norm.cdf(1 / (2 * noise) - eps * noise) - math.exp(eps) * norm.cdf(-1 / (2 * noise) - eps * noise)
     )
@@ -82,6 +83,8 @@ def hockey_stick(p, q, eps: float, width: float) -> float:
 @pytest.mark.parametrize(("sites", "drawn", "noise"), [(4, 1, 1.0), (4, 2, 2.0), (10, 3, 1.0), (3, 2, 4.0)])
 def test_samples_of_a_fixed_size_cost_more_than_poisson_samples_and_no_more_than_we_say(sites, drawn, noise):
     """One site has 1, all others -1: the worst case. Sums with that site, and with 0 in its place."""
+    from scipy.stats import norm
+
     x, width = np.linspace(-80, 80, 400_001, retstep=True)
     share = drawn / sites
 

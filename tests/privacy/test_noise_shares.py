@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import skellam
 
 pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
 
@@ -61,6 +60,8 @@ def test_all_sites_numbers_and_ten_deviations_of_noise_fit(noise, clip, sites, s
 
 def test_the_divergence_is_at_most_what_the_paper_says():
     """Against sums over all whole numbers: the Rényi divergence of Skellam's noise from itself, shifted by one."""
+    from scipy.stats import skellam
+
     for variance, shift in ((10.0, 1), (50.0, 5), (200.0, 20)):
         far = int(10 * variance**0.5)  # ten deviations to either side
         k = np.arange(-far, far + 1)

@@ -10,7 +10,6 @@ from flwr.server.strategy.aggregate import (
     aggregate_median,
     aggregate_trimmed_avg,
 )
-from scipy.stats import trim_mean
 
 from fedrel.privacy import coordinate_rules, update_blocks
 from fedrel.privacy.coordinate_rules import Median, TrimmedMean, comparisons, middle
@@ -82,6 +81,8 @@ def test_a_rule_gives_what_flowers_function_gives(name):
 
 @pytest.mark.parametrize("sites", [1, 2, 3, 4, 5, 8, 10, 13, 31])
 def test_columns_are_sorted_as_far_as_they_are_needed(sites, monkeypatch):
+    from scipy.stats import trim_mean
+
     generator = np.random.default_rng(sites)
     values = generator.normal(size=(sites, 600)).astype(np.float32)
     values[:, :50] = values[:, :50].round()  # with equal ones
