@@ -14,7 +14,7 @@ from fedrel.config.schema import Config
 from fedrel.data.readers.gad import GAD
 from fedrel.errors import UserError
 from fedrel.runs.folder import MetricsFile
-from fedrel.runs.records import Round
+from fedrel.runs.records import Result, Round
 from fedrel.runs.train import Watcher, run
 from tests.extractors.conftest import write_encoder
 
@@ -101,13 +101,14 @@ def test_a_run_whose_rate_falls_to_its_end_cannot_be_made_longer(files: Path, ou
 
 
 def test_dev_and_test_are_measured_at_the_threshold_that_dev_chose(files: Path, out: Path) -> None:
-    tuned = config(files, "method=fedavg", "evaluation.tune_threshold=true", "evaluation.target_on=test")
+    short = ("method=fedavg", "training.rounds=2")
+    tuned = config(files, *short, "evaluation.tune_threshold=true", "evaluation.target_on=test")
     result = run(tuned, out / "tuned")
     rounds = MetricsFile(out / "tuned" / "metrics.jsonl").rounds()
     assert result.threshold == rounds[(result.best_round or 0) - 1].threshold
     assert all(one.threshold is not None for one in rounds)
     assert rounds[(result.best_round or 0) - 1].test == result.metrics
-    plain = run(config(files, "method=fedavg"), out / "plain")
+    plain = run(config(files, *short), out / "plain")
     assert plain.threshold is None and "threshold" not in (out / "plain/metrics.jsonl").read_text()
     assert result.dev_metric["f1"] >= plain.dev_metric["f1"]
     # Other test labels: what was chosen on dev, and so the model, stays the same.
@@ -167,10 +168,15 @@ def test_it_reads_raw_text_with_a_kb_that_has_types(trained: Path, tmp_path: Pat
     assert '"association"' in (tmp_path / "found.jsonl").read_text(encoding="utf-8")
 
 
+@pytest.fixture(scope="module")
+def whole(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """A round in which everything is trained."""
+    return run(config(files, "method=fedavg", "training.rounds=1"), tmp_path_factory.mktemp("whole") / "run")
+
+
 @pytest.mark.parametrize("settings", [["extractor.frozen_layers=1"], ["extractor.lora_rank=2"]])
-def test_what_is_frozen_does_not_travel(files: Path, out: Path, settings: list[str]) -> None:
+def test_what_is_frozen_does_not_travel(files: Path, out: Path, whole: Result, settings: list[str]) -> None:
     small = run(config(files, "method=fedavg", "training.rounds=1", *settings), out / "small")
-    whole = run(config(files, "method=fedavg", "training.rounds=1"), out / "whole")
     assert small.bytes.up < 0.8 * whole.bytes.up
     assert small.bytes.down < 0.8 * whole.bytes.down
     fedrel.load_model(out / "small" / "model").predict(GAD().read(files / "test.tsv"))
