@@ -61,9 +61,7 @@ class Registry(Generic[Kind]):
     ) -> None:
         self._base, self._package, self._group, self._what = base, package, group, what
         self._folders = folders
-        self._found: WeakValueDictionary[str, type[Kind]] = (
-            WeakValueDictionary()
-        )  # a class may still be deleted
+        self._found = WeakValueDictionary[str, type[Kind]]()  # a class may still be deleted
         self._as_of = -1, 0  # how many classes were defined when these were found, and how many were found
 
     def all(self) -> dict[str, type[Kind]]:
