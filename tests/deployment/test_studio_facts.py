@@ -115,9 +115,7 @@ def test_a_budget_in_plain_words():
     pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
     assert budget_in_words(Privacy(), Spent()) == []
     (said,) = budget_in_words(Privacy(max_epsilon=8), Spent())
-    assert said == (
-        "Its answers that came of training, 0 so far, cost ε 0, and may cost 8 in all, with δ = 1e-05."
-    )
+    assert said == ("Its answers with noise, 0 so far, cost ε 0, and may cost 8 in all, with δ = 1e-05.")
     (said,) = budget_in_words(Privacy(), Spent(2, (Steps(4.0, 1.0, 2),)))
     assert f"2 so far, cost ε {epsilon(4.0, 1.0, 2, 1e-5):.3g}, with δ" in said
 

@@ -139,6 +139,38 @@ def test_without_noise_a_site_with_a_budget_tells_nothing(called: Called):
     assert "no [privacy.dp]" in liar.note() and spent(called.bed, "north") == Spent()
 
 
+@pytest.mark.parametrize("noised", [False, True])
+def test_a_site_with_a_budget_claims_nothing(called: Called, noised: bool):
+    """Claims tell of the text, and no noise covers them: also where a lying coordinator has published some."""
+    limited(called.bed, "north", answers=100)
+    config = experiment("lazy-mil", engine__deadline=0.5)
+    if noised:
+        privacy = {"level": "site", "noise": NOISE, "clip": 0.05}
+        config = config.with_settings({"privacy.dp": privacy, "extractor.train_words": False})
+    liar = Liar(called, config)
+    assert liar.asks("claim", **liar.initial).failure == SPENT
+    assert ("noise does not cover lazy-mil's claims" if noised else "no [privacy.dp]") in liar.note()
+
+
+def test_answers_without_noise_are_counted_and_no_later_budget_covers_them(called: Called):
+    liar = Liar(called, experiment("fedavg", engine__deadline=0.5))
+    assert liar.asks("train", **liar.initial).arrays is not None
+    assert spent(called.bed, "north") == Spent(unnoised=1)
+    assert last_entry(called.bed, "north").privacy["unnoised"] == 1
+    limited(called.bed, "north", answers=100)
+    liar = Liar(called, private())
+    assert liar.asks("train", **liar.initial).failure == SPENT
+    assert "1 answers without noise, which no privacy.max_epsilon covers" in liar.note()
+
+
+def test_an_account_that_was_made_cheaper_is_noticed(called: Called):
+    liar = Liar(called, private())
+    liar.asks("train", **liar.initial)
+    PrivacyBudget(called.bed.site("north").privacy).write(Spent(1, (Steps(1e4),)))
+    broken = check_record(called.bed.site("north")).broken
+    assert broken is not None and "privacy.json 0.0007" in broken.reason
+
+
 def test_an_account_that_was_removed_replaced_or_damaged_is_noticed(called: Called, tmp_path: Path):
     liar = Liar(called, private())
     file = called.bed.site("north").privacy

@@ -18,7 +18,7 @@ from fedrel.config.schema import Config
 from fedrel.deployment.audit import check
 from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.membership import add_site
-from fedrel.deployment.sum_keys import CoordinatorKeys, SiteSecrets, check_peer_keys
+from fedrel.deployment.sum_keys import CoordinatorKeys, SiteSecrets, check_peer_keys, remove_secrets
 from fedrel.errors import UserError
 from fedrel.federation.engines.local import LocalEngine
 from fedrel.federation.flower import codec
@@ -183,6 +183,9 @@ def test_a_session_has_one_secret_and_another_run_has_another(four: Called):
     )
     one.of_session(0, 2, b"session", new=True)
     assert one.of_session(0, 1, b"session", new=False) is None
+    assert len(list((folder / "state").glob("*/sums/*.key"))) == 2
+    remove_secrets(SiteFolder(folder), but_of=RUN)  # as when the run begins
+    assert other.of_session(0, 1, b"session", new=False) is None
     (file,) = (folder / "state" / RUN / "sums").iterdir()
     file.write_bytes(b"cut short")
     assert one.of_session(0, 2, b"session", new=False) is None

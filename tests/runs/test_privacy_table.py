@@ -39,6 +39,29 @@ def test_the_noise_of_secure_sums_is_that_of_the_site_drawn_most_often():
     assert needed_noise(config, 8.0) < needed_noise(config, 1.0)
 
 
+def test_noise_in_shares_costs_no_more_than_was_asked_for(tmp_path):
+    config = tiny(
+        method="fedavg", extractor__train_words=False, training__rounds=2, training__fraction=1.0, **DP
+    )
+    secure = config.with_settings({"privacy.secure_sum": True, "privacy.dp.sampling": "fixed"})
+    (row,) = privacy_table(secure, tmp_path, [2.0], [1]).rows
+    assert 1.9 < row.epsilon <= 2.0
+
+
+def test_another_search_is_another_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        module, "_row", lambda config, *_: PrivacyRow(target=None, seed=1, value=0.5, dev=0.5)
+    )
+    config = tiny(method="fedavg", **DP)
+    privacy_table(
+        config.model_copy(update={"sweep": {"training.learning_rate": [0.1]}}), tmp_path, [None], [1]
+    )
+    with pytest.raises(UserError, match="is of another config"):
+        privacy_table(
+            config.model_copy(update={"sweep": {"training.learning_rate": [0.2]}}), tmp_path, [None], [1]
+        )
+
+
 def test_a_table_that_was_stopped_goes_on_with_what_is_missing(tmp_path, monkeypatch):
     asked = []
 

@@ -78,7 +78,7 @@ class AuditEntry:
     )  # the rules in force: what `site.toml` allowed then
     privacy: Mapping[str, float] = field(
         default_factory=dict
-    )  # with differential privacy, ε of all answers until then, and how many they are
+    )  # ε of all answers with noise until then, how many they are, and how many had none
 
     @property
     def bytes(self) -> int:

@@ -14,7 +14,7 @@ from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.passing import app
 from fedrel.deployment.policy import read_policy
 from fedrel.deployment.site_gate import SiteGate
-from fedrel.deployment.sum_keys import SiteSecrets
+from fedrel.deployment.sum_keys import SiteSecrets, remove_secrets
 from fedrel.federation.flower.host import Gate, Refusal, RefusalCode, StoredMessages
 from fedrel.methods.by_name import method
 from fedrel.privacy.site_rules import SiteRules
@@ -61,11 +61,12 @@ class SiteHost:
         return self._folder.sentences
 
     def begin_run(self, run: str) -> None:
-        """Remove the state of earlier runs of the same experiment, but for the last few."""
+        """Remove the state of the experiment's earlier runs but for a few, and secrets of all other runs' sums."""
         digest = run.split("-", maxsplit=1)[0]
         others = (folder for folder in self._folder.state.glob(f"{digest}-*") if folder.name != run)
         for folder in sorted(others, key=lambda folder: folder.stat().st_mtime)[:-EARLIER_RUNS]:
             shutil.rmtree(folder, ignore_errors=True)
+        remove_secrets(self._folder, but_of=run)
 
     def stored_messages(self, run: str, site: int) -> StoredMessages:
         """In the run's own folder."""

@@ -158,8 +158,8 @@ def objections(policy: SitePolicy, config: Config) -> list[str]:
         found.append(f"allow.methods does not name {', '.join(map(repr, refused))}")
     if allow.differential_privacy and (reason := not_private(config)):
         found.append(f"allow.differential_privacy is demanded, and {reason}")
-    if policy.privacy.max_epsilon is not None and config.privacy.dp is None:
-        found.append("privacy.max_epsilon is set, and the experiment has no [privacy.dp]")
+    if policy.privacy.max_epsilon is not None and (reason := not_counted(config)):
+        found.append(f"privacy.max_epsilon is set, and {reason}")
     if policy.privacy.require_secure_sum and not config.privacy.secure_sum:
         found.append("privacy.require_secure_sum is demanded, and the experiment has no secure sums")
     if not any(rule.split(".")[0] == "Holdings" for rule in allow.may_leave):
@@ -191,11 +191,17 @@ def refused_parts(allow: Allowed, name: str) -> list[str]:
 
 def not_private(config: Config) -> str | None:
     """Why an experiment's answers are not differentially private when they leave the site, or None if they are."""
-    if config.privacy.dp is None:
-        return "the experiment has no [privacy.dp]"
     if config.privacy.site_noise and not config.privacy.secure_sum:
         return "the coordinator, which adds the noise, sees the answers without it"
-    return method(config.method, config.methods).unprotected or None
+    return not_counted(config)
+
+
+def not_counted(config: Config) -> str | None:
+    """Why no ε covers all that a site would tell in an experiment, or None if one does."""
+    if config.privacy.dp is None:
+        return "the experiment has no [privacy.dp]"
+    told = method(config.method, config.methods).unprotected
+    return f"noise does not cover {told}" if told else None
 
 
 def kinds_of_message() -> dict[str, type[Message]]:

@@ -1,9 +1,10 @@
 """What a site's answers have cost so far, on its own disk, and what the next one would cost.
 
 The file lists the noised sums of all answers that were computed from the site's text, of every run and experiment,
-and ε is composed of them. It belongs to the site's folder, whatever is published or prepared in it, since nobody
-can tell how much of the text is still the same. The record names ε and the number of answers after each of them: a
-file that was removed, or replaced by an earlier copy, is noticed.
+and ε is composed of them; of answers without noise, whose cost has no bound, it has the number. It belongs to the
+site's folder, whatever is published or prepared in it, since nobody can tell how much of the text is still the
+same. The record names ε and the numbers of answers after each of them: a file that was removed, changed, or
+replaced by an earlier copy, is noticed.
 """
 
 from __future__ import annotations
@@ -28,21 +29,30 @@ _WHAT, _HINT = "a site's account of its privacy", "restore it from a copy: witho
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a site has told: how many answers that came of training, and the noised sums that they were made of."""
+    """What a site has told: answers with noise, the noised sums that they are made of, and answers without."""
 
     answers: int = 0
     steps: tuple[Steps, ...] = ()
+    unnoised: int = 0
 
     def plus(self, steps: Steps) -> Spent:
         """After one more answer; steps of one kind are counted together."""
         counts = {replace(one, count=0): one.count for one in self.steps}
         kind = replace(steps, count=0)
         counts[kind] = counts.get(kind, 0) + steps.count
-        return Spent(self.answers + 1, tuple(replace(one, count=count) for one, count in counts.items()))
+        made = tuple(replace(one, count=count) for one, count in counts.items())
+        return Spent(self.answers + 1, made, self.unnoised)
 
     def epsilon(self, delta: float) -> float:
-        """ε of all of them."""
+        """ε of all answers with noise."""
         return composed_epsilon(self.steps, delta)
+
+    def recorded(self, delta: float) -> dict[str, float]:
+        """What the record says of it; nothing before the first answer."""
+        if not self.answers and not self.unnoised:
+            return {}
+        told = {"epsilon": round(self.epsilon(delta), 6), "answers": self.answers, "delta": delta}
+        return told | {"unnoised": self.unnoised}
 
 
 class PrivacyBudget:
@@ -57,14 +67,14 @@ class PrivacyBudget:
             return Spent()
         fields = read_sealed(self.path, _WHAT, _HINT)
         try:
-            return Spent(int(fields["answers"]), tuple(Steps(**one) for one in fields["steps"]))
+            steps = tuple(Steps(**one) for one in fields["steps"])
+            return Spent(int(fields["answers"]), steps, int(fields.get("unnoised", 0)))
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"is not {_WHAT}: {error}", file=self.path, hint=_HINT) from error
 
     def write(self, spent: Spent) -> None:
         """Keep it; on return it is on the disk."""
-        fields = {"answers": spent.answers, "steps": [asdict(one) for one in spent.steps]}
-        write_text(self.path, json.dumps(sealed(fields)))
+        write_text(self.path, json.dumps(sealed(asdict(spent))))
 
 
 def answer_cost(dp: DifferentialPrivacy, config: Config, examples: int, sites: int, numbers: int) -> Steps:

@@ -53,14 +53,21 @@ def _cut_off(folder: SiteFolder, audit: Audit) -> Break | None:
 
 def _forgotten(folder: SiteFolder, audit: Audit) -> Break | None:
     """What answers cost is kept before they are recorded: the account has them all, or it is not the right one."""
-    counted, line = max(
-        ((int(line.entry.privacy["answers"]), line.number) for line in audit.lines if line.entry.privacy),
-        default=(0, 0),
-    )
-    kept = PrivacyBudget(folder.privacy).read().answers
-    if kept >= counted:
-        return None
-    return Break(line, f"counts {counted} answers that cost privacy, {folder.privacy.name} {kept}")
+    kept = PrivacyBudget(folder.privacy).read()
+    lines = [line for line in audit.lines if line.entry.privacy]
+    for key, found in (("answers", kept.answers), ("unnoised", kept.unnoised)):
+        most = max(lines, key=lambda line: line.entry.privacy.get(key, 0), default=None)
+        if most and (counted := most.entry.privacy.get(key, 0)) > found:
+            noise = "without noise" if key == "unnoised" else "that cost privacy"
+            return Break(most.number, f"counts {counted:.0f} answers {noise}, {folder.privacy.name} {found}")
+    dearest = max(lines, key=lambda line: line.entry.privacy["epsilon"], default=None)
+    if (
+        dearest
+        and (epsilon := kept.epsilon(dearest.entry.privacy["delta"]))
+        < (told := dearest.entry.privacy["epsilon"]) - 1e-6
+    ):
+        return Break(dearest.number, f"has ε {told:g}, {folder.privacy.name} {epsilon:g}")
+    return None
 
 
 def _not_signed(folder: SiteFolder, audit: Audit, checked: Sequence[Line]) -> Break | None:

@@ -7,6 +7,7 @@ the site beyond what `site.toml` itself says.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ from fedrel.deployment.own_updates import OwnUpdates, ShownLists
 from fedrel.deployment.policy import (
     REFUSAL,
     kinds_of_message,
+    not_counted,
     not_private,
     read_policy,
     refused_parts,
@@ -84,7 +86,7 @@ class SiteGate:
 
     def allow(self, request: Request) -> Refusal | None:
         """Why a request is refused before anything is computed for it, or None."""
-        for rule in (self._agreement, self._method, self._message, self._limits):
+        for rule in (self._agreement, self._method, self._protection, self._message, self._limits):
             if found := rule(request):
                 refusal, note = found
                 return self.refuse(request, refusal, note)
@@ -196,8 +198,14 @@ class SiteGate:
         name = self._folder.published.method  # that of the request is the same
         if refused := refused_parts(self._allow, name):
             return Refusal(RefusalCode.METHOD), f"allow.methods does not name {refused[0]!r}"
+        return None
+
+    def _protection(self, request: Request) -> tuple[Refusal, str] | None:
+        """Noise, sums and vouching that the site demands."""
         if self._allow.differential_privacy and (reason := not_private(self._folder.published)):
             return Refusal(RefusalCode.PRIVACY), reason
+        if self._privacy.max_epsilon is not None and (reason := not_counted(self._folder.published)):
+            return Refusal(RefusalCode.BUDGET), f"privacy.max_epsilon is set, and {reason}"
         if self._privacy.require_secure_sum and not self._folder.published.privacy.secure_sum:
             return Refusal(RefusalCode.SECURE_SUM), "the experiment has no secure sums"
         if self._allow.vouched and not self._folder.published.privacy.vouched:
@@ -241,19 +249,24 @@ class SiteGate:
 
     def _over_budget(self, request: Request, runner: Runner, *, spend: bool = False) -> Refusal | None:
         """Why another answer would cost more than is left, or None; `spend`: then count it, before it leaves."""
-        most, delta = self._privacy.max_epsilon, self._privacy.delta
-        if not issubclass(self._kinds[request.gives], TRAINED):
-            return None
-        config, held, sites = self._folder.published, self._folder.sentences, len(self._folder.sites)
-        if config.privacy.dp is None:
-            note = "the experiment has no [privacy.dp], and privacy.max_epsilon is set"
-            return None if most is None else self.refuse(request, Refusal(RefusalCode.BUDGET), note)
-        numbers = 2 * sum(prod(shape) for shape in runner.shapes.values())  # SCAFFOLD's are twice the model's
-        cost = answer_cost(config.privacy.dp, config, held, sites, numbers)
-        after = self._budget.read().plus(cost)
-        if most is not None and (epsilon := after.epsilon(delta)) > most:
-            note = f"ε would be {epsilon:.4g}, and privacy.max_epsilon is {most:g}"
-            return self.refuse(request, Refusal(RefusalCode.BUDGET), note)
+        kind, config = self._kinds[request.gives], self._folder.published
+        if request.phase == HOLDINGS or kind in _OF_KEYS:
+            return None  # nothing of the text
+        spent, most, dp = self._budget.read(), self._privacy.max_epsilon, config.privacy.dp
+        after = replace(spent, unnoised=spent.unnoised + 1)
+        if dp is not None and vars(kind).get("covered_by_noise", False):
+            held, sites = self._folder.sentences, len(self._folder.sites)
+            numbers = 2 * sum(
+                prod(shape) for shape in runner.shapes.values()
+            )  # SCAFFOLD's: twice the model's
+            after = spent.plus(answer_cost(dp, config, held, sites, numbers))
+        if most is not None:
+            epsilon = after.epsilon(self._privacy.delta)
+            note = f"ε would be {epsilon:.4g}, and privacy.max_epsilon is {most:g}" if epsilon > most else ""
+            if after.unnoised:
+                note = f"{after.unnoised} answers without noise, which no privacy.max_epsilon covers"
+            if note:
+                return self.refuse(request, Refusal(RefusalCode.BUDGET), note)
         if spend:
             self._budget.write(after)
         return None
@@ -354,26 +367,16 @@ class SiteGate:
     def _write(self, request: Request | None, message: str, arrays: Arrays, note: str = "") -> None:
         round_, phase = (request.round, request.phase) if request else (0, "unreadable")
         run = self._folder.fingerprint if self._folder.seal.exists() else "not prepared"
-        spent, delta = self._budget.read(), self._privacy.delta
-        privacy = {"epsilon": round(spent.epsilon(delta), 6), "answers": spent.answers, "delta": delta}
-        entry = describe(
-            run,
-            round_,
-            phase,
-            message,
-            arrays,
-            note,
-            self._asked,
-            self._policy,
-            privacy if spent.answers else {},
-        )
+        privacy = self._budget.read().recorded(self._privacy.delta)
+        entry = describe(run, round_, phase, message, arrays, note, self._asked, self._policy, privacy)
         key = self._folder.path / "site.key"
         lines, chain = append(self._folder.audit, entry, partial(signature, key) if key.exists() else None)
         self._answered.recorded(lines, chain)
         self.chain = bytes.fromhex(chain)
 
 
-_OF_SUMS = (PublicKeys, SealedShares, MaskedNumbers, SignedLists, Unmasking)
+_OF_KEYS = (PublicKeys, SealedShares, SignedLists, Unmasking)
+_OF_SUMS = (*_OF_KEYS, MaskedNumbers)
 _CONTROL = "Control."  # SCAFFOLD's: zero in the first round
 _WEIGHTS, _EARNED = "weights/", "Earned."  # of an update's tensors, and of what weights are made of
 _MODEL = "Model.weights/"  # how the arrays of global weights are called in a request

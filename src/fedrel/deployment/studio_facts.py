@@ -129,9 +129,14 @@ def budget_in_words(privacy: Privacy, spent: Spent) -> list[str]:
     """What its answers have cost, and may cost; nothing of a site that knows no differential privacy."""
     if not spent.answers and privacy.max_epsilon is None:
         return []
+    unnoised = (
+        f" Besides, {spent.unnoised:,} answers left without noise, which no ε covers."
+        if spent.unnoised
+        else ""
+    )
     most = "" if privacy.max_epsilon is None else f", and may cost {privacy.max_epsilon:g} in all"
     cost = f"ε {spent.epsilon(privacy.delta):.3g}{most}, with δ = {privacy.delta:g}"
-    return [f"Its answers that came of training, {spent.answers:,} so far, cost {cost}."]
+    return [f"Its answers with noise, {spent.answers:,} so far, cost {cost}.{unnoised}"]
 
 
 def policy_in_words(allow: Allowed) -> list[str]:

@@ -2,8 +2,8 @@
 
 A site has the others' public keys in its own folder, `peers/NUMBER-NAME.pub`, from whoever made the federation. It
 takes none from the coordinator, which could else stand in for every other site. Secrets of a session are random,
-and are removed when a later round begins: who gets hold of the site's disk later can uncover nothing that was sent
-before.
+and are removed when a later round or another run begins: who gets hold of the site's disk later can uncover nothing
+that was sent before.
 """
 
 from __future__ import annotations
@@ -77,6 +77,13 @@ class SiteSecrets(KnownSites):
         made = secrets.token_bytes(KEY)
         write_private(file, made)
         return made
+
+
+def remove_secrets(folder: SiteFolder, *, but_of: str) -> None:
+    """Remove the secrets of all runs but one; a sum of another that was not finished is tried again."""
+    for file in folder.state.glob("*/sums/*.key"):
+        if file.parent.parent.name != but_of:
+            file.unlink(missing_ok=True)
 
 
 def check_peer_keys(folder: SiteFolder) -> None:

@@ -7,6 +7,7 @@ so that a table that was stopped goes on where it was, within a run, too.
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -44,7 +45,7 @@ def privacy_table(
         hint = "say privacy.dp.level, clip and any noise: the noise is replaced by what each ε takes"
         raise UserError("the config has no [privacy.dp]", hint=hint)
     check_privacy(method(config.method, config.methods), config)
-    file, digest = out / "privacy.json", config.with_settings({NOISE: 1.0, "seed": 0}).digest()
+    file, digest = out / "privacy.json", _digest(config)
     table = PrivacyTable(
         metric=config.evaluation.measure,
         config=digest,
@@ -69,6 +70,16 @@ def privacy_table(
                 table = table.model_copy(update={"rows": [*table.rows, row]})
                 write_json(file, table)
     return table
+
+
+def _digest(config: Config) -> str:
+    """What a table is known by: all that shapes its runs but noise and seed, and what is searched."""
+    own = config.with_settings({NOISE: 1.0, "seed": 0}).digest()
+    return (
+        hashlib.sha256(f"{own} {sorted(config.sweep.items())}".encode()).hexdigest()[:32]
+        if config.sweep
+        else own
+    )
 
 
 def _combinations(config: Config, target: float | None) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from fedrel.config.schema import Config
 from fedrel.federation.drawing import draw
 from fedrel.federation.round_notes import RoundNotes
 from fedrel.privacy.accounting import Steps, composed_epsilon, local_steps
+from fedrel.privacy.noise_shares import PLANNED_EXTRA
 from fedrel.privacy.site_noise import round_steps
 from fedrel.runs.records import Round, Spent
 
@@ -58,9 +59,10 @@ class Spending:
         """ε of all rounds of the config, if none fails: who is drawn follows from the seed."""
         dp, training = self._privacy.dp, self._training
         sampling = dp.sampling if dp and self._privacy.site_noise else "fixed"
+        extra = PLANNED_EXTRA if self._privacy.site_noise and self._privacy.secure_sum else 0.0
         for round_ in range(1, training.rounds + 1):
             drawn = draw(sizes, training.fraction, seed, round_, sampling=sampling)
-            self._add([] if self._privacy.secure_sum else [drawn.rate], drawn.sites, 0.0)
+            self._add([] if self._privacy.secure_sum else [drawn.rate], drawn.sites, extra)
         return self.epsilon(sizes)
 
     def _add(self, rates: Iterable[float], answered: Iterable[int], extra: float) -> None:
