@@ -47,6 +47,7 @@ from fedrel.runs.reproduce import Plan
 
 PRESET = "lazy_mil/nyt10-part"
 TABLE = "lazy_mil/table2"
+PAGE = Path("results/lazy_mil-table2")
 METHODS = ("none", "one", "ave", "att", "att-ra", "lazy-mil", "lazy-one")
 ROUNDS = 100
 SETS = {
@@ -160,10 +161,10 @@ def exponent(size: np.ndarray, noisy: np.ndarray) -> tuple[float, float]:
 
 def detect(runs: Path, seeds: int) -> dict[str, Any]:
     """The reproduced table's models on judged sentences that they were not trained on."""
-    plan = Plan(TABLE, runs, seeds, ["C=0.1"])
+    plan = Plan(TABLE, PAGE, runs, seeds, ["C=0.1"])
     models: dict[str, list[Path]] = {}
     for job in plan.jobs(plan.chosen()):
-        if job.done:
+        if plan.finished(job):
             models.setdefault(job.row, []).append(job.folder)
     data = dataset(load_config(PRESET).data)
     corpus = data.corpus.require(SentenceCorpus)
