@@ -22,7 +22,8 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check $$(grep '^torch==' constraints.txt)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs,arrow,fast,flower-simulation,minilm,lora,privacy,studio]'
-	$(BIN)/python -m fedrel.extractors.pcnn.all_kernels training scoring gradients noised
+	$(BIN)/python -m fedrel.extractors.pcnn.all_kernels training gradients & \
+	$(BIN)/python -m fedrel.extractors.pcnn.all_kernels scoring noised && wait $$!
 	@touch $(READY)
 
 demo: $(READY)
