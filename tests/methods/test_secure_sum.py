@@ -150,10 +150,11 @@ def test_a_site_whose_signature_is_wrong_is_dropped_and_named(data, phase, messa
     assert done.examples == counted.sum() - (counted[3] if phase == "give_keys" else 0)
 
 
-def test_too_few_sites_end_the_run_with_a_reason(data, tmp_path):
+def test_too_few_sites_are_refused_before_anything_is_trained(data, tmp_path):
     config = data[0].with_settings(["privacy.secure_sum=true", "privacy.min_cohort=7"])
-    with pytest.raises(UserError, match="a cohort of 6 sites, and at least 7 are demanded"):
+    with pytest.raises(UserError, match=r"a round has 6 sites, and privacy\.min_cohort demands 7"):
         run(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "checkpoint").exists()
 
 
 def test_clipped_numbers_are_counted(data, tmp_path):

@@ -61,6 +61,11 @@ def check_sections(chosen: Method, config: Config, updates: int) -> None:
     """Fail if `[aggregation]` or `[privacy]` ask for what a method cannot have; a round brings so many updates."""
     check_aggregation(chosen, config.aggregation, updates)
     check_secure_sum(chosen, config)
+    if config.privacy.secure_sum and updates < (least := config.privacy.min_cohort):
+        raise UserError(
+            f"privacy.secure_sum: a round has {updates} sites, and privacy.min_cohort demands {least}",
+            hint="raise training.fraction, or have more sites",
+        )
     check_privacy(chosen, config)
 
 
