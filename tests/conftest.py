@@ -134,8 +134,7 @@ def _on_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _compiled_once(_quick_python: None) -> None:
     """Of several processes that run tests, one compiles the kernels that are not on disk; others wait for it."""
     if "PYTEST_XDIST_WORKER" in os.environ:
-        parts = ("training", "scoring", "gradients", "noised")
-        subprocess.run([sys.executable, "-m", "fedrel.extractors.pcnn.all_kernels", *parts], check=True)
+        subprocess.run([sys.executable, "-m", "fedrel.extractors.pcnn.all_kernels"], check=True)
 
 
 def tiny(**changes: object) -> Config:

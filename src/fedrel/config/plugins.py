@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from fedrel.errors import UserError, nearest
@@ -33,8 +33,6 @@ class Named(Protocol):
 
 Kind = TypeVar("Kind", bound=Named)
 
-_DEFINED = [0]
-
 
 class Listed:
     """What a registry's base class inherits from: every class that is defined below it is counted.
@@ -43,10 +41,11 @@ class Listed:
     """
 
     __slots__ = ()
+    defined: ClassVar[int] = 0
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        _DEFINED[0] += 1
+        Listed.defined += 1
 
 
 class Registry(Generic[Kind]):
@@ -70,8 +69,8 @@ class Registry(Generic[Kind]):
 
     def _known(self) -> WeakValueDictionary[str, type[Kind]]:
         self.import_all()
-        if self._as_of != (_DEFINED[0], len(self._found)):
-            defined, found = _DEFINED[0], self._look()
+        if self._as_of != (Listed.defined, len(self._found)):
+            defined, found = Listed.defined, self._look()
             self._found, self._as_of = WeakValueDictionary(found), (defined, len(found))
         return self._found
 

@@ -16,14 +16,10 @@ from pathlib import Path
 from fedrel.config.privacy_sections import DifferentialPrivacy
 from fedrel.config.schema import Config
 from fedrel.errors import UserError
-from fedrel.federation.messages import Update
-from fedrel.federation.predictions import BytePredictions, Predictions
-from fedrel.federation.secure_messages import MaskedNumbers
 from fedrel.files import read_sealed, sealed, write_text
 from fedrel.privacy.accounting import Steps, composed_epsilon, local_steps
 from fedrel.privacy.noise_shares import NoiseShares
 
-TRAINED = (Update, Predictions, BytePredictions, MaskedNumbers)  # kinds of answers that come of training
 _WHAT, _HINT = "a site's account of its privacy", "restore it from a copy: without it, nothing is answered"
 
 

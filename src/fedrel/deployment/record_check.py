@@ -53,20 +53,21 @@ def _cut_off(folder: SiteFolder, audit: Audit) -> Break | None:
 
 def _forgotten(folder: SiteFolder, audit: Audit) -> Break | None:
     """What answers cost is kept before they are recorded: the account has them all, or it is not the right one."""
-    kept = PrivacyBudget(folder.privacy).read()
+    kept, name = PrivacyBudget(folder.privacy).read(), folder.privacy.name
     lines = [line for line in audit.lines if line.entry.privacy]
-    for key, found in (("answers", kept.answers), ("unnoised", kept.unnoised)):
-        most = max(lines, key=lambda line: line.entry.privacy.get(key, 0), default=None)
-        if most and (counted := most.entry.privacy.get(key, 0)) > found:
-            noise = "without noise" if key == "unnoised" else "that cost privacy"
-            return Break(most.number, f"counts {counted:.0f} answers {noise}, {folder.privacy.name} {found}")
-    dearest = max(lines, key=lambda line: line.entry.privacy["epsilon"], default=None)
-    if (
-        dearest
-        and (epsilon := kept.epsilon(dearest.entry.privacy["delta"]))
-        < (told := dearest.entry.privacy["epsilon"]) - 1e-6
-    ):
-        return Break(dearest.number, f"has ε {told:g}, {folder.privacy.name} {epsilon:g}")
+    if not lines:
+        return None
+    most, plain, dearest = (
+        max(lines, key=lambda line: line.entry.privacy.get(key, 0.0))
+        for key in ("answers", "unnoised", "epsilon")
+    )
+    if (told := most.entry.privacy["answers"]) > kept.answers:
+        return Break(most.number, f"counts {told:.0f} answers that cost privacy, {name} {kept.answers}")
+    if (told := plain.entry.privacy.get("unnoised", 0)) > kept.unnoised:
+        return Break(plain.number, f"counts {told:.0f} answers without noise, {name} {kept.unnoised}")
+    told, epsilon = dearest.entry.privacy["epsilon"], kept.epsilon(dearest.entry.privacy["delta"])
+    if epsilon < told - 1e-6:
+        return Break(dearest.number, f"has ε {told:g}, {name} {epsilon:g}")
     return None
 
 

@@ -36,7 +36,7 @@ from fedrel.deployment.policy import (
     refused_parts,
     too_fine,
 )
-from fedrel.deployment.privacy_budget import TRAINED, PrivacyBudget, answer_cost
+from fedrel.deployment.privacy_budget import PrivacyBudget, answer_cost
 from fedrel.deployment.record_check import check_whole
 from fedrel.federation.earned import Earned, vouch
 from fedrel.federation.flower.host import Refusal, RefusalCode
@@ -293,7 +293,7 @@ class SiteGate:
 
     def _remember_step(self, request: Request, runner: Runner) -> None:
         """Keep how far the site's own training went, of an answer for which it trained."""
-        if self._vouching is None and issubclass(self._kinds[request.gives], TRAINED):
+        if self._vouching is None and issubclass(self._kinds[request.gives], _TRAINED):
             self._earned(request).trained(request.round, self._weights, runner.model.extractor.update())
 
     def _trial(self, runner: Runner, start: Weights) -> Tensors:
@@ -375,6 +375,7 @@ class SiteGate:
         self.chain = bytes.fromhex(chain)
 
 
+_TRAINED = (Update, Predictions, BytePredictions, MaskedNumbers)  # kinds of answers that come of training
 _OF_KEYS = (PublicKeys, SealedShares, SignedLists, Unmasking)
 _OF_SUMS = (*_OF_KEYS, MaskedNumbers)
 _CONTROL = "Control."  # SCAFFOLD's: zero in the first round

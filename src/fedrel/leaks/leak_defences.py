@@ -149,7 +149,6 @@ def noise_settings(
     sentence level, a site of middling size.
     """
     from fedrel.privacy.accounting import Steps, check_accountant, composed_epsilon, local_steps, noise_for
-    from fedrel.privacy.noise_shares import PLANNED_EXTRA
 
     assert defence.epsilon is not None, "asked of a defence by noise"
     check_accountant()
@@ -166,7 +165,8 @@ def noise_settings(
     def cost(noise: float) -> float:
         if defence.level == "sentence":
             return composed_epsilon([local_steps(section(noise), config.training, size, often)], DELTA)
-        return composed_epsilon([Steps(noise, 1.0, often, extra=PLANNED_EXTRA)], DELTA)
+        # Noise in shares is composed by Rényi divergences, whatever Skellam's noise adds to them.
+        return composed_epsilon([Steps(noise, 1.0, often, extra=1e-9)], DELTA)
 
     found = section(round(noise_for(defence.epsilon, cost), 4))
     return {"privacy.dp": found.model_dump(mode="json", exclude_unset=True)}

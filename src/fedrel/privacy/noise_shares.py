@@ -25,7 +25,6 @@ FINE = (
 )  # the noise's standard deviation in steps of the fixed point, if the sum of all sites has room for it
 TAIL = 10.0  # standard deviations of noise that the sum has room for
 LEAST = 2 / 3  # of the cohort: noise of as many sites suffices; more may not drop out, nor be in league
-PLANNED_EXTRA = 1e-4  # of a plan, which does not know the model: runs have less
 
 _AT_ONCE = 1 << 16
 

@@ -20,7 +20,7 @@ from fedrel.methods.by_name import check_privacy, method
 from fedrel.privacy.accounting import noise_for
 from fedrel.runs.compare import Watch, finished
 from fedrel.runs.folder import read_json, write_json
-from fedrel.runs.prepare import prepare
+from fedrel.runs.prepare import new_extractor, prepare
 from fedrel.runs.records import PrivacyRow, PrivacyTable
 from fedrel.runs.spending import Spending
 from fedrel.runs.train import Watcher
@@ -120,9 +120,13 @@ def _row(config: Config, folder: Path, target: float | None, watcher: Watcher) -
 
 def needed_noise(config: Config, target: float) -> float:
     """The least noise with which the whole run costs at most ε `target`, if no round fails."""
-    sizes = prepare(config).site_data.partition.sizes
+    ready = prepare(config)
+    sizes, numbers = ready.site_data.partition.sizes, 0
+    if config.privacy.site_noise and config.privacy.secure_sum:
+        weights = new_extractor(config, ready).state().values()
+        numbers = 2 * sum(weight.size for weight in weights)  # SCAFFOLD's are twice the model's
 
     def cost(noise: float) -> float:
-        return Spending(config.with_settings({NOISE: noise})).plan(sizes, config.seed)
+        return Spending(config.with_settings({NOISE: noise})).plan(sizes, config.seed, numbers)
 
     return noise_for(target, cost)

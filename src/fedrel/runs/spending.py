@@ -17,7 +17,7 @@ from fedrel.config.schema import Config
 from fedrel.federation.drawing import draw
 from fedrel.federation.round_notes import RoundNotes
 from fedrel.privacy.accounting import Steps, composed_epsilon, local_steps
-from fedrel.privacy.noise_shares import PLANNED_EXTRA
+from fedrel.privacy.noise_shares import NoiseShares
 from fedrel.privacy.site_noise import round_steps
 from fedrel.runs.records import Round, Spent
 
@@ -55,13 +55,16 @@ class Spending:
         }
         return max((composed_epsilon([one], dp.delta) for one in _worst(steps)), default=0.0)
 
-    def plan(self, sizes: npt.NDArray[np.int64], seed: int) -> float:
-        """ε of all rounds of the config, if none fails: who is drawn follows from the seed."""
-        dp, training = self._privacy.dp, self._training
-        sampling = dp.sampling if dp and self._privacy.site_noise else "fixed"
-        extra = PLANNED_EXTRA if self._privacy.site_noise and self._privacy.secure_sum else 0.0
+    def plan(self, sizes: npt.NDArray[np.int64], seed: int, numbers: int) -> float:
+        """ε of all rounds of the config, if none fails: who is drawn follows from the seed.
+
+        `numbers` are the most that a sum has: what is beyond Gaussian noise, of noise in shares, depends on them.
+        """
+        dp, training = self._privacy.site_noise, self._training
         for round_ in range(1, training.rounds + 1):
-            drawn = draw(sizes, training.fraction, seed, round_, sampling=sampling)
+            drawn = draw(sizes, training.fraction, seed, round_, sampling=dp.sampling if dp else "fixed")
+            in_shares = self._privacy.secure_sum and len(drawn.sites) > 0
+            extra = NoiseShares(dp, len(drawn.sites), numbers).cost.extra if dp and in_shares else 0.0
             self._add([] if self._privacy.secure_sum else [drawn.rate], drawn.sites, extra)
         return self.epsilon(sizes)
 

@@ -2,9 +2,8 @@
 
     python -m fedrel.extractors.pcnn.all_kernels [PART ...]
 
-Without parts, all that runs without noise need, side by side. Parts that are named are compiled one after the
-other: that takes longer, but less of the processor, for what they share is compiled once. What is compiled depends
-on the types of arrays, not on their sizes.
+Without names, all parts. One process compiles its parts one after the other: what they share is compiled once. What
+is compiled depends on the types of arrays, not on their sizes.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from fedrel.extractors.batches import Batch
 from fedrel.extractors.heads import sentence_probabilities
 from fedrel.extractors.objective import DPSteps
 from fedrel.extractors.pcnn.pcnn import PCNN
-from fedrel.tensors.ahead import compile_parts, compiled_meanwhile
+from fedrel.tensors.ahead import compile_parts
 from fedrel.tensors.compiling import has_numba, read_only
 from fedrel.tensors.weights import WeightedMean
 
@@ -60,8 +59,7 @@ def gradients() -> None:
     _model().encode(_batch()).sum().backward()  # type: ignore[no-untyped-call]
 
 
-USUAL = {"training": training, "scoring": scoring, "gradients": gradients}
-PARTS = USUAL | {"noised": noised}
+PARTS = {"training": training, "scoring": scoring, "gradients": gradients, "noised": noised}
 
 
 def _model() -> PCNN:
@@ -81,8 +79,4 @@ def _batch() -> Batch:
 
 
 if __name__ == "__main__" and has_numba():
-    if sys.argv[1:]:
-        compile_parts(FOLDER, PARTS, sys.argv[1:])
-    else:
-        with compiled_meanwhile(__spec__.name, FOLDER, list(USUAL)):
-            pass
+    compile_parts(FOLDER, PARTS, sys.argv[1:] or list(PARTS))
