@@ -22,6 +22,7 @@ ACTIVATIONS = {  # those that have a backward pass here
     "relu": "",
 }
 _OUT, _DOWN, _SHARES = range(3)  # where a layer has dropout
+_FEW, _STEPS = 1024, (32, 64)  # rows of bfloat16's products are a multiple of 32, of many of 64
 
 
 class Dropout(NamedTuple):
@@ -75,19 +76,21 @@ class LayerPass:
         asked: Sequence[Tensor],
         first: tuple[int, int, int],
     ) -> None:
-        self._settings, self._matrices, self._x = settings, matrices, x
+        self._settings, self._matrices = settings, matrices
         self._spans, self._asked = spans, asked
         self._first_piece, self._first_text, self._first_asked = first
-        self._rows = torch.cat([rows + a for rows, (a, _) in zip(asked, spans, strict=True)])
+        rows = torch.cat([rows + a for rows, (a, _) in zip(asked, spans, strict=True)])
+        self._pieces, self._queries = len(x), len(rows)
+        self._x, self._rows = self._filled_up(x), self._filled_up(rows)
         self._kept: list[_Layer] = []
 
     @property
     def sizes(self) -> tuple[int, int]:
         """How many states this pass returns, and how many numbers of attention."""
         if not self._settings.attends:
-            return len(self._rows), 0
+            return self._queries, 0
         told = [len(rows) * (b - a) for rows, (a, b) in zip(self._asked, self._spans, strict=True)]
-        return len(self._x), self._settings.heads * sum(told)
+        return self._pieces, self._settings.heads * sum(told)
 
     @torch.no_grad()
     def forward(self, *, keep: bool) -> tuple[Tensor, Tensor]:
@@ -98,7 +101,7 @@ class LayerPass:
             x, half, told, kept = self._layer(number, weights, x, half)
             if keep:
                 self._kept.append(kept)
-        return x, told
+        return x[: self.sizes[0]], told
 
     @torch.no_grad()
     def backward(
@@ -108,10 +111,11 @@ class LayerPass:
         if not self._kept:
             self.forward(keep=True)
         found: list[Gradients] = []
+        into = self._filled_up(into)
         for number in reversed(range(len(self._matrices))):
             into, gradients = self._layer_back(number, self._matrices[number], into, told, wanted[number])
             found.append(gradients)
-        return into, found[::-1]
+        return into[: self._pieces], found[::-1]
 
     def _layer(
         self, number: int, w: Matrices, x: Tensor, half: Tensor
@@ -188,6 +192,19 @@ class LayerPass:
         else:
             found = torch.ops.aten.threshold_backward(gradient, x, 0)
         return found
+
+    def _filled_up(self, rows: Tensor) -> Tensor:
+        """Rows, with zeros after them up to one of few counts, where products are compiled for each count.
+
+        oneDNN compiles a bfloat16 product for its shape, in 1 to 6 ms. The zeros belong to no text and have
+        gradients of zero, so that they change no result.
+        """
+        count = len(rows)
+        if self._settings.dtype is not torch.bfloat16 or not rows.is_cpu:
+            return rows
+        step = _STEPS[0] if count <= _FEW else _STEPS[1]
+        more = -count % step
+        return torch.cat([rows, rows.new_zeros(more, *rows.shape[1:])]) if more else rows
 
     def _is_last(self, number: int) -> bool:
         return number == len(self._matrices) - 1

@@ -47,7 +47,8 @@ def attend(
 ) -> tuple[Tensor, Kept, Tensor]:
     """Each query's context, [n, d]; and of the queries `asked` of each text, their attention after dropout.
 
-    That is [h, Q, L] for each text, one after the other; nothing if none are asked.
+    That is [h, Q, L] for each text, one after the other; nothing if none are asked. Rows after the last text's have a
+    context of zero.
     """
     context = query.new_empty(query.shape)
     shares = query.new_empty(sum(_sizes(texts, heads)))
@@ -64,6 +65,7 @@ def attend(
         )
     else:
         _attend(query, memory, texts, heads, asked, context, shares, told)
+    context[texts[-1].queries.stop :] = 0
     return context, Kept(query, memory, shares), told
 
 
@@ -89,6 +91,8 @@ def attend_back(
         )  # fmt: skip
     else:
         _attend_back(dcontext, kept, texts, heads, asked, told, dquery, dmemory)
+    dquery[texts[-1].queries.stop :] = 0
+    dmemory[texts[-1].pieces.stop :] = 0
 
 
 def _attend(
