@@ -14,7 +14,13 @@ from fedrel.extractors.batches import shuffled
 from fedrel.extractors.transformer.encoder import Encoder, PackedEncoder, PaddedEncoder, encoder
 from fedrel.extractors.transformer.encoder_loading import load_encoder
 from fedrel.extractors.transformer.lora import add_lora
-from fedrel.extractors.transformer.packed import hashed_dropout, packed_attention, packed_layers
+from fedrel.extractors.transformer.packed import (
+    hashed_dropout,
+    layer_pass,
+    packed_attention,
+    packed_layers,
+    padded_attention,
+)
 from fedrel.extractors.transformer.packed.hashed_dropout import Mask, add_dropped, drop, dropped, key
 from fedrel.seeding import numpy_generator, torch_generator
 from fedrel.tensors import compiling
@@ -176,15 +182,17 @@ def test_parts_change_no_dropout(encoders: Callable[[str], str], monkeypatch: py
     torch.testing.assert_close(whole, parts, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("long", [1, 1000])  # from how many pieces on attention is computed padded
 def test_bfloat16_is_near_float32_and_leaves_weights_and_outputs_float32(
-    encoders: Callable[[str], str],
+    encoders: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, long: int
 ) -> None:
+    monkeypatch.setattr(padded_attention, "LONG", long)
     model, x = made(encoders("bert"), torch.float32)
     exact = run(model, x, asked(LENGTHS))
-    right = gradients(model, x, [exact[0]])
+    right = gradients(model, x, [exact[0], *exact[2]])
     model.precision = torch.bfloat16
     near = run(model, x, asked(LENGTHS))
-    got = gradients(model, x, [near[0]])
+    got = gradients(model, x, [near[0], *near[2]])
     assert near[0].dtype is torch.float32 and near[2][0].dtype is torch.float32
     assert not torch.equal(near[0], exact[0])
     assert (near[0] - exact[0]).norm() < 0.03 * exact[0].norm()
@@ -193,6 +201,60 @@ def test_bfloat16_is_near_float32_and_leaves_weights_and_outputs_float32(
         if not name.endswith("key.bias"):  # whose gradient is 0: it adds the same to all of a query's scores
             assert (got[name] - gradient).norm() < 0.1 * gradient.norm() + 1e-3, name
     assert all(weight.dtype is torch.float32 for weight in model.parameters())
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+@pytest.mark.parametrize("queries", [40, 5])
+def test_padded_attention_is_attention(queries: int, rate: float) -> None:
+    """Against the formula in float64, with the mask of dropout written out."""
+    heads, length, width = 2, 40, 32
+
+    def drawn(rows: int, columns: int, purpose: str) -> Tensor:
+        return torch.randn(rows, columns, generator=torch_generator(1, purpose)).bfloat16()
+
+    query, memory = drawn(queries, width, "query"), drawn(length, 2 * width, "memory")
+    dcontext, rows = drawn(queries, width, "gradient"), torch.tensor([3, 1])
+    mask = Mask(key(5, 1), rate) if rate else None
+    context = torch.empty_like(query)
+    shares = torch.empty(padded_attention.size(queries, length, heads), dtype=torch.bfloat16)
+    told = torch.empty(heads * len(rows) * length)
+    padded_attention.attend(query, memory, heads, mask, rows, context, shares, told)
+    dquery, dmemory, dtold = (
+        torch.empty_like(query),
+        torch.empty_like(memory),
+        torch.linspace(-1, 1, told.numel()),
+    )
+    padded_attention.attend_back(dcontext, query, memory, shares, heads, mask, rows, dtold, dquery, dmemory)
+
+    q, m = query.double().requires_grad_(), memory.double().requires_grad_()
+    by_head = [x.view(len(x), heads, -1).transpose(0, 1) for x in (q, m[:, :width], m[:, width:])]
+    share = (by_head[0] @ by_head[1].transpose(1, 2) / (width / heads) ** 0.5).softmax(2)
+    if mask is not None:
+        filled = torch.Size((heads, queries + -queries % 32, 64))
+        share = share * mask.kept(filled)[:, :queries, :length] / (1 - rate)
+    right = (share @ by_head[2]).transpose(0, 1).reshape(queries, width), share[:, rows].reshape(-1)
+    torch.autograd.backward(right, [dcontext.double(), dtold.double()])
+    for got, expected in ((context, right[0]), (told, right[1]), (dquery, q.grad), (dmemory, m.grad)):
+        assert expected is not None
+        assert (got.double() - expected).norm() < 0.02 * expected.norm()
+
+
+def test_rows_that_fill_up_a_batch_change_nothing(
+    encoders: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Filled up to other counts, bfloat16 gives the same but for rounding: 57 pieces become 64, or stay 57."""
+    model, x = made(encoders("bert"), torch.float32)
+    model.precision = torch.bfloat16
+
+    def all_of_it() -> list[Tensor]:
+        read, states, attention = run(model, x, asked(LENGTHS), 7)
+        return [read, states, *attention, *gradients(model, x, [read, states, *attention]).values()]
+
+    filled = all_of_it()
+    monkeypatch.setattr(layer_pass, "_STEPS", (1, 1))
+    for one, other in zip(filled, all_of_it(), strict=True):
+        assert one.shape == other.shape
+        assert (one - other).norm() <= 0.02 * other.norm() + 1e-3
 
 
 def test_weights_are_cast_once_for_as_long_as_they_stay(encoders: Callable[[str], str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedrel.extractors.transformer.packed import padded_attention
 from fedrel.extractors.transformer.packed.hashed_dropout import Mask, drop, flat, has_kernels
 
 Ints = npt.NDArray[np.int64]
@@ -47,21 +48,25 @@ def attend(
 ) -> tuple[Tensor, Kept, Tensor]:
     """Each query's context, [n, d]; and of the queries `asked` of each text, their attention after dropout.
 
-    That is [h, Q, L] for each text, one after the other; nothing if none are asked. Rows after the last text's have a
-    context of zero.
+    That is [h, Q, L] for each text, one after the other; nothing if none are asked. Rows after the last text's
+    have a context of zero.
     """
     context = query.new_empty(query.shape)
-    shares = query.new_empty(sum(_sizes(texts, heads)))
+    shares = query.new_empty(sum(_sizes(query, texts, heads)))
     told = query.new_empty(
         0 if asked is None else sum(_told_sizes(texts, heads, asked)), dtype=_told_dtype(query)
     )
-    if has_kernels(query):
+    if _padded(query, texts):
+        for text, share, rows, say in _each(query, texts, heads, shares, asked, told):
+            own = query[text.queries], memory[text.pieces]
+            padded_attention.attend(*own, heads, text.mask, rows, context[text.queries], share, say)
+    elif has_kernels(query):
         from fedrel.extractors.transformer.packed import attention_kernels
 
-        table, rows, cut, scale = _table(texts, heads, asked)
+        table, asked_rows, cut, scale = _table(texts, heads, asked)
         numbers, where = _memory(query, memory, context)
         attention_kernels.attend(
-            numbers, where, query.shape[1], heads, table, cut, scale, flat(shares), rows, flat(told)
+            numbers, where, query.shape[1], heads, table, cut, scale, flat(shares), asked_rows, flat(told)
         )
     else:
         _attend(query, memory, texts, heads, asked, context, shares, told)
@@ -80,13 +85,18 @@ def attend_back(
     dmemory: Tensor,
 ) -> None:
     """Set the gradients of queries and memory, from those of the context and of the attention that was told."""
-    if has_kernels(dcontext):
+    if _padded(dcontext, texts):
+        for text, share, rows, say in _each(dcontext, texts, heads, kept.shares, asked, told):
+            own = dcontext[text.queries], kept.query[text.queries], kept.memory[text.pieces]
+            into = dquery[text.queries], dmemory[text.pieces]
+            padded_attention.attend_back(*own, share, heads, text.mask, rows, say, *into)
+    elif has_kernels(dcontext):
         from fedrel.extractors.transformer.packed import attention_kernels
 
-        table, rows, cut, scale = _table(texts, heads, asked)
+        table, asked_rows, cut, scale = _table(texts, heads, asked)
         numbers, where = _memory(dcontext.contiguous(), kept.query, kept.memory, dquery, dmemory)
         attention_kernels.attend_back(
-            numbers, where, dquery.shape[1], heads, table, cut, scale, flat(kept.shares), rows,
+            numbers, where, dquery.shape[1], heads, table, cut, scale, flat(kept.shares), asked_rows,
             flat(told.contiguous()),
         )  # fmt: skip
     else:
@@ -106,16 +116,14 @@ def _attend(
     told: Tensor,
 ) -> None:
     """As the kernel, in PyTorch."""
-    own = torch.split(shares, _sizes(texts, heads))
-    said = torch.split(told, _told_sizes(texts, heads, asked)) if asked is not None else ()
-    for number, text in enumerate(texts):
+    for text, own, rows, say in _each(query, texts, heads, shares, asked, told):
         q, k, v = _heads(query, memory, text, heads)
-        share = own[number].view(*q.shape[:2], k.shape[1])
+        share = own.view(*q.shape[:2], k.shape[1])
         share.copy_(_product(q, k.transpose(1, 2), q.shape[2] ** -0.5).softmax(2))
         used, scale = drop(share, text.mask), text.mask.scale if text.mask else 1.0
         _by_head(context[text.queries], heads).copy_(used @ v * scale)
-        if asked is not None:
-            said[number].copy_((used[:, asked[number]] * scale).reshape(-1))
+        if rows is not None:
+            say.copy_((used[:, rows] * scale).reshape(-1))
 
 
 def _attend_back(
@@ -129,18 +137,15 @@ def _attend_back(
     dmemory: Tensor,
 ) -> None:
     """As the kernel, in PyTorch."""
-    own = torch.split(kept.shares, _sizes(texts, heads))
-    said = torch.split(told, _told_sizes(texts, heads, asked)) if asked is not None else ()
-    for number, text in enumerate(texts):
+    for text, own, rows, say in _each(dcontext, texts, heads, kept.shares, asked, told):
         q, k, v = _heads(kept.query, kept.memory, text, heads)
         dq, dk, dv = _heads(dquery, dmemory, text, heads)
-        share, scale = own[number].view(*q.shape[:2], k.shape[1]), text.mask.scale if text.mask else 1.0
+        share, scale = own.view(*q.shape[:2], k.shape[1]), text.mask.scale if text.mask else 1.0
         dout = _by_head(dcontext[text.queries], heads) * scale
         dv.copy_(drop(share, text.mask).transpose(1, 2) @ dout)
         dused = dout @ v.transpose(1, 2)
-        if asked is not None:
-            rows = asked[number]
-            more = said[number].view(len(dused), len(rows), dused.shape[2]) * scale
+        if rows is not None:
+            more = say.view(len(dused), len(rows), dused.shape[2]) * scale
             dused.index_add_(1, rows, more.to(dused.dtype))
         dused = drop(dused, text.mask, in_place=True)
         dscores = torch.ops.aten._softmax_backward_data(dused, share, 2, share.dtype)
@@ -171,12 +176,35 @@ def _table(
     return np.array(found, np.int64), rows, cut, scale
 
 
-def _sizes(texts: Sequence[Text], heads: int) -> list[int]:
+def _each(
+    query: Tensor,
+    texts: Sequence[Text],
+    heads: int,
+    shares: Tensor,
+    asked: Sequence[Tensor] | None,
+    told: Tensor,
+) -> Iterator[tuple[Text, Tensor, Tensor | None, Tensor]]:
+    """Each text with its shares, the rows that are asked for, and what is told of them."""
+    own = torch.split(shares, _sizes(query, texts, heads))
+    if asked is None:
+        yield from ((text, share, None, told) for text, share in zip(texts, own, strict=True))
+    else:
+        said = torch.split(told, _told_sizes(texts, heads, asked))
+        yield from zip(texts, own, asked, said, strict=True)
+
+
+def _padded(query: Tensor, texts: Sequence[Text]) -> bool:
+    """Whether these texts are so long that products of bfloat16 are worth filling up."""
+    pieces = sum(text.pieces.stop - text.pieces.start for text in texts)
+    return query.is_cpu and query.dtype is torch.bfloat16 and pieces >= padded_attention.LONG * len(texts)
+
+
+def _sizes(query: Tensor, texts: Sequence[Text], heads: int) -> list[int]:
     """How many shares each text has."""
-    return [
-        heads * (text.queries.stop - text.queries.start) * (text.pieces.stop - text.pieces.start)
-        for text in texts
-    ]
+    counts = [(one.queries.stop - one.queries.start, one.pieces.stop - one.pieces.start) for one in texts]
+    if _padded(query, texts):
+        return [padded_attention.size(*count, heads) for count in counts]
+    return [heads * queries * pieces for queries, pieces in counts]
 
 
 def _told_sizes(texts: Sequence[Text], heads: int, asked: Sequence[Tensor]) -> list[int]:
