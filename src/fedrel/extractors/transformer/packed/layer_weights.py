@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 _COUNT = 16  # weights of a layer
 
@@ -77,11 +77,6 @@ def modules(layer: Any) -> list[Any]:
 def weights(layer: Any) -> list[Tensor]:
     """A layer's weights and biases; with LoRA, the matrices with their low-rank updates added."""
     return [part for module in modules(layer) for part in (_weight(module), _bias(module))]
-
-
-def versions(layer: nn.Module) -> list[int]:
-    """Numbers that change when any of the layer's parameters does."""
-    return [parameter._version for parameter in layer.parameters()]
 
 
 def matrices(

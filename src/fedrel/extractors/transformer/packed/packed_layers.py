@@ -12,7 +12,7 @@ the work of one site, and the result has the same bits as on one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -26,7 +26,6 @@ from fedrel.extractors.transformer.packed.layer_weights import (
     Gradients,
     Matrices,
     matrices,
-    versions,
     wanted,
     weights,
 )
@@ -86,22 +85,20 @@ class PackedLayers:
         self, x: Tensor, starts: Sequence[int], where: Tensor, settings: Settings
     ) -> tuple[Tensor, Tensor]:
         given = [weight for layer in self._layers for weight in weights(layer)]
-        cast = self._matrices(given, settings.dtype, x.dtype)
+        parameters = [one for layer in self._layers for one in layer.parameters()]
+        cast = self._matrices(given, _versions(parameters), settings.dtype, x.dtype)
         graph = torch.is_grad_enabled()
         keep = graph and starts[-1] <= KEPT
         parts = _parts(settings, cast, x.detach(), starts, where, keep=keep)
         if not graph:
             return _forward(parts, keep=False)
-        states, attention = _Layers.apply(parts, keep, self._versions, x, *given)  # type: ignore[no-untyped-call]
+        states, attention = _Layers.apply(parts, keep, parameters, x, *given)  # type: ignore[no-untyped-call]
         return states, attention
 
-    def _versions(self) -> list[int]:
-        """Numbers that change when any weight does."""
-        return [version for layer in self._layers for version in versions(layer)]
-
-    def _matrices(self, given: Sequence[Tensor], dtype: torch.dtype, norms: torch.dtype) -> list[Matrices]:
+    def _matrices(
+        self, given: Sequence[Tensor], now: list[int], dtype: torch.dtype, norms: torch.dtype
+    ) -> list[Matrices]:
         """The weights as products read them: cast again only after they were changed."""
-        now = self._versions()
         known, cast = self._cast.get((dtype, norms), ([], []))
         if known != now:
             count = len(given) // len(self._layers)
@@ -118,17 +115,19 @@ class _Layers(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, parts: list[LayerPass], keep: bool, versions: Callable[[], list[int]], x: Tensor, *_: Tensor
+        ctx: Any, parts: list[LayerPass], keep: bool, parameters: list[Tensor], x: Tensor, *_: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The parts themselves keep what the backward pass needs."""
-        ctx.parts, ctx.dtype, ctx.versions, ctx.begun = parts, x.dtype, versions, versions()
+        ctx.parts, ctx.dtype, ctx.parameters, ctx.begun = parts, x.dtype, parameters, _versions(parameters)
         return _forward(parts, keep=keep)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """The gradient of x, and of the weights that are trained: those of the parts added in their order."""
-        assert ctx.versions() == ctx.begun, "weights were changed between the forward and the backward pass"
+        assert _versions(ctx.parameters) == ctx.begun, (
+            "weights were changed between the forward and the backward pass"
+        )
         parts: list[LayerPass] = ctx.parts
         ctx.parts = None
         asked = wanted(ctx.needs_input_grad[4:])
@@ -156,6 +155,11 @@ class _Layers(torch.autograd.Function):
         cast = [None if one is None or not needed else one.to(ctx.dtype)
                 for one, needed in zip(found, ctx.needs_input_grad[4:], strict=True)]  # fmt: skip
         return None, None, None, torch.cat(into), *cast
+
+
+def _versions(parameters: Sequence[Tensor]) -> list[int]:
+    """Numbers that change when any of the weights does."""
+    return [parameter._version for parameter in parameters]
 
 
 def _forward(parts: Sequence[LayerPass], *, keep: bool) -> tuple[Tensor, Tensor]:
