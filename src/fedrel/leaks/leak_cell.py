@@ -19,15 +19,19 @@ from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.engines.local import LocalEngine
 from fedrel.federation.messages import RefusedError
 from fedrel.federation.runner import Runner
-from fedrel.leaks.count_leaks import FoundShares, correlations, found_shares
-from fedrel.leaks.crossings import AttackedRound, RecordingEngine, claims_in, in_cohorts, views
-from fedrel.leaks.fact_leaks import KnownFacts, found_facts, precision_and_recall_of_facts
+from fedrel.leaks.crossings import AttackedRound, RecordingEngine, ShadowSites, claims_in, in_cohorts, views
+from fedrel.leaks.fact_leaks import (
+    FoundShares,
+    KnownFacts,
+    correlations,
+    found_facts,
+    found_shares,
+    precision_and_recall_of_facts,
+)
 from fedrel.leaks.leak_defences import LeakDefence, noise_settings
 from fedrel.leaks.leak_records import CountLeak, FactLeak, LeakCell, MembershipLeak, TokenLeak, WordLeak
 from fedrel.leaks.leak_texts import LeakTexts, divided, with_shadows
-from fedrel.leaks.membership_leaks import Guessed, Likelihoods, guessed_members
-from fedrel.leaks.roc import auc, hits_at
-from fedrel.leaks.shadow_sites import ShadowSites
+from fedrel.leaks.membership_leaks import Guessed, Likelihoods, auc, guessed_members, hits_at
 from fedrel.leaks.token_leaks import Follows, FoundTokens, found_tokens, mean_of
 from fedrel.leaks.word_leaks import WORDS, FoundWords, Vocabulary, named_words, precision_and_recall
 from fedrel.methods.by_name import check_privacy, check_secure_sum, method
