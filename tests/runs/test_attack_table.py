@@ -11,7 +11,7 @@ from fedrel.privacy.attacks import ATTACKS
 from fedrel.runs import attack_table as module
 from fedrel.runs.attack_table import DEFENCES, attack_table
 from fedrel.runs.records import AttackCell, AttackTable
-from fedrel.studio.attack_page import worst, write_attack_page
+from fedrel.studio.protection_pages import worst, write_attack_page
 from tests.conftest import tiny
 
 

@@ -16,7 +16,7 @@ from fedrel.runs import privacy_table as module
 from fedrel.runs.privacy_table import needed_noise, privacy_table
 from fedrel.runs.records import PrivacyRow, PrivacyTable
 from fedrel.runs.train import Watcher
-from fedrel.studio.privacy_page import privacy_markdown, write_privacy_page
+from fedrel.studio.protection_pages import privacy_markdown, write_privacy_page
 from tests.conftest import tiny
 
 DP = {"privacy__dp__level": "site", "privacy__dp__noise": 1, "privacy__dp__clip": 0.1}

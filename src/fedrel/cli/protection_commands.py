@@ -38,7 +38,7 @@ def attack(
     from fedrel.cli.progress import console, saying
     from fedrel.privacy.attacks import ATTACKS
     from fedrel.runs.attack_table import DEFENCES, attack_table
-    from fedrel.studio.attack_page import write_attack_page
+    from fedrel.studio.protection_pages import write_attack_page
 
     chosen = read_config(config, settings, plugins)
     folder = out or Path("runs") / f"{Path(config).stem}-attacks"
@@ -87,7 +87,7 @@ def leak(
     from fedrel.cli.progress import console, saying
     from fedrel.leaks.leak_defences import fitting
     from fedrel.leaks.leak_table import leak_table
-    from fedrel.studio.leak_page import write_leak_pages
+    from fedrel.studio.protection_pages import write_leak_pages
 
     chosen = read_config(config, settings, plugins)
     folder = out or Path("runs") / f"{Path(config).stem}-leaks"
@@ -121,7 +121,7 @@ def privacy(
     """Train with the noise that each ε takes, and without: the metric against ε. Run again, it goes on."""
     from fedrel.cli.progress import console, watching
     from fedrel.runs.privacy_table import privacy_table
-    from fedrel.studio.privacy_page import write_privacy_page
+    from fedrel.studio.protection_pages import write_privacy_page
 
     chosen = read_config(config, settings, plugins)
     folder = out or Path("runs") / f"{Path(config).stem}-privacy"
