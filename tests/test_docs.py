@@ -23,9 +23,8 @@ import pytest
 from pydantic import BaseModel
 
 import fedrel
-from fedrel.config.data_sections import ColumnNames, DocumentData, FileData, WorldData
-from fedrel.config.privacy_sections import DifferentialPrivacy
 from fedrel.config.schema import Config
+from fedrel.config.sections import ColumnNames, DifferentialPrivacy, DocumentData, FileData, WorldData
 from fedrel.extractors.document import DocumentSection
 from fedrel.extractors.pcnn import PCNNSection
 from fedrel.extractors.transformer import TransformerSection

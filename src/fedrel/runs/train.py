@@ -22,8 +22,7 @@ from fedrel.data.sentences import SentenceCorpus
 from fedrel.errors import UserError
 from fedrel.evaluation.document_metrics import THRESHOLD
 from fedrel.evaluation.outcome import AtSites, Outcome
-from fedrel.evaluation.tasks import Score, task
-from fedrel.evaluation.thresholds import tuned_threshold
+from fedrel.evaluation.tasks import Score, task, tuned_threshold
 from fedrel.extractors.registry import extractor_kind
 from fedrel.extractors.saved import save_model
 from fedrel.federation.coordinator import DivergedError, Federation
