@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedrel.cli.protection_commands import _counts
+from fedrel.cli.table_commands import _counts
 from fedrel.errors import UserError
 from fedrel.methods.by_name import option_settings
 from fedrel.privacy.attacks import ATTACKS

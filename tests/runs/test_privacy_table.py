@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
 
-from fedrel.cli.protection_commands import _targets
+from fedrel.cli.table_commands import _targets
 from fedrel.errors import UserError
 from fedrel.runs import privacy_table as module
 from fedrel.runs.privacy_table import needed_noise, privacy_table

@@ -22,7 +22,7 @@ from fedrel.runs.compare import Watch, finished
 from fedrel.runs.folder import read_json, write_json
 from fedrel.runs.prepare import new_extractor, prepare
 from fedrel.runs.records import PrivacyRow, PrivacyTable
-from fedrel.runs.spending import Spending
+from fedrel.runs.round_outcome import Spending
 from fedrel.runs.train import Watcher
 
 NOISE = "privacy.dp.noise"
