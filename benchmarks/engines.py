@@ -26,8 +26,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from fedrel.config.config_sections import WorldData
 from fedrel.config.schema import Config, EngineSection, Evaluation, PartitionSection, Training
-from fedrel.config.sections import WorldData
 from fedrel.runs.engines import engine
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import Session

@@ -43,8 +43,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fedrel.config.config_sections import FileData
 from fedrel.config.schema import Config, EngineSection, Evaluation, PartitionSection, Training
-from fedrel.config.sections import FileData
 from fedrel.data.load import dataset
 from fedrel.data.world import World, nyt10_shape
 from fedrel.extractors.registry import extractor_kind

@@ -23,8 +23,8 @@ import pytest
 from pydantic import BaseModel
 
 import fedrel
+from fedrel.config.config_sections import ColumnNames, DifferentialPrivacy, DocumentData, FileData, WorldData
 from fedrel.config.schema import Config
-from fedrel.config.sections import ColumnNames, DifferentialPrivacy, DocumentData, FileData, WorldData
 from fedrel.extractors.document import DocumentSection
 from fedrel.extractors.pcnn import PCNNSection
 from fedrel.extractors.transformer import TransformerSection

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fedrel.config.config_sections import DocumentData
 from fedrel.config.schema import Config
-from fedrel.config.sections import DocumentData
 from fedrel.config.sources import config_path, load_config, presets
 from fedrel.errors import UserError
 from fedrel.extractors.document import DocumentSection

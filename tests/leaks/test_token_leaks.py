@@ -13,9 +13,8 @@ import pytest
 
 from fedrel.config.check import check
 from fedrel.config.schema import Config
-from fedrel.leaks.leak_cell import attacked_cell
+from fedrel.leaks.leak_cell import LeakCell, attacked_cell
 from fedrel.leaks.leak_defences import DEFENCES
-from fedrel.leaks.leak_records import LeakCell
 from fedrel.leaks.token_leaks import NEAR, Follows, distances, rouge, span, token_f1
 from tests.extractors.conftest import write_encoder
 

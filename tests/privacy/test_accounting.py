@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
 
+from fedrel.config.config_sections import DifferentialPrivacy
 from fedrel.config.schema import Training
-from fedrel.config.sections import DifferentialPrivacy
 from fedrel.errors import UserError
 from fedrel.privacy.accounting import Steps, composed_epsilon, epsilon, local_steps, noise_for
 from fedrel.privacy.site_noise import round_steps

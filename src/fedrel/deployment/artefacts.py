@@ -16,8 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from fedrel.config.config_sections import PrivacySection
 from fedrel.config.schema import Config
-from fedrel.config.sections import PrivacySection
 from fedrel.data.kb import KnowledgeBase, read_kb
 from fedrel.data.readers.opennre import JSONLines
 from fedrel.data.relations import RelationMap, read_relations

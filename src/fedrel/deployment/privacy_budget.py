@@ -13,8 +13,8 @@ import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from fedrel.config.config_sections import DifferentialPrivacy
 from fedrel.config.schema import Config
-from fedrel.config.sections import DifferentialPrivacy
 from fedrel.errors import UserError
 from fedrel.files import read_sealed, sealed, write_text
 from fedrel.privacy.accounting import Steps, composed_epsilon, local_steps

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from fedrel.config.config_sections import DifferentialPrivacy
 from fedrel.config.schema import Config
-from fedrel.config.sections import DifferentialPrivacy
 from fedrel.federation.drawing import draw
 from fedrel.methods.by_name import option_settings
 

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from fedrel.errors import UserError
 
 if TYPE_CHECKING:
+    from fedrel.config.config_sections import DifferentialPrivacy
     from fedrel.config.schema import Training
-    from fedrel.config.sections import DifferentialPrivacy
 
 INTERVAL = 1e-3  # between privacy losses that are told apart,
 WIDEST = 100.0  # at most, where little noise makes them large

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from fedrel.evaluation.outcome import AtSites, Classes, ClassScores, Confusion
 from fedrel.runs.folder import Run
+from fedrel.studio import figures, notes
 from fedrel.studio import formatting as fmt
-from fedrel.studio import heatmaps, notes
-from fedrel.studio.figures import Figure, Plot, colour, framed, rule
+from fedrel.studio.figures import Figure, Layer, Plot, colour, framed, rule
 from fedrel.studio.formatting import Spread
-from fedrel.studio.heatmaps import Layer
 
 _SIDE_BY_SIDE = 8  # with so few relations, the matrix stands beside the table
 _NAMED = 24  # bars with their names below and their values above; more are too narrow for that
@@ -52,7 +51,7 @@ def class_comparison(runs: Mapping[str, Sequence[Run]]) -> Plot | None:
     if len(found) < 2:
         return None
     one = next(iter(found.values()))[0]  # all runs have the same test set
-    order = sorted(range(len(one)), key=lambda place: -one[place].support)[: heatmaps.MOST]
+    order = sorted(range(len(one)), key=lambda place: -one[place].support)[: figures.MOST]
     names = [one[place].relation for place in order]
     scores = [[[rows[place].f1 for place in order] for rows in own] for own in found.values()]
     f1 = np.array([np.mean(own, axis=0) for own in scores])
@@ -61,10 +60,10 @@ def class_comparison(runs: Mapping[str, Sequence[Run]]) -> Plot | None:
         [f"{method}, {name}: F1 {fmt.share(cell)}" for name, cell in zip(names, row, strict=True)]
         for method, row in zip(found, f1, strict=True)
     ]
-    height, width = heatmaps.size(list(found), names)
+    height, width = figures.size(list(found), names)
     return Plot(
         "F1 by relation",
-        heatmaps.heat_map([Layer(f1, text, hover)], list(found), names, "", ""),
+        figures.heat_map([Layer(f1, text, hover)], list(found), names, "", ""),
         f"F1 of each relation for {fmt.several(list(found))}.",
         notes.BY_RELATION + (f" Shown are the {len(names)} most frequent." if len(one) > len(names) else ""),
         height=height,
@@ -192,18 +191,18 @@ def _confusion(confusion: Confusion) -> Plot | None:
     counts = np.array(confusion.counts, np.int64)
     if not counts.sum():
         return None
-    order = heatmaps.most_frequent(counts.sum(axis=1))
-    names = heatmaps.names_of(confusion.relations, order)
-    table = heatmaps.merged(heatmaps.merged(counts, order, 0), order, 1)
-    figure = heatmaps.heat_map(_layers(table, names), names, names, "True relation", "Found relation")
-    height, width = heatmaps.size(names, names)
+    order = figures.most_frequent(counts.sum(axis=1))
+    names = figures.names_of(confusion.relations, order)
+    table = figures.merged(figures.merged(counts, order, 0), order, 1)
+    figure = figures.heat_map(_layers(table, names), names, names, "True relation", "Found relation")
+    height, width = figures.size(names, names)
     right, mistake = np.trace(counts) / counts.sum(), _worst_mistake(table, names)
     return Plot(
         "Confusion matrix",
         figure,
         f"Confusion matrix of {len(names)} relations: {right:.0%} of the test sentences lie on its diagonal."
         f" {mistake}",
-        f"{notes.CONFUSION} {mistake}" + (notes.RARE if heatmaps.OTHERS in order else ""),
+        f"{notes.CONFUSION} {mistake}" + (notes.RARE if figures.OTHERS in order else ""),
         height=height,
         width=width,
     )

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from fedrel.files import write_text
-from fedrel.leaks.leak_records import ATTACKS as LEAKS
-from fedrel.leaks.leak_records import FactLeak, LeakCell, WordLeak
+from fedrel.leaks.leak_cell import ATTACKS as LEAKS
+from fedrel.leaks.leak_cell import FactLeak, LeakCell, WordLeak
 from fedrel.leaks.leak_table import abouts, read_cells
 from fedrel.privacy.attacks import ABSENT, ATTACKS
 from fedrel.runs import records
