@@ -26,7 +26,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from fedrel.config.data_sections import WorldData
+from fedrel.config.config_sections import WorldData
 from fedrel.config.schema import Config, EngineSection, Evaluation, PartitionSection, Training
 from fedrel.runs.engines import engine
 from fedrel.runs.prepare import prepare

@@ -42,8 +42,8 @@ from fedrel.data.sentences import Instance, Mention, SentenceCorpus
 from fedrel.evaluation.bootstrap import JudgedUnits, difference, interval
 from fedrel.inference.model import Model, load_model
 from fedrel.runs.compare import finished
-from fedrel.runs.environment import environment
 from fedrel.runs.reproduce import Plan
+from fedrel.runs.run_notes import environment
 
 PRESET = "lazy_mil/nyt10-part"
 TABLE = "lazy_mil/table2"

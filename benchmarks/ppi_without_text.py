@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from fedrel.config.sources import load_config
 from fedrel.data.load import dataset
 from fedrel.data.sentences import SentenceCorpus
-from fedrel.evaluation.thresholds import best_threshold
+from fedrel.evaluation.tasks import best_threshold
 
 
 def features(corpus: SentenceCorpus, rows: np.ndarray) -> np.ndarray:

@@ -43,7 +43,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedrel.config.data_sections import FileData
+from fedrel.config.config_sections import FileData
 from fedrel.config.schema import Config, EngineSection, Evaluation, PartitionSection, Training
 from fedrel.data.load import dataset
 from fedrel.data.world import World, nyt10_shape

@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrel.config.privacy_sections import PrivacySection
+from fedrel.config.config_sections import PrivacySection
 from fedrel.config.sources import load_config
 from fedrel.federation.messages import Message, payload
 from fedrel.federation.secure_cohort import Cohort

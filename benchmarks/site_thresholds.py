@@ -20,7 +20,7 @@ from fedrel.config.sources import load_config
 from fedrel.data.bags import singles, slices
 from fedrel.data.load import dataset
 from fedrel.data.sentences import SentenceCorpus
-from fedrel.evaluation.thresholds import best_threshold
+from fedrel.evaluation.tasks import best_threshold
 from fedrel.extractors.heads import sentence_probabilities
 from fedrel.extractors.saved import SavedModel, open_saved
 

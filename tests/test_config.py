@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedrel.config.check import check
-from fedrel.config.data_sections import WorldData
+from fedrel.config.config_sections import WorldData
 from fedrel.config.schema import Config
 from fedrel.config.sources import load_config
 from fedrel.data.world.world import WorldConfig

@@ -23,8 +23,7 @@ import pytest
 from pydantic import BaseModel
 
 import fedrel
-from fedrel.config.data_sections import ColumnNames, DocumentData, FileData, WorldData
-from fedrel.config.privacy_sections import DifferentialPrivacy
+from fedrel.config.config_sections import ColumnNames, DifferentialPrivacy, DocumentData, FileData, WorldData
 from fedrel.config.schema import Config
 from fedrel.extractors.document import DocumentSection
 from fedrel.extractors.pcnn import PCNNSection

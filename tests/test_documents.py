@@ -20,7 +20,7 @@ from fedrel.data.partition import divide
 from fedrel.data.partition.entropy import by_entropy, structural_entropy
 from fedrel.errors import UserError
 from fedrel.extractors.findings import SHOWN
-from fedrel.inference.document_model import DocumentModel
+from fedrel.inference.model import DocumentModel
 from fedrel.runs.train import run
 from tests.documents import documents, tiny_documents, write_documents
 from tests.extractors.conftest import write_encoder

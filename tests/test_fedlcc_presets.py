@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.config.data_sections import DocumentData
+from fedrel.config.config_sections import DocumentData
 from fedrel.config.schema import Config
 from fedrel.config.sources import config_path, load_config, presets
 from fedrel.errors import UserError

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedrel.config.check import check
-from fedrel.config.data_sections import DocumentData
+from fedrel.config.config_sections import DocumentData
 from fedrel.data.corpora import PublishedCorpus, corpora, no_such_file
 from fedrel.data.load import dataset
 from fedrel.errors import UserError

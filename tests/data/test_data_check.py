@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedrel.config.check import check
-from fedrel.config.data_sections import DocumentData, FileData
+from fedrel.config.config_sections import DocumentData, FileData
 from fedrel.data.data_check import DataCheck, check_data
 from fedrel.data.load import dataset
 from fedrel.data.mentions import LATE_ENDS, OFF_BY_ONE, OTHER_PLACES

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedrel.config.data_sections import FileData
+from fedrel.config.config_sections import FileData
 from fedrel.config.sources import load_config
 from fedrel.data.load import Dataset, dataset
 from fedrel.data.natural_sites import text_files

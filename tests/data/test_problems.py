@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedrel.config.check import check
-from fedrel.config.data_sections import DocumentData, FileData
+from fedrel.config.config_sections import DocumentData, FileData
 from fedrel.data.load import dataset, load_files
 from fedrel.data.problems import LISTED, Problems, Reading, reason
 from fedrel.data.store import DEV, TRAIN

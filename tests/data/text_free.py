@@ -18,7 +18,7 @@ from fedrel.data.load import Dataset
 from fedrel.data.sentences import SentenceCorpus
 from fedrel.data.store import Corpus, Ints
 from fedrel.evaluation.document_metrics import micro
-from fedrel.evaluation.thresholds import best_threshold
+from fedrel.evaluation.tasks import best_threshold
 
 FEATURES = ("order", "distance", "types")
 

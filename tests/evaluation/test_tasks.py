@@ -1,3 +1,5 @@
+"""Tasks by hand, and the threshold with the best F1 against trying every one."""
+
 from __future__ import annotations
 
 import json
@@ -5,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedrel.data.documents import DocumentCorpus
 from fedrel.data.readers.docred import DocRED
@@ -12,7 +16,7 @@ from fedrel.data.relations import NA, RelationMap
 from fedrel.data.sentences import Instance, Mention, SentenceCorpus
 from fedrel.data.store import DEV, TRAIN
 from fedrel.errors import UserError
-from fedrel.evaluation.tasks import Documents, Sentences, seen_in_training
+from fedrel.evaluation.tasks import UNTUNED, Documents, Sentences, best_threshold, seen_in_training
 
 
 def record(*entities: list[str], labels: list[tuple[int, int, str]]) -> dict[str, object]:
@@ -91,3 +95,31 @@ def test_documents_are_measured_at_the_threshold_of_dev(tmp_path: Path) -> None:
         .metrics()["f1"]
         == 0
     )
+
+
+def f1(probabilities: np.ndarray, facts: np.ndarray, threshold: float) -> float:
+    guessed = probabilities >= threshold
+    return 2 * (guessed & facts).sum() / max(guessed.sum() + facts.sum(), 1)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.0, 0.1, 0.25, 0.3, 0.5, 0.75, 0.9, 1.0]), st.booleans()), min_size=1
+    )
+)
+def test_no_other_threshold_is_better(answers: list[tuple[float, bool]]) -> None:
+    probabilities = np.array([[value for value, _ in answers]])
+    facts = np.array([[right for _, right in answers]])
+    found = best_threshold(probabilities, facts)
+    if not facts.any():
+        assert found == UNTUNED
+        return
+    tried = [f1(probabilities, facts, at / 1000) for at in range(1001)]
+    assert f1(probabilities, facts, found) == max(tried)
+    assert 0 <= found <= 1
+
+
+def test_it_lies_half_way_to_the_next_lower_probability() -> None:
+    probabilities = np.array([[0.9, 0.2], [0.6, 0.1]])
+    assert best_threshold(probabilities, np.array([[True, False], [True, False]])) == 0.4
+    assert best_threshold(np.array([[0.5]]), np.array([[True]])) == 0.25

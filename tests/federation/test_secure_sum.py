@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrel.config.privacy_sections import PrivacySection
+from fedrel.config.config_sections import PrivacySection
 from fedrel.federation.messages import CohortError, PeerError, RefusedError
 from fedrel.federation.secure_cohort import Cohort
 from fedrel.federation.secure_messages import (

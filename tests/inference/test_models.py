@@ -10,8 +10,7 @@ import pytest
 import fedrel
 from fedrel.data.readers.opennre import OpenNRE
 from fedrel.errors import UserError
-from fedrel.inference.document_model import DocumentModel
-from fedrel.inference.model import Model
+from fedrel.inference.model import DocumentModel, Model
 from fedrel.runs.train import run
 from tests.conftest import tiny
 from tests.documents import documents, tiny_documents, write_documents

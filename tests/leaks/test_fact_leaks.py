@@ -1,10 +1,17 @@
-"""Facts from numbers, and from keyed claims whose values the attacker can compute."""
+"""Facts from numbers, and from keyed claims whose values the attacker can compute; correlations by hand."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from fedrel.leaks.fact_leaks import KnownFacts, found_facts, matched, precision_and_recall_of_facts
+from fedrel.leaks.fact_leaks import (
+    KnownFacts,
+    correlation,
+    found_facts,
+    matched,
+    precision_and_recall_of_facts,
+)
 from fedrel.methods.claims import Claims, KeyedClaims, levelled
 
 RELATION = np.array([0, 1, 1, 2, 2, 2, 1, 2])
@@ -57,3 +64,9 @@ def test_ranks_in_few_levels_leave_little_to_compare():
 def test_without_claims_there_is_nothing():
     assert found_facts({}, {}, IS_FACT, KNOWN, 0) is None
     assert len(matched([], KNOWN, 0)) == 0
+
+
+def test_correlation():
+    found, true = np.array([1.0, 2.0, 4.0]), np.array([2.0, 1.0, 5.0])
+    assert correlation(found, true) == pytest.approx(np.corrcoef(found, true)[0, 1])
+    assert correlation(np.ones(3), true) == 0.0

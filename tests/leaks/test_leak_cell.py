@@ -7,9 +7,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from fedrel.leaks.leak_cell import attacked_cell
+from fedrel.leaks.leak_cell import LeakCell, attacked_cell
 from fedrel.leaks.leak_defences import DEFENCES
-from fedrel.leaks.leak_records import LeakCell
 from fedrel.leaks.leak_texts import divided, with_shadows
 from fedrel.leaks.membership_leaks import ABSENT, CLAIMED, MATCHED, UNKNOWN, evidence
 from fedrel.methods.claims import Claims, KeyedClaims

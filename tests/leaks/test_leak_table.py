@@ -8,10 +8,10 @@ import pytest
 
 from fedrel.errors import UserError
 from fedrel.leaks import leak_table as module
+from fedrel.leaks.leak_cell import CountLeak, FactLeak, LeakCell, MembershipLeak, WordLeak
 from fedrel.leaks.leak_defences import DEFENCES, fitting
-from fedrel.leaks.leak_records import CountLeak, FactLeak, LeakCell, MembershipLeak, WordLeak
 from fedrel.leaks.leak_table import leak_table, read_cells
-from fedrel.studio.leak_page import leak_markdown, whole_table, write_leak_pages
+from fedrel.studio.protection_pages import leak_markdown, whole_table, write_leak_pages
 from tests.conftest import tiny
 
 RESULTS = Path(__file__).parents[2] / "results" / "leaks"

@@ -1,4 +1,7 @@
-"""Sentences read from a transformer's update: a tiny encoder without dropout, sites of a few sentences."""
+"""Sentences read from a transformer's update: a tiny encoder without dropout, sites of a few sentences.
+
+DAGER's span check on made gradients.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,14 @@ import pytest
 
 from fedrel.config.check import check
 from fedrel.config.schema import Config
-from fedrel.leaks.leak_cell import attacked_cell
+from fedrel.leaks.leak_cell import LeakCell, attacked_cell
 from fedrel.leaks.leak_defences import DEFENCES
-from fedrel.leaks.leak_records import LeakCell
-from fedrel.leaks.token_leaks import Follows
+from fedrel.leaks.token_leaks import NEAR, Follows, distances, rouge, span, token_f1
 from tests.extractors.conftest import write_encoder
 
 SENTENCES = 240
+
+INPUTS = np.random.default_rng(1).normal(size=(300, 40))  # of a vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -122,3 +126,38 @@ def test_where_the_data_are_documents_the_error_says_so(tmp_path: Path):
     folder = write_encoder(tmp_path / "encoder")
     with pytest.raises(UserError, match="measured on sentences"):
         divided(prepare(tiny_documents(tmp_path, str(folder))), 2, 1)
+
+
+def gradient(tokens, seed=2):
+    """Of a layer of 30 outputs for these tokens."""
+    return np.random.default_rng(seed).normal(size=(30, len(tokens))) @ INPUTS[tokens]
+
+
+def test_the_tokens_of_a_batch_are_those_in_the_span():
+    tokens = [3, 50, 77, 120, 299]
+    basis = span([gradient(tokens), gradient(tokens, 3)], 1.0)
+    assert len(basis) == 5
+    assert np.flatnonzero(distances(basis, INPUTS) < NEAR).tolist() == tokens
+
+
+def test_a_batch_of_more_tokens_than_inputs_spans_everything():
+    assert span([gradient(np.arange(60)), gradient(np.arange(60), 3)], 1.0) is None
+
+
+def test_noise_spans_everything():
+    noise = np.random.default_rng(4).normal(0, 1e-3, (60, 40))
+    assert span([np.concatenate([gradient([3, 5]), gradient([3, 5], 3)]) + noise], 1.0) is None
+
+
+def test_rounding_does_not():
+    """A step of float32 weights is off by their rounding, which goes in all directions."""
+    weights = np.random.default_rng(5).normal(size=(30, 40)).astype(np.float32)
+    after = (weights + 0.1 * gradient([3, 5])).astype(np.float32)
+    basis = span([after.astype(float) - weights], float(np.abs(weights).max()))
+    assert np.flatnonzero(distances(basis, INPUTS) < NEAR).tolist() == [3, 5]
+
+
+def test_scores():
+    assert token_f1({1, 2}, {1, 3, 4}) == pytest.approx(2 / 5)
+    assert rouge(1, [1, 2, 3], [3, 2, 1]) == 1.0
+    assert rouge(2, [1, 2, 3], [3, 2, 1]) == 0.0

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
 
-from fedrel.config.privacy_sections import DifferentialPrivacy
+from fedrel.config.config_sections import DifferentialPrivacy
 from fedrel.config.schema import Training
 from fedrel.errors import UserError
 from fedrel.privacy.accounting import Steps, composed_epsilon, epsilon, local_steps, noise_for

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
 
-from fedrel.config.privacy_sections import DifferentialPrivacy
+from fedrel.config.config_sections import DifferentialPrivacy
 from fedrel.privacy.accounting import Steps, composed_epsilon, epsilon
 from fedrel.privacy.fixed_point import LARGEST_SUM
 from fedrel.privacy.noise_shares import NoiseShares

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
 
-from fedrel.config.privacy_sections import DifferentialPrivacy
+from fedrel.config.config_sections import DifferentialPrivacy
 from fedrel.privacy.site_noise import STEPS, NoisedSum, RoundNoise, longest_noise, noised, system_normal
 
 

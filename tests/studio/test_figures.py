@@ -1,15 +1,20 @@
+"""Figures as plotly takes them: lines, bars, means over runs, and heat maps."""
+
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import plotly.graph_objects as go
 import pytest
 
 from fedrel.evaluation.outcome import Curve
 from fedrel.studio import figures
-from fedrel.studio.figures import Series
+from fedrel.studio.figures import OTHERS, Layer, Series
 
 TWO = [Series("a", 0, [1, 2], [0.1, math.nan], [0.01, 0.02]), Series("b", 8, [1, 2], [0.2, 0.3], strong=True)]
+
+LAYER = Layer(np.array([[0.5, np.nan, 1.0]]), [["<b>", "hidden", "1"]], [["a", "b", "<c>"]])
 
 
 @pytest.mark.parametrize(
@@ -61,3 +66,45 @@ def test_mean_curve() -> None:
     assert recall == [0, 0.25, 0.5]  # as far as both of them go
     assert precision == pytest.approx([0.75, 0.625, 0.5])
     assert figures.mean_curve([one]) == (one.recall, one.precision)
+
+
+def test_the_rest_of_too_many_is_summed() -> None:
+    counts = np.arange(40)
+    order = figures.most_frequent(counts)
+    assert (len(order), order[0], order[-2], order[-1]) == (figures.MOST, 39, 11, OTHERS)
+    assert figures.merged(counts[None], order, 1)[0].tolist() == [*range(39, 10, -1), sum(range(11))]
+    assert figures.names_of([f"r{n}" for n in range(40)], order)[-2:] == ["r11", "11 others"]
+
+
+def test_few_are_only_put_in_order() -> None:
+    table = np.array([[1, 2], [3, 4], [5, 6]])
+    order = figures.most_frequent(table.sum(axis=1))
+    assert order == [2, 1, 0]
+    assert figures.merged(table, order, 0).tolist() == [[5, 6], [3, 4], [1, 2]]
+    assert figures.names_of(["a", "b", "c"], order) == ["c", "b", "a"]
+
+
+def test_cells_of_another_layer_are_gaps() -> None:
+    trace = figures.heat_map([LAYER], ["row"], ["x", "y", "z"], "", "")["data"][0]
+    assert trace["z"] == [[0.5, None, 1.0]]
+    assert trace["text"] == [["&lt;b&gt;", "", "1"]]  # plotly reads texts as HTML
+    assert trace["hovertext"][0][2] == "&lt;c&gt;"
+
+
+def test_names_that_are_shortened_to_the_same_keep_their_places() -> None:
+    long = ["a" * 20 + str(n) + "b" * 20 for n in range(3)]
+    axis = figures.heat_map([LAYER], ["row"], long, "", "")["layout"]["xaxis"]
+    assert axis["tickvals"] == [0, 1, 2]
+    assert len(set(axis["ticktext"])) == 1
+
+
+@pytest.mark.parametrize("columns", [2, 12, 30])
+def test_plotly_accepts_it_whatever_its_size(columns: int) -> None:
+    cells = np.linspace(0, 1, 2 * columns).reshape(2, columns)
+    text = [[""] * columns] * 2
+    names = [f"relation {n}" for n in range(columns)]
+    layers = [Layer(cells, text, text), Layer(cells, text, text, "warm", small_show=True)]
+    go.Figure(figures.heat_map(layers, ["a", "b"], names, "y", "x"))
+    height, width = figures.size(["a", "b"], names)
+    assert 8 < height < 30
+    assert 12 < width < 90

@@ -15,7 +15,7 @@ import pytest
 from fedrel.runs.folder import read_run
 from fedrel.studio.formatting import share, size
 from fedrel.studio.report import write_comparison_report, write_run_report
-from fedrel.studio.vector_view import vector_view
+from fedrel.studio.site_views import vector_view
 from tests.studio.conftest import RELATIONS, SENTENCES, SITES, case, write_classification, write_json
 from tests.studio.html_page import Page
 

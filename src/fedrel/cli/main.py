@@ -6,7 +6,8 @@ import sys
 from collections import Counter
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated
+from shutil import rmtree
+from typing import TYPE_CHECKING, Annotated
 
 import click
 import typer
@@ -24,9 +25,12 @@ from fedrel.cli.options import (
     print_json,
     read_config,
 )
-from fedrel.cli.protection_commands import attack, leak, privacy
-from fedrel.cli.reproduction import reproduce
+from fedrel.cli.table_commands import attack, leak, privacy, reproduce
 from fedrel.errors import UserError
+
+if TYPE_CHECKING:
+    from fedrel.config.schema import Config
+    from fedrel.inference.model import Prediction
 
 app = typer.Typer(
     help="Relation extraction across institutions that may not share text.",
@@ -37,6 +41,8 @@ app = typer.Typer(
 )
 
 INTERRUPTED = 130  # what typer makes of Ctrl-C
+DEMO_METHODS = ("none", "one", "ave", "att", "att-ra", "lazy-mil")
+SHOWN = 3  # new facts of the demo
 
 Methods = Annotated[str, typer.Option("--methods", help="Methods, separated by commas.")]
 
@@ -87,9 +93,27 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Train six denoising methods on the built-in world, compare them, and find new facts."""
-    from fedrel.cli.demo import demo as show_demo
+    from rich.markup import escape
 
-    show_demo(out, settings, quiet=quiet)
+    from fedrel.api import compare
+    from fedrel.cli.progress import console, watching
+    from fedrel.config.sources import load_config
+    from fedrel.studio.tables import comparison_table
+
+    config = load_config("demo", settings)
+    with watching(quiet=quiet) as watch:
+        found = compare(config, DEMO_METHODS, out, watch=watch)
+    console.print(comparison_table(found.rows))
+    console.print(f"report: {out / 'report.html'}\n", soft_wrap=True)
+    facts = _new_facts(config, out)
+    console.print(f"{len(facts)} facts in fresh text that the training KB does not have; the most probable:")
+    for fact in facts[:SHOWN]:
+        best = fact.sentences[0]
+        sentences = "1 sentence" if len(fact.sentences) == 1 else f"{len(fact.sentences)} sentences"
+        console.print(
+            f"  [bold]{escape(fact.head_name)}[/] — {escape(fact.relation)} — [bold]{escape(fact.tail_name)}[/]"
+            f"  ({fact.probability:.2f}, {sentences})\n    “{escape(best.text)}”"
+        )
 
 
 @app.command()
@@ -301,3 +325,29 @@ app.command()(show.studio)
 show.add_to(app)
 data_commands.add_to(app)
 federation.add_to(app)
+
+
+def _new_facts(config: Config, out: Path) -> list[Prediction]:
+    """What the model finds in the test part's documents and the training knowledge base does not have."""
+    from fedrel.data.align import align
+    from fedrel.data.kb import KnowledgeBase
+    from fedrel.data.load import world_config
+    from fedrel.data.world import World
+    from fedrel.extractors.saved import open_saved
+    from fedrel.inference.model import Model
+
+    assert config.data.corpus == "world"
+    world = World(world_config(config.data))
+    texts = out / "fresh-text"
+    rmtree(texts, ignore_errors=True)
+    world.documents(texts, split="test")
+    known = KnowledgeBase()
+    for head, relation, tail in world.facts("train"):
+        known.add(head.id, list(head.names), relation, tail.id, list(tail.names))
+    dictionary = KnowledgeBase()  # names to look for, with nothing said about them
+    for split in ("train", "test"):
+        for head, _, tail in world.facts(split):
+            dictionary.add(head.id, list(head.names), "NA", tail.id, list(tail.names))
+    model = Model(open_saved(out / "lazy-mil" / f"seed-{config.seed}" / "model"))
+    found = model.predict(align(sorted(texts.glob("*.txt")), dictionary, na_rate=1.0, seed=0))
+    return [fact for fact in found if (fact.head, fact.relation, fact.tail) not in known.triples]

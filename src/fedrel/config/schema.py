@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from fedrel.config.check import Kinds, Section, Settings, apply_settings, check
-from fedrel.config.data_sections import ColumnNames, DocumentData, FileData, WorldData
+from fedrel.config.config_sections import ColumnNames, DocumentData, FileData, PrivacySection, WorldData
 from fedrel.config.plugins import registry
-from fedrel.config.privacy_sections import PrivacySection
 
 # By section, keys that came after version 0.1, with their defaults.
 _LATER: dict[str, dict[str, Any]] = {

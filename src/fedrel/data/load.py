@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedrel.config.data_sections import SITE, DocumentData, FileData, WorldData
+from fedrel.config.config_sections import SITE, DocumentData, FileData, WorldData
 from fedrel.data.cache import KINDS, cached, digest
 from fedrel.data.corpora import no_such_file
 from fedrel.data.hypernyms import as_listed, by_tree, filtered, read_tree

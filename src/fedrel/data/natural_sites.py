@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fedrel.config.data_sections import SITE, DocumentData, FileData
+from fedrel.config.config_sections import SITE, DocumentData, FileData
 from fedrel.data.store import DEV, TEST, TRAIN
 from fedrel.errors import UserError
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedrel.config.privacy_sections import PrivacySection
+from fedrel.config.config_sections import PrivacySection
 from fedrel.config.schema import Config
 from fedrel.data.kb import KnowledgeBase, read_kb
 from fedrel.data.readers.opennre import JSONLines

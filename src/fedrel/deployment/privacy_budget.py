@@ -13,7 +13,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from fedrel.config.privacy_sections import DifferentialPrivacy
+from fedrel.config.config_sections import DifferentialPrivacy
 from fedrel.config.schema import Config
 from fedrel.errors import UserError
 from fedrel.files import read_sealed, sealed, write_text

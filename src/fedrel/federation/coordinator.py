@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.config.privacy_sections import PrivacySection
+from fedrel.config.config_sections import PrivacySection
 from fedrel.config.schema import AggregationSection
 from fedrel.evaluation.heterogeneity import class_distances
 from fedrel.federation.drawing import Draw, draw

@@ -23,7 +23,7 @@ from fedrel.seeding import numpy_generator
 if TYPE_CHECKING:
     import torch
 
-    from fedrel.config.privacy_sections import DifferentialPrivacy
+    from fedrel.config.config_sections import DifferentialPrivacy
     from fedrel.extractors.base import Fitted
     from fedrel.extractors.batches import Batch
     from fedrel.extractors.dp_sgd import ClippedSum

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.config.privacy_sections import PrivacySection
+from fedrel.config.config_sections import PrivacySection
 from fedrel.data.bags import Bags, joined, slices
 from fedrel.federation.site_memory import SumNotes
 from fedrel.privacy.secret_keys import Secrets, SimulatedSecrets

@@ -22,7 +22,7 @@ from fedrel.seeding import numpy_generator, torch_generator
 if TYPE_CHECKING:
     import torch
 
-    from fedrel.config.privacy_sections import PrivacySection
+    from fedrel.config.config_sections import PrivacySection
     from fedrel.extractors.base import Extractor, Fitted
     from fedrel.extractors.batches import Batch
     from fedrel.extractors.heads import Reading

@@ -1,13 +1,16 @@
-"""Trained models: `load_model` opens one, and a model of sentences predicts the relations of entity pairs.
+"""Trained models: `load_model` opens one, which predicts the relations of entity pairs or finds them in documents.
 
 Sentences are given as strings with marked entities, as dictionaries, or as a reader's instances. In a string,
 `<e1>...</e1>` is the head and `<e2>...</e2>` the tail, as in SemEval-2010 Task 8; they may come in either order.
 `<e1:GENE>...</e1>` also gives the entity's type, which models that blind entities need. An entity's id is its text:
 sentences that mention the same two texts are pooled.
+
+A model of documents also says which tokens it looked at.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,23 +19,31 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from fedrel.data.annotations import Document
 from fedrel.data.bags import SCORED_AT_ONCE, Bags, singles, slices
+from fedrel.data.documents import DocumentCorpus
 from fedrel.data.mentions import unmarked
+from fedrel.data.readers.docred import DocRED
 from fedrel.data.readers.opennre import Record
+from fedrel.data.readers.pubtator import PubTator
 from fedrel.data.relations import NA
 from fedrel.data.sentences import Instance, SentenceCorpus
 from fedrel.data.store import TEST
+from fedrel.data.text_files import lines
 from fedrel.errors import UserError
-from fedrel.evaluation.thresholds import UNTUNED
+from fedrel.evaluation.tasks import UNTUNED
 from fedrel.extractors.batches import Inputs
+from fedrel.extractors.findings import Finding
 from fedrel.extractors.saved import SavedModel, open_saved
 from fedrel.files import ScratchFolder
-from fedrel.inference.document_model import DocumentModel
 
 Sentence = Instance | str | Mapping[str, Any]
 """An instance, a string with marked entities, or a dictionary as a line of OpenNRE's JSON."""
 
 SHOWN = 5  # sites that an error names
+
+DocumentText = Document | str | Mapping[str, Any]
+"""A document, one or more of them in PubTator's form, or one of DocRED's JSON objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +202,73 @@ def parse(text: str, number: int = 1) -> Instance:
         return unmarked(text)
     except UserError as error:
         raise UserError(f"sentence {number}: {error.problem}", hint=error.hint) from error
+
+
+class DocumentModel:
+    """A trained extractor for documents, and the rules by which it chooses the pairs to ask about."""
+
+    unit: Literal["documents"] = "documents"
+
+    def __init__(self, saved: SavedModel) -> None:
+        self.extractor, self.relations = saved.trained.extractor, saved.relations
+        self.method, self.tuned = saved.method, saved.threshold is not None
+        self.threshold = UNTUNED if saved.threshold is None else saved.threshold
+        self._saved, self.pairs = saved, saved.pairs
+
+    def read(self, path: Path) -> Iterator[Document]:
+        """The documents of a PubTator or DocRED file, with the pairs that this model is for."""
+        first = next((line.strip() for _, line in lines(path) if line.strip()), "")
+        if first[:1] in ("[", "{"):
+            return DocRED().read(path, pair_types=self.pairs["pair_types"])
+        return PubTator().read(path, **self.pairs)
+
+    def predict(
+        self, documents: Iterable[DocumentText] | DocumentText, *, threshold: float | None = None
+    ) -> list[Finding]:
+        """The relations with a probability of at least `threshold`, the most probable first.
+
+        Without one, the model's own `threshold` counts, which was tuned on the development set.
+        A document is a `Document`, as `read` yields them, text in PubTator's form (title, abstract and mentions; it
+        may hold several documents), or one of DocRED's JSON objects. Relations that it is annotated with do not
+        count.
+        """
+        with ScratchFolder() as scratch:
+            # As columns on disk: the input may be larger than memory.
+            found = self._documents(documents, Path(scratch))
+            asked = ((TEST, replace(one, facts=())) for one in found)
+            corpus = DocumentCorpus.build(asked, Path(scratch) / "input", [NA])
+            if not len(corpus):
+                return []
+            inputs, rows = self._saved.trained.read(corpus, Path(scratch)), corpus.rows(TEST)
+            least = self.threshold if threshold is None else threshold
+            findings = self._saved.kind.find(self.extractor, inputs, rows, self.relations, least)
+            return sorted(findings, key=lambda one: -one.probability)
+
+    def _documents(
+        self, documents: Iterable[DocumentText] | DocumentText, scratch: Path
+    ) -> Iterator[Document]:
+        """The documents in whatever form they are given; a single one may be given as it is."""
+        match documents:
+            case str() | Mapping() | Document():
+                documents = [documents]
+        for number, one in enumerate(documents, 1):
+            match one:
+                case str():
+                    yield from self._parsed(one, number, scratch)
+                case Mapping():
+                    yield from self._parsed(json.dumps([one]), number, scratch)
+                case _:
+                    yield one
+
+    def _parsed(self, text: str, number: int, scratch: Path) -> Iterator[Document]:
+        """The documents in a text; an error names the text by its number."""
+        file = scratch / "text"
+        file.write_text(text, encoding="utf-8")
+        try:
+            yield from self.read(file)
+        except UserError as error:
+            where = f"text {number}"
+            raise UserError(error.problem, file=where, line=error.line, hint=error.hint) from error
 
 
 def _without_label(instance: Instance) -> Instance:

@@ -1,19 +1,28 @@
-"""What crossed in a round, and what an attacker sees in it: each site's answer, or their sum."""
+"""What crossed in a round, and what an attacker sees in it: each site's answer, or their sum; its shadow sites.
+
+Shadow sites are the attacker's own, which answer the requests of a round as the real ones did. They run the site's
+half of the method itself, from the same global weights, on text of the same kind (Shokri et al. 2017, Membership
+Inference Attacks Against Machine Learning Models). So the attacker sees what answers look like where it knows the
+text.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer, Engine, Reported
 from fedrel.federation.engines.around import EngineAround, update_in
-from fedrel.federation.messages import Arrays
+from fedrel.federation.messages import Arrays, RefusedError
 from fedrel.federation.predictions import LEVELS
+from fedrel.federation.runner import Runner
 from fedrel.federation.site_text import COORDINATOR
-from fedrel.methods.claims import Claims, KeyedClaims
+from fedrel.methods.claims import Claims, KeyedClaims, Winners, winners
 from fedrel.privacy.trust import shortened
 from fedrel.privacy.update_norms import Norms
 from fedrel.tensors.weights import Tensors, WeightedMean, Weights, dense
@@ -23,6 +32,8 @@ Floats = npt.NDArray[np.float64]
 CLAIMS: Mapping[str, type[Claims] | type[KeyedClaims]] = {"claim": Claims, "claim_keyed": KeyedClaims}
 PREDICTIONS = {"predict": 1, "predict_bytes": LEVELS}  # the requests for them, and what 1 is sent as
 DISTIL, TEACHER = "distil", "Teacher.logits"  # where FedED's coordinator uses the mean of predictions
+
+_OF_SUMS = ("Session", "Peers", "PeerShares", "Survivors")  # shadow sites answer by themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,3 +168,60 @@ def claims_in(requests: Sequence[Request]) -> dict[int, Claims | KeyedClaims]:
         if request.phase in CLAIMS
         for site, arrays in request.answers.items()
     }
+
+
+class ShadowSites:
+    """Answers of the shadow sites with these numbers, given by a runner that has their text.
+
+    Its config has no secure sums: nobody hides the attacker's own answers from the attacker.
+    """
+
+    def __init__(self, runner: Runner, numbers: Sequence[int]) -> None:
+        self._runner, self._numbers = runner, numbers
+
+    def views(self, round_: int, requests: Sequence[Request], base: Weights, cohort: int) -> list[View]:
+        """What the answers of each to the requests of a round show; claims win within cohorts of so many sites."""
+        own: Mapping[int, Arrays] = {site: {} for site in self._numbers}
+        shared: dict[str, npt.NDArray[Any]] = {}
+        for request in requests:
+            if request.phase in CLAIMS:
+                own = self._won(round_, request, cohort)
+            elif request.phase != DISTIL:
+                shared |= {n: a for n, a in request.shared.items() if n.partition(".")[0] not in _OF_SUMS}
+        phase = self._phase(requests)
+        return [view_of(phase, site, arrays, base) for site, arrays in self._ask(phase, round_, shared, own)]
+
+    def _phase(self, requests: Sequence[Request]) -> str:
+        """The request that the answers are to; with secure sums, the one that their sum takes the place of."""
+        asked = [one.phase for one in requests if one.phase == "train" or one.phase in PREDICTIONS]
+        known = [*asked, *(name for name in (*PREDICTIONS, "train") if hasattr(self._runner.method, name))]
+        if not known:
+            raise UserError(
+                "shadow sites cannot answer for this method: it neither trains nor predicts at sites",
+                hint="choose fedavg, lazy-mil, feded or a method like them",
+            )
+        return known[0]
+
+    def _won(self, round_: int, request: Request, cohort: int) -> dict[int, Arrays]:
+        """Let the shadow sites claim: which claims of each won within its cohort."""
+        kind = CLAIMS[request.phase]
+        answers = self._ask(request.phase, round_, request.shared, {site: {} for site in self._numbers})
+        won: dict[int, Winners] = {}
+        for first in range(0, len(answers), cohort):
+            won |= winners({site: kind.unpack(found, {}) for site, found in answers[first : first + cohort]})
+        return {
+            site: {f"Winners.{name}": array for name, array in one.pack().items()}
+            for site, one in won.items()
+        }
+
+    def _ask(
+        self, phase: str, round_: int, shared: Arrays, own: Mapping[int, Arrays]
+    ) -> list[tuple[int, Arrays]]:
+        self._runner.open(phase, round_, shared)
+        found: list[tuple[int, Arrays]] = []
+        for some in self._runner.groups(own):
+            for site, answer in zip(some, self._runner.answers(phase, round_, some), strict=True):
+                if isinstance(answer, RefusedError):
+                    raise UserError(f"a shadow site refused {phase}: {answer}", hint="choose another method")
+                found.append((site, answer[0]))
+        return found

@@ -1,4 +1,7 @@
-"""One method under one defence: train some rounds, record what crosses, and attack it."""
+"""One method under one defence: train some rounds, record what crosses, attack it, and keep what an attack got.
+
+What attacks got are records, in a file for each method under each defence.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,23 @@ import numpy.typing as npt
 
 from fedrel.config.schema import Config
 from fedrel.errors import UserError
+from fedrel.evaluation.outcome import Record
 from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.engines.local import LocalEngine
 from fedrel.federation.messages import RefusedError
 from fedrel.federation.runner import Runner
-from fedrel.leaks.count_leaks import FoundShares, correlations, found_shares
-from fedrel.leaks.crossings import AttackedRound, RecordingEngine, claims_in, in_cohorts, views
-from fedrel.leaks.fact_leaks import KnownFacts, found_facts, precision_and_recall_of_facts
+from fedrel.leaks.crossings import AttackedRound, RecordingEngine, ShadowSites, claims_in, in_cohorts, views
+from fedrel.leaks.fact_leaks import (
+    FoundShares,
+    KnownFacts,
+    correlations,
+    found_facts,
+    found_shares,
+    precision_and_recall_of_facts,
+)
 from fedrel.leaks.leak_defences import LeakDefence, noise_settings
-from fedrel.leaks.leak_records import CountLeak, FactLeak, LeakCell, MembershipLeak, TokenLeak, WordLeak
 from fedrel.leaks.leak_texts import LeakTexts, divided, with_shadows
-from fedrel.leaks.membership_leaks import Guessed, Likelihoods, guessed_members
-from fedrel.leaks.roc import auc, hits_at
-from fedrel.leaks.shadow_sites import ShadowSites
+from fedrel.leaks.membership_leaks import Guessed, Likelihoods, auc, guessed_members, hits_at
 from fedrel.leaks.token_leaks import Follows, FoundTokens, found_tokens, mean_of
 from fedrel.leaks.word_leaks import WORDS, FoundWords, Vocabulary, named_words, precision_and_recall
 from fedrel.methods.by_name import check_privacy, check_secure_sum, method
@@ -48,6 +55,102 @@ NO_WEIGHTS = "no weights leave a site"
 NO_WORDS = "neither words nor layers that read them are trained"
 NO_ENCODER = "the extractor is no transformer"
 NO_CLAIMS = "no claims about facts are sent"
+
+
+class WordLeak(Record):
+    """Telling words: those that at most one site in ten has."""
+
+    precision: float
+    recall: float
+    guessing: float
+    """The precision of naming as many at random."""
+    words: float
+    """How many a site has, on average."""
+
+
+class MembershipLeak(Record):
+    """Whether a sentence was trained on."""
+
+    auc: float
+    tpr_at_1_percent: float
+    tpr_at_0_1_percent: float
+    """The share of members that are found while 1 or 0.1 % of the others are taken for members."""
+    members: int
+    outsiders: int
+
+
+class CountLeak(Record):
+    """Each relation's share at a site: Pearson's r between found and true."""
+
+    correlation: float
+    beyond_average: float
+    """Of the differences from an average site, which is what nobody knew before."""
+    guessing: float
+    """The correlation of one who takes every site for the average one."""
+
+
+class FactLeak(Record):
+    """Facts that a site's text mentions."""
+
+    precision: float
+    recall: float
+    guessing: float
+    """The precision of naming as many of those facts that the attacker's own text mentions most."""
+    facts: int
+
+
+class TokenLeak(Record):
+    """Tokens of a site's sentences, read from a transformer's update."""
+
+    f1: float
+    rouge_1: float | None = None
+    rouge_2: float | None = None
+    """Of the sentences that the attacker puts together of what it read, against those that they are nearest to."""
+
+
+class LeakCell(Record):
+    """One method under one defence: what each attack got, or why it got nothing."""
+
+    method: str
+    defence: str
+    settings: dict[str, Any]
+    config: str
+    rounds: int
+    seen: str
+    """`answers` of single sites, or their `sum`."""
+    attacked: int = 0
+    """How many answers of sites were attacked, over all rounds."""
+    shadows: int = 0
+    words: WordLeak | None = None
+    tokens: TokenLeak | None = None
+    membership: MembershipLeak | None = None
+    counts: CountLeak | None = None
+    facts: FactLeak | None = None
+    epsilon: float | None = None
+    """With differential privacy: ε that these rounds cost, of the site that they cost most."""
+    why_not: dict[str, str] = {}
+    """By attack, why there is nothing to attack."""
+    refused: str | None = None
+    """Why the method cannot have this defence."""
+    stopped: str | None = None
+    """Why the rounds could not go on."""
+    chosen: dict[str, str] = {}
+    """By attack, the settings that told shadow sites' text best, and in how many rounds each was taken."""
+    dev: dict[str, float] = {}
+    """The config's metric after these rounds."""
+    seconds: float = 0.0
+    commit: str | None = None
+
+
+ATTACKS = {
+    "words": "which telling words (those that at most one site in ten has) a site's text has: precision, recall",
+    "tokens": "which tokens are in a site's sentences, by the span check of DAGER: F1; ROUGE-1 and -2 "
+    "of the sentences made of them",
+    "membership": "whether a sentence was trained on: AUC, and the share of members found at 1 % and at 0.1 % "
+    "false alarms",
+    "counts": "how frequent each relation is at a site: r of the differences from an average site, and r of all",
+    "facts": "which facts a site's text mentions: precision, recall",
+}
 
 
 def attacked_cell(

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.config.privacy_sections import DifferentialPrivacy
+from fedrel.config.config_sections import DifferentialPrivacy
 from fedrel.config.schema import Config
 from fedrel.federation.drawing import draw
 from fedrel.methods.by_name import option_settings

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from fedrel.config.schema import Config
 from fedrel.errors import UserError, nearest
-from fedrel.leaks.leak_cell import attacked_cell, sees_sums
+from fedrel.leaks.leak_cell import LeakCell, attacked_cell, sees_sums
 from fedrel.leaks.leak_defences import DEFENCES, LeakDefence
-from fedrel.leaks.leak_records import LeakCell
 from fedrel.methods.by_name import method
-from fedrel.runs.environment import environment
 from fedrel.runs.folder import read_json, write_json
+from fedrel.runs.run_notes import environment
 
 SUFFIX = ".leak.json"
 

@@ -1,8 +1,14 @@
 """Was a sentence among those that a site trained on?
 
-By the likelihood of its label under the site's model, or under the mean of several sites' (`rmia`); where a site
+By the likelihood of its label under the site's model, or under the mean of several sites' (RMIA); where a site
 sends predictions of D_v instead, for the sentences that the attacker put into D_v. The attacker rehearses on its
 shadow sites, of which it knows the text, and takes the settings that tell members best there.
+
+RMIA is of Zarifzadeh, Liu, Shokri 2024, Low-Cost High-Power Membership Inference Attacks. A sentence that a model
+was trained on is likelier under it than under models that were not. How much likelier is compared with other
+sentences z of the same kind, which surely were not trained on. Here the offline attack: all reference models are
+trained without the sentence (section 4, appendix B.2.2). Its two settings are chosen where the attacker knows the
+truth, at its own shadow sites.
 
 Claims tell more. A site claims every fact that its text mentions, so a sentence of a fact that is not claimed is
 not there; and a claim's value is the p(r|s) of one sentence, which the attacker can compute for a sentence that it
@@ -13,14 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedrel.leaks.crossings import AttackedRound, View
 from fedrel.leaks.leak_texts import LeakTexts
-from fedrel.leaks.rmia import SETTINGS, Setting, membership_scores
-from fedrel.leaks.roc import auc
 from fedrel.methods.claims import Claims, KeyedClaims
 from fedrel.tensors.weights import Weights
 
@@ -35,6 +41,7 @@ ABSENT, UNKNOWN, CLAIMED, MATCHED = (
     10.0,
     20.0,
 )  # by what claims tell; RMIA's scores are from 0 to 1
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -133,6 +140,72 @@ def evidence(claims: Claims | KeyedClaims, triple: npt.NDArray[np.int32], probab
     place = np.searchsorted(values, probability)
     near = np.stack([values[np.clip(place + shift, 0, len(values) - 1)] for shift in (-1, 0)])
     return np.where(np.abs(near - probability).min(0) <= SAME, MATCHED, UNKNOWN)
+
+
+class Setting(NamedTuple):
+    """What the attack assumes."""
+
+    inside: float
+    """a: p_in is taken for a p_out + 1 - a; near 1 where training raises it little."""
+    gamma: float
+    """How many times as likely as z a sentence must have become to count."""
+
+
+SETTINGS = tuple(Setting(*one) for one in product((0.3, 0.5, 0.7, 0.9, 1.0), (1.0, 1.1, 2.0)))
+TIES = 1e-6  # so little that a ratio decides only between equal shares
+_LEAST = 1e-12  # probability
+
+
+def membership_scores(
+    target: Floats, outside: Floats, others: Floats, others_outside: Floats, setting: Setting
+) -> Floats:
+    """Eq. 3 and 4: for each x the share of the z with LR(x, z) >= gamma, from 0 to 1; equal ones by their ratio.
+
+    `target` [x] and `others` [z] are probabilities of the labels under the attacked model, `outside` and
+    `others_outside` their means under models that have seen none of them.
+    """
+    ratio = target / expected(outside, setting.inside)
+    least = setting.gamma * np.sort(others / expected(others_outside, setting.inside))
+    share = np.searchsorted(least, ratio, side="right") / max(len(least), 1)
+    scores: Floats = share + TIES * np.minimum(ratio, 1 / (TIES * 2 * max(len(least), 1)))
+    return scores
+
+
+def expected(outside: Floats, inside: float) -> Floats:
+    """p(x), the likelihood under any model, with x trained on or not: ((1 + a) p_out(x) + 1 - a) / 2."""
+    found: Floats = np.maximum(((1 + inside) * outside + 1 - inside) / 2, _LEAST)
+    return found
+
+
+def auc(scores: Floats, positive: Bools) -> float:
+    """The chance that a positive one has a higher score than a negative one; equal scores count half.
+
+    >>> auc(np.array([3.0, 2.0, 2.0, 1.0]), np.array([True, True, False, False]))
+    0.875
+    """
+    _, place, count = np.unique(scores, return_inverse=True, return_counts=True)
+    middle = np.cumsum(count) - (count - 1) / 2  # the mean rank of equal scores, from 1
+    hits, alarms = int(positive.sum()), int((~positive).sum())
+    if not hits or not alarms:
+        return float("nan")
+    return float((middle[place][positive].sum() - hits * (hits + 1) / 2) / (hits * alarms))
+
+
+def hits_at(scores: Floats, positive: Bools, alarms: float) -> float:
+    """The largest share of positive ones above a threshold that at most the share `alarms` of the others reach.
+
+    With fewer than 1 / `alarms` negative ones, no false alarm is allowed.
+
+    >>> hits_at(np.array([3.0, 2.0, 2.0, 1.0]), np.array([True, True, False, False]), 0.1)
+    0.5
+    """
+    others = np.sort(scores[~positive])[::-1]
+    if not len(others) or not positive.any():
+        return float("nan")
+    allowed = int(alarms * len(others) + 1e-9)
+    if allowed >= len(others):
+        return 1.0
+    return float((scores[positive] > others[allowed]).mean())
 
 
 def _candidates(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from fedrel.errors import UserError
 
 if TYPE_CHECKING:
-    from fedrel.config.privacy_sections import DifferentialPrivacy
+    from fedrel.config.config_sections import DifferentialPrivacy
     from fedrel.config.schema import Training
 
 INTERVAL = 1e-3  # between privacy losses that are told apart,

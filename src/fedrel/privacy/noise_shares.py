@@ -18,7 +18,7 @@ from fedrel.privacy.accounting import Steps
 from fedrel.privacy.fixed_point import LARGEST_SUM, FixedPoint, Ring
 
 if TYPE_CHECKING:
-    from fedrel.config.privacy_sections import DifferentialPrivacy
+    from fedrel.config.config_sections import DifferentialPrivacy
 
 FINE = (
     2**22

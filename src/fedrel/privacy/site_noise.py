@@ -20,7 +20,7 @@ import numpy.typing as npt
 from fedrel.privacy.accounting import Steps, epsilon
 
 if TYPE_CHECKING:
-    from fedrel.config.privacy_sections import DifferentialPrivacy
+    from fedrel.config.config_sections import DifferentialPrivacy
 
 Floats = npt.NDArray[np.float64]
 Normal = Callable[[int], Floats]

@@ -16,7 +16,7 @@ from fedrel.extractors.findings import Finding, by_document
 from fedrel.runs.records import Case, ReadDocument, Round, Sentence
 
 if TYPE_CHECKING:
-    from fedrel.config.data_sections import DocumentData
+    from fedrel.config.config_sections import DocumentData
     from fedrel.data.documents import DocumentCorpus, DocumentView
     from fedrel.data.partition import Partition
     from fedrel.data.sentences import SentenceCorpus

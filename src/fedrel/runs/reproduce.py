@@ -20,9 +20,8 @@ from fedrel.config.schema import Config
 from fedrel.errors import UserError, nearest
 from fedrel.evaluation.bootstrap import Interval
 from fedrel.evaluation.outcome import Record
-from fedrel.runs.compare import Watch, finished, interval
+from fedrel.runs.compare import KeptRun, KeptRuns, Watch, finished, interval
 from fedrel.runs.folder import read_json, write_json
-from fedrel.runs.kept_runs import KeptRun, KeptRuns
 from fedrel.runs.records import Environment, to_target
 from fedrel.runs.run_notes import StoppedError
 from fedrel.runs.sweep import best_of, combination_folder, halving, is_swept

@@ -22,8 +22,7 @@ from fedrel.data.sentences import SentenceCorpus
 from fedrel.errors import UserError
 from fedrel.evaluation.document_metrics import THRESHOLD
 from fedrel.evaluation.outcome import AtSites, Outcome
-from fedrel.evaluation.tasks import Score, task
-from fedrel.evaluation.thresholds import tuned_threshold
+from fedrel.evaluation.tasks import Score, task, tuned_threshold
 from fedrel.extractors.registry import extractor_kind
 from fedrel.extractors.saved import save_model
 from fedrel.federation.coordinator import DivergedError, Federation
@@ -32,14 +31,12 @@ from fedrel.methods.by_name import check_sections, method
 from fedrel.runs.case_study import SEARCHED, case_study, evidence, pair_options
 from fedrel.runs.checkpoint import Checkpoint, Checkpoints, KeptStates
 from fedrel.runs.engines import SimulatedSites, Sites, precision_of
-from fedrel.runs.environment import check_same_data, environment
 from fedrel.runs.folder import UNITS, MetricsFile, write_config, write_data_check, write_json
 from fedrel.runs.own_models import OwnModels
 from fedrel.runs.prepare import Ints, Preparation, configured_partition, label_counts, new_extractor
 from fedrel.runs.records import Case, Result, Round, Traffic, to_target
-from fedrel.runs.round_outcome import LostRoundError, check_weights, round_record
-from fedrel.runs.run_notes import noted
-from fedrel.runs.spending import Spending
+from fedrel.runs.round_outcome import LostRoundError, Spending, check_weights, round_record
+from fedrel.runs.run_notes import check_same_data, environment, noted
 from fedrel.tensors.compiling import compilation_seconds
 from fedrel.tensors.precision import warn_if_emulated
 from fedrel.tensors.weights import NoAnswerError, Weights

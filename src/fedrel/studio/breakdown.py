@@ -1,4 +1,8 @@
-"""The parts of the pages that break a result down: by relation, with those that are confused, and by site."""
+"""A result broken down: by relation, with those that are confused, and by site, with who gains by taking part.
+
+Whether it is better to take part is told by each natural site's metric on its own test part: alone, with others,
+with all text.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,16 @@ from numpy.typing import NDArray
 
 from fedrel.evaluation.outcome import AtSites, Classes, ClassScores, Confusion
 from fedrel.runs.folder import Run
+from fedrel.studio import figures, notes
 from fedrel.studio import formatting as fmt
-from fedrel.studio import heatmaps, notes
-from fedrel.studio.figures import Figure, Plot, colour, framed, rule
-from fedrel.studio.heatmaps import Layer
+from fedrel.studio.figures import Figure, Layer, Plot, colour, framed, rule
+from fedrel.studio.formatting import Spread
 
 _SIDE_BY_SIDE = 8  # with so few relations, the matrix stands beside the table
 _NAMED = 24  # bars with their names below and their values above; more are too narrow for that
 _LONGEST_NAME = 18
+
+BASELINE = "local"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,7 @@ def class_comparison(runs: Mapping[str, Sequence[Run]]) -> Plot | None:
     if len(found) < 2:
         return None
     one = next(iter(found.values()))[0]  # all runs have the same test set
-    order = sorted(range(len(one)), key=lambda place: -one[place].support)[: heatmaps.MOST]
+    order = sorted(range(len(one)), key=lambda place: -one[place].support)[: figures.MOST]
     names = [one[place].relation for place in order]
     scores = [[[rows[place].f1 for place in order] for rows in own] for own in found.values()]
     f1 = np.array([np.mean(own, axis=0) for own in scores])
@@ -54,10 +60,10 @@ def class_comparison(runs: Mapping[str, Sequence[Run]]) -> Plot | None:
         [f"{method}, {name}: F1 {fmt.share(cell)}" for name, cell in zip(names, row, strict=True)]
         for method, row in zip(found, f1, strict=True)
     ]
-    height, width = heatmaps.size(list(found), names)
+    height, width = figures.size(list(found), names)
     return Plot(
         "F1 by relation",
-        heatmaps.heat_map([Layer(f1, text, hover)], list(found), names, "", ""),
+        figures.heat_map([Layer(f1, text, hover)], list(found), names, "", ""),
         f"F1 of each relation for {fmt.several(list(found))}.",
         notes.BY_RELATION + (f" Shown are the {len(names)} most frequent." if len(one) > len(names) else ""),
         height=height,
@@ -118,22 +124,85 @@ def site_strips(runs: Mapping[str, Sequence[Run]]) -> Plot | None:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A method at a site: its metric, and the change against training alone."""
+
+    spread: Spread | None
+    change: float | None
+    verdict: str  # "gain", "loss", or "" where seeds differ more than the methods
+
+    @property
+    def mark(self) -> str:
+        """The verdict as a sign that does not need colour."""
+        return {"gain": "▲", "loss": "▼"}.get(self.verdict, "=")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A site: how many sentences or documents it trains and is tested on, and each method there."""
+
+    site: str
+    trained: int | None
+    tested: int | None
+    cells: list[Cell]
+
+
+@dataclass(frozen=True, slots=True)
+class Gains:
+    """The table, and what it says in sentences."""
+
+    metric: str
+    baseline: str
+    methods: list[str]
+    rows: list[Row]
+    said: list[str]
+
+
+def gains(runs: Mapping[str, Sequence[Run]]) -> Gains | None:
+    """Every method against `local`; None unless sites are natural, and `local` and another method were run."""
+    found = {method: _by_seed(own) for method, own in runs.items()}
+    found = {method: own for method, own in found.items() if own}
+    if BASELINE not in found or len(found) < 2:
+        return None
+    first = next(iter(found[BASELINE].values()))
+    trained = _trained(runs[BASELINE])
+    rows = [
+        Row(
+            site,
+            trained.get(site),
+            first.rows.get(site),
+            [
+                _cell(site, own, found[BASELINE] if method != BASELINE else None)
+                for method, own in found.items()
+            ],
+        )
+        for site in first.values
+    ]
+    methods = list(found)
+    said = [
+        _who_gains(method, [(row.site, row.cells[place]) for row in rows])
+        for place, method in enumerate(methods)
+    ]
+    return Gains(first.metric, BASELINE, methods, rows, [line for line in said if line])
+
+
 def _confusion(confusion: Confusion) -> Plot | None:
     counts = np.array(confusion.counts, np.int64)
     if not counts.sum():
         return None
-    order = heatmaps.most_frequent(counts.sum(axis=1))
-    names = heatmaps.names_of(confusion.relations, order)
-    table = heatmaps.merged(heatmaps.merged(counts, order, 0), order, 1)
-    figure = heatmaps.heat_map(_layers(table, names), names, names, "True relation", "Found relation")
-    height, width = heatmaps.size(names, names)
+    order = figures.most_frequent(counts.sum(axis=1))
+    names = figures.names_of(confusion.relations, order)
+    table = figures.merged(figures.merged(counts, order, 0), order, 1)
+    figure = figures.heat_map(_layers(table, names), names, names, "True relation", "Found relation")
+    height, width = figures.size(names, names)
     right, mistake = np.trace(counts) / counts.sum(), _worst_mistake(table, names)
     return Plot(
         "Confusion matrix",
         figure,
         f"Confusion matrix of {len(names)} relations: {right:.0%} of the test sentences lie on its diagonal."
         f" {mistake}",
-        f"{notes.CONFUSION} {mistake}" + (notes.RARE if heatmaps.OTHERS in order else ""),
+        f"{notes.CONFUSION} {mistake}" + (notes.RARE if figures.OTHERS in order else ""),
         height=height,
         width=width,
     )
@@ -224,3 +293,41 @@ def _strip(row: int, place: int, dots: Sequence[tuple[float, str]], mean: float)
             "hoverinfo": "skip",
         },
     ]
+
+
+def _by_seed(runs: Sequence[Run]) -> dict[int, AtSites]:
+    known = {run.result.seed: run.result.sites for run in runs}
+    return {seed: sites for seed, sites in known.items() if sites is not None and sites.natural}
+
+
+def _trained(runs: Sequence[Run]) -> dict[str, int]:
+    counts = next((run.label_counts for run in runs if run.label_counts), None)
+    return dict(zip(counts.sites, map(sum, counts.counts), strict=True)) if counts else {}
+
+
+def _cell(site: str, own: Mapping[int, AtSites], alone: Mapping[int, AtSites] | None) -> Cell:
+    spread = Spread.of([one.values.get(site) for one in own.values()])
+    if spread is None or alone is None:
+        return Cell(spread, None, "")
+    pairs = [(own[seed].values.get(site), alone[seed].values.get(site)) for seed in own if seed in alone]
+    change = Spread.of([here - there for here, there in pairs if here is not None and there is not None])
+    if change is None:
+        return Cell(spread, None, "")
+    clear = change.runs > 1 and abs(change.mean) > change.std
+    return Cell(spread, change.mean, ("gain" if change.mean > 0 else "loss") if clear else "")
+
+
+def _who_gains(method: str, cells: Sequence[tuple[str, Cell]]) -> str:
+    """Who gains and who loses with a method."""
+    known = [(site, cell) for site, cell in cells if cell.change is not None]
+    if not known:
+        return ""
+    parts = []
+    for verdict, verb in (("gain", "gains"), ("loss", "loses")):
+        sites = [f"{site} ({cell.change:+.3f})" for site, cell in known if cell.verdict == verdict]
+        if sites:
+            parts.append(f"{fmt.several(sites)} {verb if len(sites) == 1 else verb[:-1]}")
+    unclear = [site for site, cell in known if not cell.verdict]
+    if unclear:
+        parts.append(f"for {fmt.several(unclear)} seeds differ more than the change")
+    return f"With {method}, against training alone: {'; '.join(parts)}."

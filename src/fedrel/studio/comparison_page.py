@@ -14,11 +14,10 @@ from fedrel.runs.folder import Run
 from fedrel.runs.records import Round
 from fedrel.studio import figures, notes
 from fedrel.studio import formatting as fmt
-from fedrel.studio.breakdown import class_comparison, site_strips
+from fedrel.studio.breakdown import class_comparison, gains, site_strips
 from fedrel.studio.examples import case_tables, cases_to_show
 from fedrel.studio.figures import Plot, Series
 from fedrel.studio.formatting import flatten
-from fedrel.studio.site_gains import gains
 from fedrel.studio.tables import SELECTION, Column, Summary, summarise
 
 Runs = Mapping[str, Sequence[Run]]

@@ -12,8 +12,7 @@ from fedrel.studio.breakdown import class_view, site_plot
 from fedrel.studio.examples import case_tables, cases_to_show, document_views
 from fedrel.studio.figures import Figure, Plot, Series
 from fedrel.studio.formatting import flatten
-from fedrel.studio.site_rounds import site_rounds
-from fedrel.studio.vector_view import vector_view
+from fedrel.studio.site_views import site_rounds, vector_view
 
 _RECENT = 10  # rounds that the time left is reckoned by
 _HEADLINES = ("auc", "p_mean", "max_f1", "f1", "precision", "recall")

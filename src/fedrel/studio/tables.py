@@ -1,7 +1,12 @@
-"""Tables of results: methods compared over seeds, as Markdown, in a terminal, on a page, and in a notebook."""
+"""Tables of results: methods compared over seeds, as Markdown, in a terminal, on a page, and in a notebook.
+
+For other programs a comparison is a file: CSV for spreadsheets, LaTeX for papers.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -15,6 +20,7 @@ from fedrel.studio.formatting import NOTHING, Spread, count, duration, label, me
 if TYPE_CHECKING:
     from rich.table import Table
 
+
 Value = Callable[[ComparisonRow], float | None]
 Show = Callable[[float | None], str]
 
@@ -24,6 +30,22 @@ ENOUGH = 3  # runs of a method whose median is worth a column
 _TERMINAL = 80  # characters
 # Which columns a terminal shows, after the first metric, as long as there is room.
 _PREFERRED = ("f1", "p_mean", "precision", "recall", "up", "seconds", SELECTION, "worst_site")
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would compute
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    NOTHING: "--",
+}
 
 
 def comparison_markdown(rows: Sequence[ComparisonRow]) -> str:
@@ -210,6 +232,50 @@ def summarise(rows: Sequence[ComparisonRow]) -> Summary:
     return Summary(methods, [one for one in columns if one.filled], shown, seeds)
 
 
+def comparison_csv(rows: Sequence[ComparisonRow]) -> str:
+    """A line for each run; numbers with all their digits. A name that looks like a formula is made text."""
+    metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    costs = ["rounds", "bytes_up", "bytes_down", "seconds", "selection_precision", "worst_site"]
+    writer.writerow(["method", "seed", *map(_text, metrics), *costs])
+    for row in rows:
+        values = [row.metrics.get(name) for name in metrics]
+        worst = row.sites.worst if row.sites else None
+        spent = [row.rounds, row.bytes.up, row.bytes.down, row.seconds, row.selection_precision, worst]
+        writer.writerow([_text(row.method), row.seed, *values, *spent])
+    return out.getvalue()
+
+
+def comparison_latex(summary: Summary) -> str:
+    r"""The table of qualities as `tabular`, for the package booktabs: means and deviations, the best in bold."""
+    columns = [column for column in summary.columns if column.quality]
+    lines = [
+        f"% {latex(summary.note)}",
+        rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
+        r"\toprule",
+        " & ".join(["Method", *(latex(column.label) for column in columns)]) + r" \\",
+        r"\midrule",
+    ]
+    for method in summary.methods:
+        cells = [latex(column.text(method)) for column in columns]
+        cells = [
+            rf"\textbf{{{cell}}}" if method in column.best else cell
+            for cell, column in zip(cells, columns, strict=True)
+        ]
+        lines.append(" & ".join([latex(method), *cells]) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def latex(text: str) -> str:
+    r"""A text in which nothing is a command.
+
+    >>> latex("att_ra & 100 %")
+    'att\\_ra \\& 100 \\%'
+    """
+    return "".join(_LATEX.get(one, one) for one in " ".join(text.split()))
+
+
 def _markdown(methods: Sequence[str], columns: Sequence[Column]) -> str:
     lines = [
         ["method", *(column.label for column in columns)],
@@ -275,3 +341,7 @@ def _where(folder: Path) -> str:
     report = folder / "report.html"
     text = f"report: {report}" if report.exists() else f"folder: {folder}"
     return f"<p><code>{escape(text)}</code></p>"
+
+
+def _text(name: str) -> str:
+    return f"'{name}" if name.startswith(_FORMULA) else name

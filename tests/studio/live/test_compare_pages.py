@@ -12,9 +12,8 @@ import pytest
 from fedrel.files import write_tensors
 from fedrel.runs.folder import UNITS, read_run, write_json
 from fedrel.runs.records import ComparisonRows
-from fedrel.studio.comparison_files import comparison_csv, comparison_latex, latex
-from fedrel.studio.live.differences import differences
-from fedrel.studio.tables import summarise
+from fedrel.studio.live.compare_pages import differences
+from fedrel.studio.tables import comparison_csv, comparison_latex, latex, summarise
 from tests.studio.conftest import write_comparison, write_run
 from tests.studio.html_page import Page
 from tests.studio.live.conftest import write_unfinished

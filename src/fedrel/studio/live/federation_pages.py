@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedrel.studio.live.feeds import Event
-from fedrel.studio.live.page_maker import Addresses, PageMaker
-from fedrel.studio.rendering import render_part
+from fedrel.studio.live.page_maker import Addresses, Event, PageMaker
+from fedrel.studio.report import render_part
 
 if TYPE_CHECKING:
     from starlette.requests import Request

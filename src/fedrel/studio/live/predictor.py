@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fedrel.errors import UserError
 
 if TYPE_CHECKING:
-    from fedrel.inference.document_model import DocumentModel
-    from fedrel.inference.model import Model
+    from fedrel.inference.model import DocumentModel, Model
 from pathlib import Path
 
 SECONDS = 60.0  # for a text; the first one also loads the model
@@ -102,7 +101,7 @@ def main() -> None:
 
 def _answer(model: Model | DocumentModel, asked: dict[str, Any]) -> dict[str, Any]:
     from fedrel.data.kb import KnowledgeBase, read_kb
-    from fedrel.inference.pasted import predict_text
+    from fedrel.inference.predict import predict_text
 
     kb = read_kb(Path(asked["kb"])) if asked["kb"] else None
     if asked["names"]:

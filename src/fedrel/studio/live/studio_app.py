@@ -17,12 +17,11 @@ from fedrel.errors import UserError
 from fedrel.studio.live.access import Address, Guard, address, is_loopback
 from fedrel.studio.live.compare_pages import ComparePages
 from fedrel.studio.live.federation_pages import Describe, FederationPages
-from fedrel.studio.live.feeds import TooManyError
-from fedrel.studio.live.page_maker import PageMaker
+from fedrel.studio.live.page_maker import PageMaker, TooManyError
 from fedrel.studio.live.predictor import Predictor
 from fedrel.studio.live.run_pages import RunPages
 from fedrel.studio.live.try_pages import TryPages
-from fedrel.studio.rendering import SCRIPTS, STYLE, plotly_script, source
+from fedrel.studio.report import SCRIPTS, STYLE, plotly_script, source
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

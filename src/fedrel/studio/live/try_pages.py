@@ -15,7 +15,7 @@ from fedrel.runs.records import ReadDocument
 from fedrel.studio.findings_page import document_view
 from fedrel.studio.live.page_maker import Addresses, PageMaker, sent_json
 from fedrel.studio.live.predictor import Predictor
-from fedrel.studio.rendering import render_live
+from fedrel.studio.report import render_live
 
 if TYPE_CHECKING:
     from starlette.requests import Request

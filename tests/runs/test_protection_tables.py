@@ -1,27 +1,122 @@
-"""The metric against ε: the noise that each takes, a table that goes on where it stopped, a page of all runs."""
+"""Tables that go on where they stopped: attacks against defences, and a metric against ε; and their pages."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
-pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
-
-from fedrel.cli.protection_commands import _targets
+from fedrel.cli.table_commands import _counts, _targets
 from fedrel.errors import UserError
-from fedrel.runs import privacy_table as module
-from fedrel.runs.privacy_table import needed_noise, privacy_table
-from fedrel.runs.records import PrivacyRow, PrivacyTable
+from fedrel.methods.by_name import option_settings
+from fedrel.privacy.attacks import ATTACKS
+from fedrel.runs import protection_tables as module
+from fedrel.runs.protection_tables import DEFENCES, attack_table, needed_noise, privacy_table
+from fedrel.runs.records import AttackCell, AttackTable, PrivacyRow, PrivacyTable
 from fedrel.runs.train import Watcher
-from fedrel.studio.privacy_page import privacy_markdown, write_privacy_page
+from fedrel.studio.protection_pages import privacy_markdown, worst, write_attack_page, write_privacy_page
 from tests.conftest import tiny
 
+needs_accounting = pytest.mark.skipif(find_spec("dp_accounting") is None, reason="needs the extra `privacy`")
 DP = {"privacy__dp__level": "site", "privacy__dp__noise": 1, "privacy__dp__clip": 0.1}
 
 
+def cells(*given: tuple[str, int, str, float | None]) -> list[AttackCell]:
+    return [AttackCell(attack=a, liars=n, defence=d, value=v) for a, n, d, v in given]
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Which cells were trained; nothing is."""
+    asked = []
+
+    def cell(config, folder, attack, count, defence):
+        asked.append((attack, count, defence.name))
+        if len(asked) == 4:
+            raise KeyboardInterrupt
+        return cells((attack, count, defence.name, 0.5))[0]
+
+    monkeypatch.setattr(module, "_cell", cell)
+    return asked
+
+
+def test_a_table_that_was_stopped_goes_on_with_what_is_missing(out, trained):
+    def make():
+        return attack_table(tiny(), out, ["scaling", "replay"], [2, 0, 1], ["none", "median"])
+
+    with pytest.raises(KeyboardInterrupt):
+        make()
+    assert trained[:2] == [("none", 0, "none"), ("none", 0, "median")]
+    assert trained[2:4] == [("absent", 2, "none"), ("absent", 1, "none")]  # what their text is worth
+    assert len(make().cells) == 2 + 2 + 2 * 2 * 2
+    assert len(trained) == 13 and trained[3] == trained[4]
+    make()
+    assert len(trained) == 13
+    with pytest.raises(UserError, match="is of another config"):
+        attack_table(tiny(seed=3), out, ["scaling"], [1], ["none"])
+
+
+@pytest.mark.parametrize(
+    ("attacks", "defences", "message"),
+    [(["scale"], ["none"], "no attack is called 'scale'"), (["scaling"], ["krum"], "no defence is called")],
+)
+def test_a_wrong_name_is_answered_with_the_nearest(out, attacks, defences, message):
+    with pytest.raises(UserError, match=message):
+        attack_table(tiny(), out, attacks, [1], defences)
+
+
+def test_the_page_has_a_row_for_each_attack_and_number_and_a_column_for_each_defence(out):
+    found = cells(
+        ("none", 0, "none", 0.8),
+        ("none", 0, "all", 0.79),
+        ("scaling", 4, "none", None),
+        *((attack, 4, "all", 0.785) for attack in ATTACKS),
+    )
+    page = write_attack_page(
+        out, AttackTable(metric="auc", config="x", cells=found), {"none": "a", "all": "b"}
+    )
+    text = page.read_text()
+    assert "| attack | liars | none | all |" in text
+    assert "| none | 0 | 0.800 | 0.790 |" in text
+    assert "| scaling | 4 | stopped | 0.785 |" in text
+    assert "| sign-flip | 4 | - | 0.785 |" in text
+    assert "| **largest loss** | 4 | stopped | 0.015 |" in text
+
+
+def test_the_worst_attack_counts():
+    found = cells(("none", 0, "none", 0.8), *((attack, 4, "all", 0.79) for attack in ATTACKS))
+    table = AttackTable(metric="auc", config="x", cells=found)
+    assert worst(table, 4, "all") == pytest.approx(0.01)
+    assert worst(table, 4, "none") is None
+
+
+def test_numbers_of_liars_are_checked():
+    assert _counts("4,0,4,12", 40) == [0, 4, 12]
+    for given in ("40", "x", "-1"):
+        with pytest.raises(UserError, match="expected numbers from 0 to 39"):
+            _counts(given, 40)
+
+
+def test_every_defence_is_a_config_that_is_valid():
+    for defence in DEFENCES.values():
+        for name in ("lazy-mil", "lazy-one", "fedavg"):
+            options = option_settings(name, defence.options)
+            tiny(method=name).with_settings({**defence.settings, **options})
+            assert list(options) == [f"methods.{name}.{key}" for key in defence.options if name != "fedavg"]
+
+
+@pytest.mark.slow
+def test_cells_are_trained_with_and_without_lies(out):
+    config = tiny(method="lazy-mil", training__fraction=1.0, training__rounds=2)
+    table = attack_table(config, out, list(ATTACKS), [2], ["none", "all"])
+    assert {one.stopped for one in table.cells} == {None}
+    assert len({one.value for one in table.cells if one.defence == "none"}) == 2 + len(ATTACKS)
+
+
+@needs_accounting
 def test_a_run_costs_what_was_asked_for(tmp_path):
     config = tiny(method="fedavg", extractor__train_words=False, training__rounds=2, **DP)
     table = privacy_table(config, tmp_path, [2.0, None], [3])
@@ -32,6 +127,7 @@ def test_a_run_costs_what_was_asked_for(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["privacy.json"]
 
 
+@needs_accounting
 def test_the_noise_of_secure_sums_is_that_of_the_site_drawn_most_often():
     config = tiny(method="fedavg", training__rounds=4, **DP, privacy__dp__sampling="fixed")
     secure = config.with_settings(["privacy.secure_sum=true"])
@@ -39,6 +135,7 @@ def test_the_noise_of_secure_sums_is_that_of_the_site_drawn_most_often():
     assert needed_noise(config, 8.0) < needed_noise(config, 1.0)
 
 
+@needs_accounting
 def test_noise_in_shares_costs_no_more_than_was_asked_for(tmp_path):
     config = tiny(
         method="fedavg", extractor__train_words=False, training__rounds=2, training__fraction=1.0, **DP
@@ -48,6 +145,7 @@ def test_noise_in_shares_costs_no_more_than_was_asked_for(tmp_path):
     assert 1.9 < row.epsilon <= 2.0
 
 
+@needs_accounting
 def test_another_search_is_another_table(tmp_path, monkeypatch):
     monkeypatch.setattr(
         module, "_row", lambda config, *_: PrivacyRow(target=None, seed=1, value=0.5, dev=0.5)
@@ -62,7 +160,8 @@ def test_another_search_is_another_table(tmp_path, monkeypatch):
         )
 
 
-def test_a_table_that_was_stopped_goes_on_with_what_is_missing(tmp_path, monkeypatch):
+@needs_accounting
+def test_a_table_of_epsilon_that_was_stopped_goes_on_with_what_is_missing(tmp_path, monkeypatch):
     asked = []
 
     def row(config, folder, target, watcher):
@@ -83,6 +182,7 @@ def test_a_table_that_was_stopped_goes_on_with_what_is_missing(tmp_path, monkeyp
         privacy_table(tiny(method="fedavg"), tmp_path, [1.0], [1])
 
 
+@needs_accounting
 def test_a_run_that_was_stopped_goes_on_from_its_checkpoint(tmp_path):
     config = tiny(method="fedavg", extractor__train_words=False, training__rounds=3, **DP)
     seen = []
@@ -103,6 +203,7 @@ def test_a_run_that_was_stopped_goes_on_from_its_checkpoint(tmp_path):
     assert [path.name for path in (tmp_path / "stopped").iterdir()] == ["privacy.json"]
 
 
+@needs_accounting
 def test_settings_are_searched_with_the_first_seed_and_chosen_on_dev(tmp_path, monkeypatch):
     def row(config, folder, target, watcher):
         rate, clip = config.training.learning_rate, config.privacy.dp.clip
@@ -120,6 +221,7 @@ def test_settings_are_searched_with_the_first_seed_and_chosen_on_dev(tmp_path, m
     assert "(ε 1: 0.2, 0.5; ε ∞: 0.2)" in privacy_markdown(table)
 
 
+@needs_accounting
 def test_the_page_has_a_row_for_each_epsilon(tmp_path):
     rows = [
         PrivacyRow(target=None, seed=1, value=0.8),
@@ -138,6 +240,7 @@ def test_the_page_has_a_row_for_each_epsilon(tmp_path):
     assert page.read_text() == privacy_markdown(table) and "<svg" in (tmp_path / "privacy.svg").read_text()
 
 
+@needs_accounting
 def test_the_command(tmp_path):
     config = tmp_path / "small.toml"
     config.write_text(tiny(method="fedavg", training__rounds=1, extractor__train_words=False, **DP).to_toml())
@@ -150,6 +253,7 @@ def test_the_command(tmp_path):
     assert row["target"] == 8 and row["epsilon"] <= 8 and (tmp_path / "out" / "privacy.md").exists()
 
 
+@needs_accounting
 def test_values_of_epsilon():
     assert _targets("0.5,8,inf") == [0.5, 8.0, None]
     for wrong in ("0,1", "much", "-1"):

@@ -7,9 +7,8 @@ import pytest
 from fedrel.data.units import sentences_of
 from fedrel.errors import UserError
 from fedrel.extractors.findings import Finding, FoundEntity, Token
-from fedrel.inference.document_model import DocumentModel
-from fedrel.inference.model import Model, Prediction, Support
-from fedrel.inference.pasted import predict_text
+from fedrel.inference.model import DocumentModel, Model, Prediction, Support
+from fedrel.inference.predict import predict_text
 from fedrel.inference.text_forms import with_marks
 
 TEXT = "Ada met Bo. Then Ada left.\n\nBo saw Cy and Ada."

@@ -1,12 +1,17 @@
-"""RMIA's ratios by hand, and on likelihoods of which members' are raised."""
+"""RMIA's ratios by hand, and on likelihoods of which members' are raised; areas and hits against scikit-learn."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fedrel.leaks.rmia import Setting, expected, membership_scores
-from fedrel.leaks.roc import auc
+from fedrel.leaks.membership_leaks import Setting, auc, expected, hits_at, membership_scores
+
+scored = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_size=40).filter(
+    lambda rows: 0 < sum(member for _, member in rows) < len(rows)
+)
 
 
 def test_the_likelihood_under_any_model_is_that_outside_and_a_part():
@@ -36,3 +41,25 @@ def test_hard_sentences_count_by_how_much_likelier_they_became():
     scores = membership_scores(seen, references.mean(0), now, others, Setting(0.9, 1.0))
     assert auc(scores, member) > 0.85
     assert auc(seen, member) < 0.65
+
+
+@given(scored)
+def test_the_area_is_scikit_learns(rows):
+    from sklearn.metrics import roc_auc_score
+
+    scores, member = np.array([s for s, _ in rows], float), np.array([m for _, m in rows])
+    assert auc(scores, member) == pytest.approx(roc_auc_score(member, scores))
+
+
+@given(scored, st.sampled_from([0.001, 0.01, 0.1, 0.25, 0.5]))
+def test_hits_are_the_highest_point_of_the_curve_with_so_few_alarms(rows, alarms):
+    from sklearn.metrics import roc_curve
+
+    scores, member = np.array([s for s, _ in rows], float), np.array([m for _, m in rows])
+    false, true, _ = roc_curve(member, scores, drop_intermediate=False)
+    assert hits_at(scores, member, alarms) == pytest.approx(true[false <= alarms + 1e-9].max())
+
+
+def test_one_group_alone_has_no_area():
+    assert np.isnan(auc(np.ones(3), np.ones(3, bool)))
+    assert np.isnan(hits_at(np.ones(3), np.zeros(3, bool), 0.1))

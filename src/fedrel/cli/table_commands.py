@@ -1,0 +1,275 @@
+"""The commands that train many runs and write a table as a page: `attack`, `leak`, `privacy` and `reproduce`.
+
+The first three say what lies and noise cost, and what leaks, on a config of your own. `reproduce` lists the papers'
+tables and figures, or runs one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedrel.cli.options import (
+    AsJson,
+    ConfigArgument,
+    Plugins,
+    Quiet,
+    Settings,
+    names,
+    print_json,
+    read_config,
+)
+from fedrel.errors import UserError
+
+if TYPE_CHECKING:
+    from fedrel.runs.reproduce import Plan, Reproduction
+
+
+_ALL = "all"
+
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+def attack(
+    config: ConfigArgument,
+    attackers: Annotated[str, typer.Option(help="How many sites lie, separated by commas.")] = "1,4,8,12",
+    attacks: Annotated[str, typer.Option(help="Attacks, separated by commas; default: all.")] = _ALL,
+    defences: Annotated[str, typer.Option(help="Defences, separated by commas; default: all.")] = _ALL,
+    settings: Settings = [],  # noqa: B006 - typer reads the default, nobody writes to it
+    out: Annotated[Path | None, typer.Option(help="The folder; default: runs/CONFIG-attacks.")] = None,
+    plugins: Plugins = [],  # noqa: B006
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train with lying sites and without, under several defences; run again, it goes on where it stopped."""
+    from fedrel.cli.progress import console, saying
+    from fedrel.privacy.attacks import ATTACKS
+    from fedrel.runs.protection_tables import DEFENCES, attack_table
+    from fedrel.studio.protection_pages import write_attack_page
+
+    chosen = read_config(config, settings, plugins)
+    folder = out or Path("runs") / f"{Path(config).stem}-attacks"
+
+    table = attack_table(
+        chosen,
+        folder,
+        list(ATTACKS) if attacks == _ALL else names(attacks),
+        _counts(attackers, chosen.partition.sites),
+        list(DEFENCES) if defences == _ALL else names(defences),
+        saying(quiet=quiet, as_json=as_json),
+    )
+    page = write_attack_page(folder, table, {name: one.about for name, one in DEFENCES.items()})
+    if as_json:
+        print_json(table)
+    else:
+        console.print(f"table: {page}", soft_wrap=True)
+
+
+def _counts(given: str, sites: int) -> list[int]:
+    counts = [int(one) if one.isdecimal() else -1 for one in names(given)]
+    if any(not 0 <= count < sites for count in counts):
+        raise UserError(
+            f"--attackers {given}: expected numbers from 0 to {sites - 1}, as there are {sites} sites",
+            hint="write them as --attackers 1,4,8",
+        )
+    return sorted(set(counts))
+
+
+def leak(
+    config: ConfigArgument,
+    methods: Annotated[
+        str, typer.Option(help="Methods, separated by commas; default: the config's own.")
+    ] = "",
+    defences: Annotated[
+        str, typer.Option(help="Defences, separated by commas; default: all that fit the config.")
+    ] = "",
+    rounds: Annotated[int, typer.Option(min=1, help="How many rounds to train and attack.")] = 10,
+    settings: Settings = [],  # noqa: B006 - typer reads the default, nobody writes to it
+    out: Annotated[Path | None, typer.Option(help="The folder; default: runs/CONFIG-leaks.")] = None,
+    plugins: Plugins = [],  # noqa: B006
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Attack what crosses in some rounds, under several defences; run again, it goes on where it stopped."""
+    from fedrel.cli.progress import console, saying
+    from fedrel.leaks.leak_defences import fitting
+    from fedrel.leaks.leak_table import leak_table
+    from fedrel.studio.protection_pages import write_leak_pages
+
+    chosen = read_config(config, settings, plugins)
+    folder = out or Path("runs") / f"{Path(config).stem}-leaks"
+    cells = leak_table(
+        chosen,
+        folder,
+        names(methods) or [chosen.method],
+        names(defences) or fitting(chosen),
+        rounds,
+        saying(quiet=quiet, as_json=as_json),
+    )
+    page = write_leak_pages(folder)
+    if as_json:
+        print_json(cells)
+    else:
+        console.print(f"page: {page}", soft_wrap=True)
+
+
+def privacy(
+    config: ConfigArgument,
+    epsilons: Annotated[
+        str, typer.Option(help="The values of ε, separated by commas; inf: without noise.")
+    ] = "0.5,1,2,4,8,inf",
+    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas; default: the config's.")] = "",
+    settings: Settings = [],  # noqa: B006 - typer reads the default, nobody writes to it
+    out: Annotated[Path | None, typer.Option(help="The folder; default: runs/CONFIG-privacy.")] = None,
+    plugins: Plugins = [],  # noqa: B006
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train with the noise that each ε takes, and without: the metric against ε. Run again, it goes on."""
+    from fedrel.cli.progress import console, watching
+    from fedrel.runs.protection_tables import privacy_table
+    from fedrel.studio.protection_pages import write_privacy_page
+
+    chosen = read_config(config, settings, plugins)
+    folder = out or Path("runs") / f"{Path(config).stem}-privacy"
+
+    numbers = [int(one) if one.isdecimal() else -1 for one in names(seeds)] if seeds else [chosen.seed]
+    if min(numbers) < 0:
+        raise UserError(f"--seeds {seeds}: expected whole numbers", hint="write them as --seeds 1,2,3")
+    with watching(quiet=quiet, as_json=as_json) as watch:
+        table = privacy_table(chosen, folder, _targets(epsilons), numbers, watch)
+    page = write_privacy_page(folder, table)
+    if as_json:
+        print_json(table)
+    else:
+        console.print(f"table: {page}", soft_wrap=True)
+
+
+def reproduce(
+    name: Annotated[
+        str, typer.Argument(metavar="TABLE", help="As feded/table3; without it, all are listed.")
+    ] = "",
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, counted from the preset's.")] = 3,
+    column: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Run only this column; may be repeated.")
+    ] = None,
+    budget: Annotated[
+        str, typer.Option(metavar="TIME", help="Stop after this long, as 90m or 2h; run again to go on.")
+    ] = "",
+    search: Annotated[
+        bool, typer.Option(help="Search each method's settings on dev first, where the paper did.")
+    ] = True,
+    out: Annotated[Path | None, typer.Option(help="The page's folder; default: results/PAPER-TABLE.")] = None,
+    runs: Annotated[Path, typer.Option(help="Where the runs are kept.")] = Path("runs/reproduce"),
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a table or figure of a paper, and put our numbers beside the paper's; run again, it goes on."""
+    if not name:
+        _list(seeds, runs, as_json=as_json)
+        return
+    from fedrel.cli.progress import console, watching
+    from fedrel.runs.reproduce import reproduce as carry_out
+    from fedrel.studio.reproduction_page import write_page
+
+    folder = out or _page_folder(name)
+    seconds = _seconds(budget) if budget else None
+    with watching(quiet=quiet, as_json=as_json) as watch:
+        found = carry_out(
+            name, folder, runs, seeds=seeds, only=column or [], budget=seconds, search=search, watch=watch
+        )
+    page = write_page(folder)
+    if as_json:
+        print_json(found)
+        return
+    console.print(_summary(found), soft_wrap=True)
+    console.print(f"page: {page}", soft_wrap=True)
+
+
+def _targets(given: str) -> list[float | None]:
+    """The numbers; None for inf."""
+    try:
+        numbers = [float(one) for one in names(given)]
+    except ValueError:
+        numbers = [-1.0]
+    if not all(number > 0 for number in numbers):
+        raise UserError(
+            f"--epsilons {given}: expected numbers above 0", hint="write them as --epsilons 0.5,1,inf"
+        )
+    return [None if math.isinf(number) else number for number in numbers]
+
+
+def _page_folder(name: str) -> Path:
+    return Path("results") / name.replace("/", "-")
+
+
+def _summary(found: Reproduction) -> str:
+    here = {column.name for column in found.asked if not column.missing}
+    wanted = sum(cell.column in here for cell in found.cells) * found.seeds
+    done = sum(len(cell.runs) for cell in found.cells)
+    verdicts = [one.verdict for one in found.orderings if one.ours is not None]
+    told = ", ".join(f"{verdicts.count(one)} {one}" for one in dict.fromkeys(verdicts))
+    lines = [
+        f"{done} of {wanted} runs are finished"
+        + ("" if done == wanted else "; run the command again to go on")
+    ]
+    lines += [f"{one.name}: {one.missing}" for one in found.asked if one.missing]
+    return "\n".join([*lines, f"orderings of the paper: {told}"] if told else lines)
+
+
+def _list(seeds: int, runs: Path, *, as_json: bool) -> None:
+    from rich.table import Table
+
+    from fedrel.cli.progress import console
+    from fedrel.config.papers import papers
+    from fedrel.runs.reproduce import Plan
+
+    names = [f"{paper}/{exhibit}" for paper, facts in papers().items() for exhibit in facts.exhibits]
+    found = [_about(Plan(name, _page_folder(name), runs, seeds)) for name in names]
+    if as_json:
+        print_json(found)
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("table", "what", "data", "runs", "left"):
+        table.add_column(name, no_wrap=name == "table")
+    for one in found:
+        table.add_row(one["name"], one["about"], one["data"], f"{one['done']} of {one['runs']}", one["left"])
+    console.print(table)
+    console.print(f"Run one: fedrel reproduce {found[0]['name']} --budget 2h", soft_wrap=True)
+
+
+def _about(plan: Plan) -> dict[str, Any]:
+    """An exhibit in the list: what can be run here, what is finished, and how long the rest takes."""
+    from fedrel.studio.formatting import duration
+
+    jobs = list(plan.jobs(plan.chosen()))
+    done = [run for run in map(plan.finished, jobs) if run is not None]
+    missing = [column for column in plan.columns if column.missing]
+    if len(missing) == len(plan.columns):
+        data = "missing"
+    elif any(column.instead for column in plan.columns):
+        data = "in part"
+    else:
+        data = "some" if missing else "at hand"
+    left = "nothing" if len(done) == len(jobs) else "not known before a run"
+    if done and len(done) < len(jobs):
+        mean = sum(run.result.seconds for run in done) / len(done)
+        left = f"about {duration(mean * (len(jobs) - len(done)))}"
+    return {
+        "name": plan.name,
+        "about": plan.exhibit.about,
+        "data": data,
+        "runs": len(jobs),
+        "done": len(done),
+        "left": left if jobs else "—",
+    }
+
+
+def _seconds(text: str) -> float:
+    if (found := re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", text.strip())) is None:
+        raise UserError(f"cannot read the time {text!r}", hint="write it as 30s, 90m or 2h")
+    return float(found[1]) * _UNITS[found[2]]
