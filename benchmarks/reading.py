@@ -21,14 +21,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from fedrel.data.align import align, write_jsonl
-from fedrel.data.cache import open_corpus
-from fedrel.data.kb import read_kb
+from fedrel.data.align import align, read_kb, write_jsonl
+from fedrel.data.load import open_corpus, split_rows
 from fedrel.data.partition import skew
 from fedrel.data.partition.simple import iid
 from fedrel.data.readers.opennre import OpenNRE
 from fedrel.data.sentences import SentenceCorpus
-from fedrel.data.splits import split_rows
 from fedrel.data.store import TRAIN
 from fedrel.data.text import sentences, tokenise
 from fedrel.data.text_files import paragraphs

@@ -10,8 +10,7 @@ import pytest
 
 from fedrel.config.data_sections import FileData
 from fedrel.config.sources import load_config
-from fedrel.data.load import Dataset, dataset
-from fedrel.data.natural_sites import text_files
+from fedrel.data.load import Dataset, dataset, text_files
 from fedrel.data.partition import divide
 from fedrel.data.partition.mirror import mirrored
 from fedrel.errors import UserError

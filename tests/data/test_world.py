@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.data.align import align
-from fedrel.data.kb import read_kb
+from fedrel.data.align import align, read_kb
 from fedrel.data.relations import NA
 from fedrel.data.sentences import Instance
 from fedrel.data.text import tokenise

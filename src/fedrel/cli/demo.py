@@ -12,8 +12,7 @@ from fedrel.api import compare
 from fedrel.cli.progress import console, watching
 from fedrel.config.schema import Config
 from fedrel.config.sources import load_config
-from fedrel.data.align import align
-from fedrel.data.kb import KnowledgeBase
+from fedrel.data.align import KnowledgeBase, align
 from fedrel.data.load import world_config
 from fedrel.data.world import World
 from fedrel.extractors.saved import open_saved

@@ -242,8 +242,7 @@ def align(
     """Label raw text with a knowledge base: distant supervision."""
     from fedrel.cli.progress import console, counting
     from fedrel.data.align import align as label
-    from fedrel.data.align import why_nothing, write_jsonl
-    from fedrel.data.kb import read_kb
+    from fedrel.data.align import read_kb, why_nothing, write_jsonl
 
     known, counts = read_kb(kb), Counter[str]()
     with counting("aligning", quiet=quiet) as count:

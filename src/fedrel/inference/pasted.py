@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedrel.data.align import KnowledgeBase
 from fedrel.data.annotations import Document
-from fedrel.data.kb import KnowledgeBase
+from fedrel.data.convert import sentences_of
 from fedrel.data.sentences import Instance
-from fedrel.data.units import sentences_of
 from fedrel.errors import UserError
 from fedrel.extractors.findings import by_document
 from fedrel.files import ScratchFolder

@@ -76,7 +76,7 @@ def predict(
     With a knowledge base, names are looked for in raw text, and each fact says whether it was known already.
     Without a threshold, the model's own counts.
     """
-    from fedrel.data.kb import read_kb
+    from fedrel.data.align import read_kb
 
     model = load_model(folder)
     base = read_kb(kb) if kb else None

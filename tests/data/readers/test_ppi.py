@@ -6,10 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedrel.data.load import load_files
+from fedrel.data.load import load_files, split_rows
 from fedrel.data.readers.ppi import OVERLAPPING, PPI
 from fedrel.data.relations import NA
-from fedrel.data.splits import split_rows
 from fedrel.errors import UserError
 
 HEADER = ",docid,isValid,passage,passageid"

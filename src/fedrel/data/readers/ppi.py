@@ -12,7 +12,7 @@ from pathlib import Path
 from fedrel.data.readers import Reader
 from fedrel.data.relations import NA, RelationMap
 from fedrel.data.sentences import Instance, Mention, own_ids
-from fedrel.data.table_files import csv_rows
+from fedrel.data.structured_files import csv_rows
 from fedrel.errors import UserError
 
 OVERLAPPING = "rows whose passage lacks a mask of one of the two proteins, left out"

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedrel.data.json_files import JSONObject, objects, shown
 from fedrel.data.pairing import Marked, MarkedText, Relation
 from fedrel.data.readers.marked import MarkedSentences
 from fedrel.data.relations import RelationMap
+from fedrel.data.structured_files import JSONObject, objects, shown
 from fedrel.data.text import join_tokens
 
 

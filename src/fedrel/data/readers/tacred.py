@@ -11,10 +11,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from fedrel.data.json_files import JSONObject, objects
 from fedrel.data.readers import Reader
 from fedrel.data.relations import NA, RelationMap
 from fedrel.data.sentences import Instance, Mention
+from fedrel.data.structured_files import JSONObject, objects
 from fedrel.data.text import Span, join_tokens, tokenise, unescaped
 
 
