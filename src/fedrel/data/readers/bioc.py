@@ -13,9 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from fedrel.data.annotations import Document
-from fedrel.data.pairing import PARTED, Marked, MarkedText, Relation
 from fedrel.data.readers import Reader
-from fedrel.data.readers.marked import MarkedDocuments, MarkedSentences, split_ids
+from fedrel.data.readers.marked import (
+    PARTED,
+    Marked,
+    MarkedDocuments,
+    MarkedSentences,
+    MarkedText,
+    Relation,
+    split_ids,
+)
 from fedrel.data.relations import RelationMap
 from fedrel.data.structured_files import JSONObject, Node, objects, read_xml, shown
 from fedrel.data.text import Span

@@ -24,9 +24,8 @@ from fedrel.data.relations import NA
 from fedrel.data.sentences import Instance, Mention
 from fedrel.data.text import tokenise
 from fedrel.data.world.catalogue import RELATIONS
-from fedrel.data.world.entities import Entity, make_entities
 from fedrel.data.world.grammar import Grammar, real_words
-from fedrel.data.world.invented_words import WordMaker, make_vocabulary
+from fedrel.data.world.invented_words import Entity, WordMaker, make_entities, make_vocabulary
 from fedrel.data.world.knowledge import SplitSize, count_entities, draw_pairs, draw_topics
 from fedrel.data.world.prose import MAX_TOKENS, Author, DocumentFile
 from fedrel.data.world.styles import STYLES, style_cdf
