@@ -14,7 +14,7 @@ from fedrel.errors import UserError
 from fedrel.files import ELSEWHERE
 from fedrel.runs.folder import read_json
 from fedrel.runs.records import Environment
-from fedrel.tensors.precision import processor
+from fedrel.tensors.machine import processor
 
 _log = logging.getLogger(__name__)
 

@@ -41,7 +41,7 @@ from fedrel.runs.round_outcome import LostRoundError, check_weights, round_recor
 from fedrel.runs.run_notes import noted
 from fedrel.runs.spending import Spending
 from fedrel.tensors.compiling import compilation_seconds
-from fedrel.tensors.precision import warn_if_emulated
+from fedrel.tensors.machine import warn_if_emulated
 from fedrel.tensors.weights import NoAnswerError, Weights
 
 if TYPE_CHECKING:
