@@ -17,7 +17,7 @@ import numpy as np
 from fedrel.config.schema import Config
 from fedrel.data.documents import DocumentCorpus
 from fedrel.data.partition import mirrored
-from fedrel.data.partition.simple import BySource
+from fedrel.data.partition.kinds import BySource
 from fedrel.data.sentences import SentenceCorpus
 from fedrel.errors import UserError
 from fedrel.evaluation.document_metrics import THRESHOLD

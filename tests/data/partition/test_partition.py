@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedrel.data.partition import Partition, grouped, mirrored_by_label, site_names
-from fedrel.data.partition.simple import by_source, iid
+from fedrel.data.partition.kinds import by_source, iid
 from fedrel.data.sentences import Instance, SentenceCorpus
 from fedrel.data.store import TEST, TRAIN
 
