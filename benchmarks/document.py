@@ -43,16 +43,14 @@ from transformers import AutoConfig, AutoModel
 from fedrel.config.schema import Training
 from fedrel.data.bags import singles
 from fedrel.data.load import load_files
+from fedrel.extractors.document.document_pieces import DocumentBatch, DocumentInputs, tokenise
 from fedrel.extractors.document.document_transformer import DocumentTransformer, Read, document_transformer
-from fedrel.extractors.document.marked_pieces import DocumentInputs, tokenise
-from fedrel.extractors.document.windows import DocumentBatch
-from fedrel.extractors.optim.optimiser import Optimiser, optimiser
+from fedrel.extractors.optimisers import Optimiser, optimiser
 from fedrel.extractors.transformer.encoder import PaddedEncoder
 from fedrel.extractors.transformer.encoder_loading import load_tokeniser
 from fedrel.extractors.transformer.pretrained import seed_of
 from fedrel.seeding import numpy_generator, torch_generator
-from fedrel.tensors.cores import PARTS, cores
-from fedrel.tensors.precision import AUTO, resolve
+from fedrel.tensors.machine import AUTO, PARTS, cores, resolve
 
 FILES = {"cdr": ("eog", "cdr/eog/train_filter.data.xz"), "docred": ("docred", "redocred/dev_revised.json.xz")}
 LIKE = {"cdr": (220, 7, 3, 1), "docred": (200, 20, 1, 96)}  # words, entities, mentions of each, relations

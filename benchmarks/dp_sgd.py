@@ -29,11 +29,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fedrel.extractors.batches import Batch, PieceBatch
-from fedrel.extractors.dp_sgd import ClippedSum
 from fedrel.extractors.objective import DPSteps, Objective
-from fedrel.extractors.optim.sgd import SGD
+from fedrel.extractors.optimisers import SGD, ClippedSum
 from fedrel.extractors.pcnn.pcnn import PCNN
-from fedrel.extractors.transformer.sections import TransformerSection
+from fedrel.extractors.transformer import TransformerSection
 from fedrel.extractors.transformer.sentence_transformer import sentence_transformer
 from fedrel.privacy.poisson import Randomness, SeededRandomness, SystemRandomness, poisson_batches
 from fedrel.seeding import numpy_generator, torch_generator

@@ -31,8 +31,7 @@ from unittest.mock import patch
 import numpy as np
 import tomli_w
 
-from fedrel.data.align import align, write_jsonl
-from fedrel.data.kb import read_kb
+from fedrel.data.align import align, read_kb, write_jsonl
 from fedrel.data.world import World, WorldConfig
 from fedrel.deployment.client_app import SiteHost
 from fedrel.deployment.earned_weights import EarnedWeights

@@ -45,7 +45,7 @@ from torch import nn
 from fedrel.extractors.batches import Batch
 from fedrel.extractors.heads import HEADS, bag_of_sentence, sentence_probabilities
 from fedrel.extractors.objective import Objective
-from fedrel.extractors.optim.sgd import SGD
+from fedrel.extractors.optimisers import SGD
 from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.methods.lazy_mil import first_of_highest
 from fedrel.seeding import numpy_generator, torch_generator

@@ -20,7 +20,7 @@ from pathlib import Path
 from fedrel.config.sources import load_config
 from fedrel.runs.compare import finished
 from fedrel.runs.train import Watcher
-from fedrel.tensors.precision import BFLOAT16, FLOAT32, processor
+from fedrel.tensors.machine import BFLOAT16, FLOAT32, processor
 
 PRESET = Path(__file__).parent.parent / "presets" / "feded" / "gad.toml"
 SETTINGS = [

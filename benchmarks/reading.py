@@ -21,14 +21,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from fedrel.data.align import align, write_jsonl
-from fedrel.data.cache import open_corpus
-from fedrel.data.kb import read_kb
-from fedrel.data.partition import skew
-from fedrel.data.partition.simple import iid
+from fedrel.data.align import align, read_kb, write_jsonl
+from fedrel.data.load import open_corpus, split_rows
+from fedrel.data.partition import kinds
+from fedrel.data.partition.kinds import iid
 from fedrel.data.readers.opennre import OpenNRE
 from fedrel.data.sentences import SentenceCorpus
-from fedrel.data.splits import split_rows
 from fedrel.data.store import TRAIN
 from fedrel.data.text import sentences, tokenise
 from fedrel.data.text_files import paragraphs
@@ -88,8 +86,8 @@ def main() -> None:
         rates.measure("duplicates and splits", count, lambda: split_rows(corpus, rows, seed=1))
         rates.measure("partition, iid", count, lambda: iid(rows, SITES, 1))
         labels = corpus.relation[rows]
-        rates.measure("partition, dirichlet", count, lambda: skew.dirichlet(rows, labels, SITES, ALPHA, 1))
-        rates.measure("partition, shards", count, lambda: skew.shards(rows, labels, SITES, 2, 1))
+        rates.measure("partition, dirichlet", count, lambda: kinds.dirichlet(rows, labels, SITES, ALPHA, 1))
+        rates.measure("partition, shards", count, lambda: kinds.shards(rows, labels, SITES, 2, 1))
 
         kb = rates.measure("knowledge base", len(corpus.pairs), lambda: read_kb(folder / "kb.tsv"))
         files = sorted((folder / "text").iterdir())

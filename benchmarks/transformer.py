@@ -45,8 +45,8 @@ import torch
 
 from fedrel.config.schema import Config
 from fedrel.config.sources import load_config
+from fedrel.extractors import optimisers
 from fedrel.extractors.batches import PieceBatch
-from fedrel.extractors.optim import optimiser as optimisers
 from fedrel.extractors.transformer.packed import packed_layers
 from fedrel.extractors.transformer.sentence_transformer import SentenceTransformer
 from fedrel.federation.messages import Model
@@ -55,7 +55,7 @@ from fedrel.federation.site import Site
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
 from fedrel.seeding import numpy_generator
-from fedrel.tensors.precision import BFLOAT16, FLOAT32, has_bfloat16
+from fedrel.tensors.machine import BFLOAT16, FLOAT32, has_bfloat16
 
 PRESET = Path(__file__).parent.parent / "presets" / "feded" / "gad.toml"
 WORKERS = 2

@@ -12,7 +12,7 @@ from fedrel.config.check import check
 from fedrel.config.config_sections import WorldData
 from fedrel.config.schema import Config
 from fedrel.config.sources import load_config
-from fedrel.data.world.world import WorldConfig
+from fedrel.data.world import WorldConfig
 from fedrel.errors import UserError
 from tests.conftest import tiny
 

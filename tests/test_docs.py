@@ -289,7 +289,7 @@ def test_every_format_is_documented_with_what_it_does():
 def test_every_published_corpus_is_documented():
     from fedrel.config.sources import load_config, presets
     from fedrel.data.corpora import corpora
-    from fedrel.data.natural_sites import SITE
+    from fedrel.data.load import SITE
     from fedrel.data.text_files import uncompressed
 
     rows = tables("data.md")["Published corpora"]

@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrel.data.annotations import Document, Draft, Mention
-from fedrel.data.convert import convert, writers
+from fedrel.data.convert import _new_id, as_sentences, convert, writers
 from fedrel.data.readers import READERS, reader
 from fedrel.data.sentences import Instance
 from fedrel.data.sentences import Mention as Entity
 from fedrel.data.text import join_tokens
-from fedrel.data.units import _new_id, as_sentences
 from fedrel.errors import UserError
 from tests.data import samples
 from tests.data.conftest import PUBTATOR

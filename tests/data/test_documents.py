@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrel.data.annotations import Document, Entity, Fact, Mention
-from fedrel.data.cache import open_corpus
 from fedrel.data.documents import DocumentCorpus
+from fedrel.data.load import open_corpus
 from fedrel.data.readers.docred import DocRED
 from fedrel.data.readers.pubtator import PubTator
 from fedrel.data.store import DEV, TEST, TRAIN

@@ -10,10 +10,8 @@ import pytest
 
 from fedrel.config.config_sections import FileData
 from fedrel.config.sources import load_config
-from fedrel.data.load import Dataset, dataset
-from fedrel.data.natural_sites import text_files
-from fedrel.data.partition import divide
-from fedrel.data.partition.mirror import mirrored
+from fedrel.data.load import Dataset, dataset, text_files
+from fedrel.data.partition import divide, mirrored
 from fedrel.errors import UserError
 from tests.documents import documents, write_documents
 

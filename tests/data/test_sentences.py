@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrel.data.cache import open_corpus
+from fedrel.data.load import open_corpus
 from fedrel.data.sentences import Instance, Mention, SentenceCorpus
 from fedrel.data.store import DEV, TEST, TRAIN
 from fedrel.data.text import tokenise

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedrel.data.documents import DocumentCorpus
+from fedrel.data.load import sample, split_rows
 from fedrel.data.sentences import Instance, Mention, SentenceCorpus
-from fedrel.data.splits import sample, split_rows
 from fedrel.errors import UserError
 
 RELATIONS = ("NA", "r")

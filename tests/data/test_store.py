@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedrel.data.cache import open_corpus
 from fedrel.data.documents import DocumentCorpus
+from fedrel.data.load import open_corpus
 from fedrel.data.readers.docred import DocRED
 from fedrel.data.sentences import Instance, SentenceCorpus
 from fedrel.data.store import DEV, TRAIN, layout_of

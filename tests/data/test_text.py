@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedrel.data.problems import reason
 from fedrel.data.readers import brat
-from fedrel.data.readers.chemprot_scibert import _parts
+from fedrel.data.readers.chemprot import _parts
 from fedrel.data.text import (
     _END,
     join_tokens,

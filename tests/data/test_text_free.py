@@ -10,8 +10,7 @@ import pytest
 from fedrel.config.check import check
 from fedrel.config.schema import Config
 from fedrel.config.sources import load_config, presets
-from fedrel.data.load import Dataset, dataset
-from fedrel.data.natural_sites import text_files
+from fedrel.data.load import Dataset, dataset, text_files
 from fedrel.data.text_files import there
 from fedrel.errors import UserError
 from tests.conftest import REAL_DATA

@@ -12,18 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrel.data.align import align
-from fedrel.data.kb import read_kb
+from fedrel.data.align import align, read_kb
 from fedrel.data.relations import NA
 from fedrel.data.sentences import Instance
 from fedrel.data.text import tokenise
-from fedrel.data.world import SPLITS, World, WorldConfig, nyt10_shape
+from fedrel.data.world import SPLITS, World, WorldConfig, nyt10_shape, split_sizes
 from fedrel.data.world.catalogue import RELATIONS
 from fedrel.data.world.grammar import Frame, expressing, real_words
 from fedrel.data.world.invented_words import WordMaker, zipf_cdf
 from fedrel.data.world.knowledge import bag_sizes, noise_rates
 from fedrel.data.world.prose import MAX_TOKENS
-from fedrel.data.world.world import split_sizes
 from fedrel.errors import UserError
 from fedrel.seeding import numpy_generator
 

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 import tomli_w
 
-from fedrel.data.align import align, write_jsonl
-from fedrel.data.kb import read_kb
+from fedrel.data.align import align, read_kb, write_jsonl
 from fedrel.data.text import tokenise
 from fedrel.data.world import World, WorldConfig
 from fedrel.deployment.experiment import load_experiment

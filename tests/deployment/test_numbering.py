@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrel.data.kb import KnowledgeBase
+from fedrel.data.align import KnowledgeBase
 from fedrel.data.sentences import Instance, Mention, SentenceCorpus
 from fedrel.deployment.numbering import published_triples, renumbered
 

@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from fedrel.errors import UserError
-from fedrel.extractors.optim.sgd import SGD
+from fedrel.extractors.optimisers import SGD
 from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.seeding import torch_generator
 from fedrel.tensors.weights import Rows
 
 from .slow import loss_of
-from .test_sgd import VOCABULARY, random_batch, small_pcnn
+from .test_row_tables import VOCABULARY, random_batch, small_pcnn
 
 
 def train(model: PCNN, steps: range) -> None:

@@ -16,10 +16,9 @@ from fedrel.data.bags import singles
 from fedrel.data.documents import DocumentCorpus
 from fedrel.data.load import load_files
 from fedrel.errors import UserError
-from fedrel.extractors.document import context as localized
+from fedrel.extractors.document import document_transformer as localized
+from fedrel.extractors.document.document_pieces import DocumentBatch, DocumentInputs, tokenise
 from fedrel.extractors.document.document_transformer import DocumentTransformer, document_transformer
-from fedrel.extractors.document.marked_pieces import DocumentInputs, tokenise
-from fedrel.extractors.document.windows import DocumentBatch
 from fedrel.extractors.transformer.packed import packed_layers
 from fedrel.extractors.transformer.pretrained import shared_states
 from tests.documents import documents, write_documents

@@ -15,8 +15,7 @@ from fedrel.data.bags import singles
 from fedrel.data.documents import DocumentCorpus
 from fedrel.data.load import load_files
 from fedrel.errors import UserError
-from fedrel.extractors.document.marked_pieces import DocumentInputs, tokenise
-from fedrel.extractors.document.windows import Frame, windows
+from fedrel.extractors.document.document_pieces import DocumentInputs, Frame, tokenise, windows
 from fedrel.extractors.registry import extractor_kind
 from tests.documents import documents, write_documents
 

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
 from fedrel.extractors.batches import Batch
-from fedrel.extractors.dp_sgd import ClippedSum
-from fedrel.extractors.dropout import step_seeds
+from fedrel.extractors.heads import step_seeds
 from fedrel.extractors.objective import Correction, DPSteps, Objective
-from fedrel.extractors.optim.sgd import SGD
+from fedrel.extractors.optimisers import SGD, ClippedSum
 from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.seeding import numpy_generator
 from fedrel.tensors import compiling
@@ -25,7 +24,7 @@ from fedrel.tensors.weights import Rows
 if not compiling.has_numba():
     pytest.skip("numba, which makes the kernels, is not installed", allow_module_level=True)
 
-from fedrel.extractors.pcnn.kernels.dp_fitting import fit_with_noise
+from fedrel.extractors.pcnn.kernels.dp_training import fit_with_noise
 
 from . import slow
 from .test_kernel_objectives import objective, slow_read
@@ -207,7 +206,7 @@ def test_the_numbers_do_not_depend_on_how_many_are_drawn_at_once(monkeypatch: py
     batch, steps = random_batch(9, SIZES), poisson(len(SIZES), 9)
     found = []
     for most in (1 << 20, 1):
-        monkeypatch.setattr("fedrel.extractors.pcnn.kernels.dp_fitting._DRAWN_AT_ONCE", most)
+        monkeypatch.setattr("fedrel.extractors.pcnn.kernels.dp_training._DRAWN_AT_ONCE", most)
         drawing = DPSteps(steps, EXPECTED, 0.1, 0.5, drawn(8))
         found.append(by_kernels(batch, Objective("one"), drawing, 1e-2, dropout=0.4, train_words=False)[0])
     for name, array in found[0].state().items():

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedrel.extractors.batches import Batch
-from fedrel.extractors.optim.sgd import SGD
+from fedrel.extractors.optimisers import SGD
 from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.inference.model import load_model
 from fedrel.runs.train import run

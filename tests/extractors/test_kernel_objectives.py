@@ -13,10 +13,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedrel.extractors.batches import Batch
-from fedrel.extractors.dropout import step_seeds, units_kept
-from fedrel.extractors.heads import HEADS
+from fedrel.extractors.heads import HEADS, step_seeds, units_kept
 from fedrel.extractors.objective import Calibration, Correction, FixedClassifier, Objective
-from fedrel.extractors.optim.sgd import SGD
+from fedrel.extractors.optimisers import SGD
 from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.seeding import numpy_generator
 from fedrel.tensors import compiling

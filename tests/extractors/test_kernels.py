@@ -16,10 +16,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fedrel.extractors.batches import Batch
-from fedrel.extractors.dropout import dropout
-from fedrel.extractors.heads import HEADS, bag_of_sentence, sentence_probabilities
+from fedrel.extractors.heads import HEADS, bag_of_sentence, dropout, sentence_probabilities
 from fedrel.extractors.objective import Objective
-from fedrel.extractors.optim.sgd import SGD
+from fedrel.extractors.optimisers import SGD
 from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.seeding import numpy_generator, torch_generator
 from fedrel.tensors import compiling
@@ -297,7 +296,7 @@ def trajectory_in_float64(
 
     By torch.optim.SGD on dense weights, under the kernel's own dropout masks.
     """
-    from fedrel.extractors.dropout import step_seeds, units_kept
+    from fedrel.extractors.heads import step_seeds, units_kept
 
     pcnn = model(torch.float64, **options)
     table = torch.nn.Parameter(pcnn.words.dense())
@@ -445,7 +444,7 @@ def draw() -> Callable[..., None]:
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.9])
 @pytest.mark.parametrize("seed", [0, 3, 2**31, 2**62 - 1])
 def test_kernels_drop_the_units_that_tensors_do(rate: float, seed: int, draw: Callable[..., None]) -> None:
-    from fedrel.extractors.dropout import units_kept
+    from fedrel.extractors.heads import units_kept
 
     masks = np.empty((40, 690), np.bool_)
     draw(seed, rate, masks)

@@ -13,7 +13,6 @@ from torch import Tensor
 from fedrel.extractors.batches import shuffled
 from fedrel.extractors.transformer.encoder import Encoder, PackedEncoder, PaddedEncoder, encoder
 from fedrel.extractors.transformer.encoder_loading import load_encoder
-from fedrel.extractors.transformer.lora import add_lora
 from fedrel.extractors.transformer.packed import (
     hashed_dropout,
     layer_pass,
@@ -22,9 +21,10 @@ from fedrel.extractors.transformer.packed import (
     padded_attention,
 )
 from fedrel.extractors.transformer.packed.hashed_dropout import Mask, add_dropped, drop, dropped, key
+from fedrel.extractors.transformer.pretrained import add_lora
 from fedrel.seeding import numpy_generator, torch_generator
 from fedrel.tensors import compiling
-from fedrel.tensors.cores import cores
+from fedrel.tensors.machine import cores
 from tests.extractors.conftest import write_encoder
 
 LENGTHS = (9, 5, 30, 1, 12)

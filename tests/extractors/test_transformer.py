@@ -18,7 +18,7 @@ from fedrel.data.bags import Bags
 from fedrel.errors import UserError
 from fedrel.extractors.batches import PieceBatch
 from fedrel.extractors.heads import HEADS
-from fedrel.extractors.optim.sgd import SGD
+from fedrel.extractors.optimisers import SGD
 from fedrel.extractors.transformer import TransformerSection
 from fedrel.extractors.transformer.encoder import PADDING, PASS_PIECES, alike
 from fedrel.extractors.transformer.packed.hashed_dropout import HashedDropout

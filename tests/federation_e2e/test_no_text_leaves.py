@@ -18,7 +18,7 @@ from ahocorasick_rs import BytesAhoCorasick
 pytest.importorskip("flwr", reason="needs the extra `flower`")
 
 from fedrel.config.schema import Config
-from fedrel.data.cache import open_corpus
+from fedrel.data.load import open_corpus
 from fedrel.data.sentences import SentenceCorpus
 from fedrel.data.store import TRAIN
 from fedrel.data.world import World, WorldConfig

@@ -40,7 +40,7 @@ from fedrel.errors import UserError
 from fedrel.federation.flower import codec
 from fedrel.federation.flower.host import Request
 from fedrel.federation.flower.record_bytes import from_bytes, to_bytes
-from fedrel.tensors.cores import in_parts
+from fedrel.tensors.machine import in_parts
 from tests.federation_e2e.conftest import Called, Local, experiment
 from tests.federation_e2e.dividing import prepared_for
 from tests.federation_e2e.grid import Behaviour

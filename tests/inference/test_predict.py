@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedrel.data.units import sentences_of
+from fedrel.data.convert import sentences_of
 from fedrel.errors import UserError
 from fedrel.extractors.findings import Finding, FoundEntity, Token
 from fedrel.inference.model import DocumentModel, Model, Prediction, Support

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedrel.data.kb import read_kb
+from fedrel.data.align import read_kb
 from fedrel.errors import UserError
 from fedrel.inference.predict import Predicted
 from fedrel.inference.text_forms import documents_in, form_of, opened, sentences_in

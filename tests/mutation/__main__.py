@@ -47,7 +47,7 @@ PRELOADED = (
 OURS = (
     "fedrel.data.load",
     "fedrel.extractors.pcnn.pcnn",
-    "fedrel.extractors.optim.sgd",
+    "fedrel.extractors.optimisers",
 )  # none imports a mutant
 
 

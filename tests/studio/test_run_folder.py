@@ -11,7 +11,7 @@ import pytest
 
 import fedrel
 from fedrel.config.schema import Config
-from fedrel.data.partition.mirror import mirrored_by_label
+from fedrel.data.partition import mirrored_by_label
 from fedrel.runs.compare import compare
 from fedrel.runs.prepare import configured_partition, prepare
 from fedrel.runs.train import run

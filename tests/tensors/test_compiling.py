@@ -1,8 +1,10 @@
-"""Where compiled kernels come from and are kept."""
+"""Where compiled kernels come from and are kept, and those that are compiled before they are needed."""
 
 from __future__ import annotations
 
 import ast
+import gc
+import logging
 import os
 import shutil
 import subprocess
@@ -99,6 +101,8 @@ def raised(function):
     except ValueError as error:
         return str(error)
 """
+
+
 USE = """
 import numpy as np
 import some_kernels as k
@@ -154,3 +158,70 @@ def test_no_kernel_that_counts_references_is_given_arrays_by_a_function_that_doe
     for name, function in counting.items():
         called = {ast.unparse(call.func) for call in ast.walk(function) if isinstance(call, ast.Call)}
         assert not called & arrays, name
+
+
+class Process:
+    """A process that only notes what is done with it."""
+
+    def __init__(self, command: list[str], **_: object) -> None:
+        self.command, self.done = command, list[str]()
+        started.append(self)
+
+    def terminate(self) -> None:
+        self.done.append("terminated")
+
+    def wait(self) -> None:
+        self.done.append("waited for")
+
+
+started: list[Process] = []
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    started.clear()
+    monkeypatch.setattr(compiling, "kernel_folder", lambda package: tmp_path / package)
+    monkeypatch.setattr(compiling.subprocess, "Popen", Process)
+    monkeypatch.setattr(gc, "disable", lambda: None)
+    level = logging.getLogger("fedrel").level
+    yield Path("kernels")
+    logging.getLogger("fedrel").setLevel(level)
+
+
+def test_a_part_is_compiled_once(folder: Path) -> None:
+    calls: list[str] = []
+    parts = {name: lambda name=name: calls.append(name) for name in ("one", "two", "three")}
+    for names in (["one"], ["one", "two"], ["two"]):
+        compiling.compile_parts(folder, parts, names)
+    assert calls == ["one", "two"]
+
+
+def test_a_part_that_fails_is_not_taken_for_compiled(folder: Path) -> None:
+    calls: list[str] = []
+    with pytest.raises(ZeroDivisionError):
+        compiling.compile_parts(folder, {"one": lambda: 1 // 0}, ["one"])
+    compiling.compile_parts(folder, {"one": lambda: calls.append("one")}, ["one"])
+    assert calls == ["one"]
+
+
+def test_processes_compile_what_is_missing_while_the_block_runs(folder: Path) -> None:
+    compiling.compile_parts(folder, {"one": lambda: None}, ["one"])
+    with compiling.compiled_meanwhile("some.module", folder, ["one", "two", "three"]):
+        assert [process.command for process in started] == [
+            [sys.executable, "-P", "-m", "some.module", part] for part in ("two", "three")
+        ]
+        assert not any(process.done for process in started)
+    assert [process.done for process in started] == [["waited for"]] * 2
+
+
+def test_if_the_block_fails_so_do_they(folder: Path) -> None:
+    with pytest.raises(KeyError), compiling.compiled_meanwhile("some.module", folder, ["one"]):
+        raise KeyError
+    assert [process.done for process in started] == [["terminated", "waited for"]]
+
+
+def test_without_numba_nothing_is_compiled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "has_numba", lambda: False)
+    with compiling.compiled_meanwhile("some.module", folder, ["one"]):
+        pass
+    assert started == []

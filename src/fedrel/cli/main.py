@@ -266,8 +266,7 @@ def align(
     """Label raw text with a knowledge base: distant supervision."""
     from fedrel.cli.progress import console, counting
     from fedrel.data.align import align as label
-    from fedrel.data.align import why_nothing, write_jsonl
-    from fedrel.data.kb import read_kb
+    from fedrel.data.align import read_kb, why_nothing, write_jsonl
 
     known, counts = read_kb(kb), Counter[str]()
     with counting("aligning", quiet=quiet) as count:
@@ -329,8 +328,7 @@ federation.add_to(app)
 
 def _new_facts(config: Config, out: Path) -> list[Prediction]:
     """What the model finds in the test part's documents and the training knowledge base does not have."""
-    from fedrel.data.align import align
-    from fedrel.data.kb import KnowledgeBase
+    from fedrel.data.align import KnowledgeBase, align
     from fedrel.data.load import world_config
     from fedrel.data.world import World
     from fedrel.extractors.saved import open_saved

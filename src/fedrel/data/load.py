@@ -1,29 +1,46 @@
-"""From a config's data section to the corpus it describes, with its training, dev and test rows."""
+"""From a config's data section to the corpus it describes, with its training, dev and test rows.
+
+Natural sites: where a path of `[data]` has `{site}`, each file or folder that fits it belongs to a site.
+`train = ["{site}/train.jsonl"]` finds a site in every folder that holds a `train.jsonl`, and names it after that
+folder. Its dev and test files are then its own, too: they are found by the same name.
+
+A corpus is built once for the same files read in the same way, and kept on disk (`cached`). Where it comes without
+training, dev and test parts, its rows are dealt out (`split_rows`); `sample` draws from a part.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+import json
+import logging
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from fedrel.config.config_sections import SITE, DocumentData, FileData, WorldData
-from fedrel.data.cache import KINDS, cached, digest
 from fedrel.data.corpora import no_such_file
+from fedrel.data.documents import DocumentCorpus
 from fedrel.data.hypernyms import as_listed, by_tree, filtered, read_tree
-from fedrel.data.natural_sites import TextFile, text_files
 from fedrel.data.problems import ADVICE, Problems, Reading
 from fedrel.data.readers import reader
 from fedrel.data.relations import NA, RelationMap, read_relations
 from fedrel.data.sentences import SentenceCorpus
-from fedrel.data.splits import sample, split_by_source, split_rows
-from fedrel.data.store import DEV, TEST, TRAIN, Corpus, Ints, Progress
-from fedrel.data.text_files import there
+from fedrel.data.store import DEV, TEST, TRAIN, Corpus, Ints, Kind, Progress
+from fedrel.data.text_files import UNREADABLE, files_in, stored, there, unreadable
 from fedrel.data.world import World, WorldConfig, relation_names
 from fedrel.errors import UserError
+from fedrel.files import cache_folder
+from fedrel.seeding import numpy_generator
 
 WORLD_VERSION = 1  # raise it when the world's text changes: it is part of the cache key
+_log = logging.getLogger(__name__)
+KINDS: dict[str, type[Corpus]] = {kind.unit: kind for kind in (SentenceCorpus, DocumentCorpus)}
 
 
 @dataclass(frozen=True)
@@ -126,6 +143,151 @@ def load_files(
     return corpus
 
 
+class TextFile(NamedTuple):
+    """A file or folder of a corpus: its split, and the site that it belongs to, if it is one's own."""
+
+    split: int
+    path: Path
+    site: str = ""
+
+
+def text_files(section: FileData | DocumentData) -> list[TextFile]:
+    """All files of a section, split by split and in each site by site."""
+    splits = {TRAIN: [*section.pool, *section.train], DEV: section.dev, TEST: section.test}
+    sites = section.sites or sites_in(section.root, splits[TRAIN])
+    return [
+        file
+        for split, paths in splits.items()
+        for path in paths
+        for file in _files_of(section, split, path, sites)
+    ]
+
+
+def sites_in(root: Path, paths: Sequence[Path]) -> list[str]:
+    """The names that stand for `{site}` in training paths, of all files that there are, in alphabetical order."""
+    found: set[str] = set()
+    for path in paths:
+        if SITE not in str(path):
+            continue
+        pattern = re.escape(path.as_posix()).replace(re.escape(SITE), r"([^/.][^/]*)", 1)
+        named = re.compile(pattern.replace(re.escape(SITE), r"\1"))
+        for file in root.glob(path.as_posix().replace(SITE, "*")):
+            if match := named.fullmatch(file.relative_to(root).as_posix()):
+                found.add(match[1])
+        if not found:
+            problem = f"no file is called {path}, with the name of a site in place of {SITE}"
+            raise UserError(problem, file=root, hint="check data.root and the path; FEDREL_DATA may be unset")
+    return sorted(found)
+
+
+def open_corpus(folder: Path) -> Corpus:
+    """Open a corpus, whose index says of which kind it is; raise a `UserError` if it is none, or damaged."""
+    for kind in KINDS.values():
+        if kind.index_in(folder).exists():
+            return kind.open(folder)
+    names = " nor ".join(kind.index_in(folder).name for kind in KINDS.values())
+    problem = f"not a corpus, or a damaged one: it has neither {names}"
+    raise UserError(problem, file=folder, hint="remove the folder and build it again")
+
+
+def cached(
+    kind: type[Kind],
+    key: Sequence[Any],
+    relations: Sequence[str] | Callable[[], Sequence[str]],
+    rows: Callable[[], Iterable[tuple[int, Any]]],
+    progress: Progress | None = None,
+    finish: Callable[[Path], None] = lambda _: None,
+) -> Kind:
+    """A corpus of (split, row) pairs, from the cache if one was built under the same key.
+
+    The key says all that shapes the corpus, in values that JSON can hold: the contents of the files
+    (`digest`), how they are read, and the relations if they are given. Where the relations follow from the
+    files, `relations` may be a function; like `rows`, it is called only if the corpus must be built. So is
+    `finish`, with the folder, at the end.
+    """
+    name = hashlib.sha256(json.dumps([kind.format, *key], sort_keys=True).encode()).hexdigest()
+    folder = cache_folder() / f"{kind.prefix}-{name[:32]}"
+    if folder.exists():
+        try:
+            return kind.open(folder)
+        except UserError as error:
+            _log.warning("%s", error)
+            shutil.rmtree(folder, ignore_errors=True)
+    known = relations() if callable(relations) else relations
+    return kind.build(rows(), folder, known, progress, finish)
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file; of a folder, over its files, their names and its own path.
+
+    Some readers of folders take names as data: i2b2's takes the hospital from one.
+    """
+    if path.is_dir():
+        files = [(file.relative_to(path).as_posix(), digest(file)) for file in files_in(path)]
+        return hashlib.sha256(json.dumps([str(path.resolve()), files]).encode()).hexdigest()
+    whole = hashlib.sha256()
+    try:
+        with stored(path) as content:
+            while part := content.read(1 << 20):
+                whole.update(part)
+    except UNREADABLE as error:
+        raise unreadable(path, error) from error
+    return whole.hexdigest()
+
+
+def split_rows(
+    corpus: Corpus, rows: Ints, fractions: Sequence[float] = (0.7, 0.1, 0.2), *, seed: int
+) -> tuple[Ints, ...]:
+    """Deal out the rows at random, without duplicates, so that each part has its fraction of their groups.
+
+    A group is what must stay together: all sentences about two entities, whichever is the head, or one document.
+    Parts keep the order of `rows`.
+    """
+    if min(fractions) < 0 or not np.isclose(sum(fractions), 1):
+        raise UserError(f"expected fractions that add up to 1, found {tuple(fractions)}")
+    rows = corpus.without_duplicates(rows)
+    groups, group = np.unique(corpus.groups(rows), return_inverse=True)
+    place = numpy_generator(seed, "split").permutation(len(groups))
+    bounds = np.rint(np.cumsum(fractions) * len(groups))
+    part = np.searchsorted(bounds, place, side="right")[group]
+    return tuple(rows[part == number] for number in range(len(fractions)))
+
+
+def split_by_source(
+    corpus: Corpus, rows: Ints, fractions: Sequence[float] = (0.7, 0.1, 0.2), *, seed: int
+) -> tuple[Ints, ...]:
+    """The same for each source by itself, so that every natural site has its fraction of all parts."""
+    of_row = np.asarray(corpus.source[rows])
+    own = [split_rows(corpus, rows[of_row == one], fractions, seed=seed) for one in np.unique(of_row)]
+    return tuple(np.sort(np.concatenate(parts)) for parts in zip(*own, strict=True))
+
+
+def sample(corpus: SentenceCorpus, rows: Ints, n: int, *, balanced: bool, seed: int) -> Ints:
+    """Draw n rows without replacement: equally many of each relation that occurs, or in their own proportions.
+
+    FedCMC's Table 3 has a balanced and an unbalanced sample of 500 sentences of CPR. Where n cannot be
+    divided exactly, the largest remainders get one more, and of equal remainders the lowest classes. The rows
+    keep their order.
+    """
+    if not 0 < n <= len(rows):
+        raise UserError(f"expected to draw from 1 to {len(rows)} sentences, found {n}")
+    classes, label, count = np.unique(corpus.relation[rows], return_inverse=True, return_counts=True)
+    share = np.full(len(classes), n / len(classes)) if balanced else n * count / len(rows)
+    wanted = np.floor(share).astype(np.int64)
+    wanted[np.argsort(wanted - share, kind="stable")[: n - wanted.sum()]] += 1
+    if short := [which for which in range(len(classes)) if count[which] < wanted[which]]:
+        name = corpus.relations[int(classes[short[0]])]
+        problem = f"a balanced sample of {n} needs {wanted[short[0]]} sentences of {name!r}"
+        raise UserError(f"{problem}, there are {count[short[0]]}", hint="ask for fewer")
+    generator = numpy_generator(seed, "sample")
+    drawn = [
+        generator.choice(np.flatnonzero(label == which), size, replace=False)
+        for which, size in enumerate(wanted)
+    ]
+    chosen: Ints = np.asarray(rows)[np.sort(np.concatenate(drawn))]
+    return chosen
+
+
 def _world(section: WorldData, progress: Progress | None) -> Dataset:
     config = world_config(section)
     relations = relation_names(config)
@@ -184,3 +346,17 @@ def _split(section: FileData | DocumentData, corpus: Corpus) -> tuple[Ints, ...]
         return corpus.without_duplicates(train), dev, test
     shares = (1 - section.dev_fraction, section.dev_fraction)
     return *split(corpus, train, shares, seed=section.split_seed), test
+
+
+def _files_of(
+    section: FileData | DocumentData, split: int, path: Path, sites: Sequence[str]
+) -> Iterator[TextFile]:
+    if SITE not in str(path):
+        yield TextFile(split, section.root / path)
+        return
+    for site in sites:
+        file = section.root / str(path).replace(SITE, site)
+        if not file.exists():
+            hint = "add the file, or leave the site out: data.sites lists those that take part"
+            raise UserError(f"the site {site!r} has no such file", file=file, hint=hint)
+        yield TextFile(split, file, site)

@@ -18,7 +18,7 @@ from typing import Any
 
 from fedrel.config.config_sections import PrivacySection
 from fedrel.config.schema import Config
-from fedrel.data.kb import KnowledgeBase, read_kb
+from fedrel.data.align import KnowledgeBase, read_kb
 from fedrel.data.readers.opennre import JSONLines
 from fedrel.data.relations import RelationMap, read_relations
 from fedrel.data.sentences import Instance

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.data.kb import KnowledgeBase
+from fedrel.data.align import KnowledgeBase
 from fedrel.data.sentences import SentenceCorpus
 
 Triple = tuple[str, str, str]  # head, relation, tail

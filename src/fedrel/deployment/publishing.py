@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fedrel.data.align import write_jsonl
+from fedrel.data.align import KnowledgeBase, read_kb, write_jsonl
 from fedrel.data.column_files import check_sums, write_sums
-from fedrel.data.kb import KnowledgeBase, read_kb
 from fedrel.data.load import Dataset
 from fedrel.data.partition import Partition
 from fedrel.data.readers import reader

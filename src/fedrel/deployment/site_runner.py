@@ -25,7 +25,7 @@ from fedrel.deployment.site_socket import OtherUserError, accept, listening, rec
 from fedrel.errors import UserError
 from fedrel.federation.flower.client import respond
 from fedrel.federation.flower.record_bytes import from_bytes, to_bytes
-from fedrel.tensors.cores import available, cores
+from fedrel.tensors.machine import available, cores
 
 if TYPE_CHECKING:
     import socket

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fedrel.extractors.batches import Batch
     from fedrel.extractors.heads import Reading
     from fedrel.extractors.objective import Objective
-    from fedrel.extractors.optim.optimiser import Optimiser
+    from fedrel.extractors.optimisers import Optimiser
     from fedrel.federation.resident import ResidentModel
     from fedrel.federation.side_by_side import Wait
     from fedrel.tensors.weights import Tensors, Weights
@@ -277,7 +277,7 @@ class Site(SiteText):
 
     @cached_property
     def _optimiser(self) -> Optimiser:
-        from fedrel.extractors.optim.optimiser import optimiser
+        from fedrel.extractors.optimisers import optimiser
 
         return optimiser(self.extractor, self._model.training, self.round, self._steps, self._correction)
 
@@ -298,7 +298,7 @@ class Site(SiteText):
     @property
     def path(self) -> float:
         """How far this round's SGD steps move a weight under a constant gradient of 1."""
-        from fedrel.extractors.optim.sgd import SGD
+        from fedrel.extractors.optimisers import SGD
 
         if self._postponed is not None:
             self._take_over()

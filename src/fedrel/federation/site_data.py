@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.data.bags import Bags
-from fedrel.data.cache import open_corpus
 from fedrel.data.column_files import check_sums, write_sums
+from fedrel.data.load import open_corpus
 from fedrel.data.partition import Partition
 from fedrel.data.sentences import SentenceCorpus
 from fedrel.data.store import Corpus

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedrel.data.align import KnowledgeBase
 from fedrel.data.annotations import Document
-from fedrel.data.kb import KnowledgeBase
+from fedrel.data.convert import sentences_of
 from fedrel.data.sentences import Instance
-from fedrel.data.units import sentences_of
 from fedrel.errors import UserError
 from fedrel.extractors.findings import Finding, by_document
 from fedrel.files import ScratchFolder, atomic_file
@@ -87,7 +87,7 @@ def predict(
     With a knowledge base, names are looked for in raw text, and each fact says whether it was known already.
     Without a threshold, the model's own counts.
     """
-    from fedrel.data.kb import read_kb
+    from fedrel.data.align import read_kb
 
     model = load_model(folder)
     base = read_kb(kb) if kb else None

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from fedrel.data.align import Matcher, align
+from fedrel.data.align import KnowledgeBase, Matcher, align
 from fedrel.data.annotations import Document, Draft
 from fedrel.data.annotations import Mention as DocumentMention
-from fedrel.data.kb import KnowledgeBase
+from fedrel.data.convert import document_of, sentences_of
 from fedrel.data.readers.docred import DocRED
 from fedrel.data.readers.opennre import JSONLines
 from fedrel.data.readers.pubtator import PubTator
@@ -32,7 +32,6 @@ from fedrel.data.relations import NA
 from fedrel.data.sentences import Instance
 from fedrel.data.text import Span, segment
 from fedrel.data.text_files import files_in, lines, paragraphs, stem
-from fedrel.data.units import document_of, sentences_of
 from fedrel.errors import UserError
 from fedrel.files import ScratchFolder
 from fedrel.inference.model import parse

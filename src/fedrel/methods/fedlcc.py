@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fedrel.extractors.batches import Batch
+    from fedrel.extractors.document.document_pieces import DocumentBatch
     from fedrel.extractors.document.document_transformer import PairReading
-    from fedrel.extractors.document.windows import DocumentBatch
     from fedrel.extractors.heads import Reading
     from fedrel.federation.site import Site
 

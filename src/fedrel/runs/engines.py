@@ -24,7 +24,7 @@ from fedrel.federation.site_memory import SiteStates
 from fedrel.methods.by_name import method
 from fedrel.runs.prepare import Preparation, prepare
 from fedrel.tensors import compiling
-from fedrel.tensors.precision import FLOAT32, resolve
+from fedrel.tensors.machine import FLOAT32, resolve
 
 if TYPE_CHECKING:
     from fedrel.data.store import Progress

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fedrel.data.bags import Bags, ragged
 from fedrel.data.documents import DocumentCorpus
-from fedrel.data.partition.mirror import mirrored
+from fedrel.data.partition import mirrored
 
 if TYPE_CHECKING:
     from fedrel.config.schema import Config

@@ -22,7 +22,7 @@ from fedrel.errors import UserError
 from fedrel.files import ELSEWHERE
 from fedrel.runs.folder import read_json, write_json
 from fedrel.runs.records import Environment, RunState
-from fedrel.tensors.precision import processor
+from fedrel.tensors.machine import processor
 
 STATE = "state.json"
 _LONGEST = 2000  # characters of a message

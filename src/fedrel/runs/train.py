@@ -16,8 +16,8 @@ import numpy as np
 
 from fedrel.config.schema import Config
 from fedrel.data.documents import DocumentCorpus
-from fedrel.data.partition.mirror import mirrored
-from fedrel.data.partition.simple import BySource
+from fedrel.data.partition import mirrored
+from fedrel.data.partition.kinds import BySource
 from fedrel.data.sentences import SentenceCorpus
 from fedrel.errors import UserError
 from fedrel.evaluation.document_metrics import THRESHOLD
@@ -38,7 +38,7 @@ from fedrel.runs.records import Case, Result, Round, Traffic, to_target
 from fedrel.runs.round_outcome import LostRoundError, Spending, check_weights, round_record
 from fedrel.runs.run_notes import check_same_data, environment, noted
 from fedrel.tensors.compiling import compilation_seconds
-from fedrel.tensors.precision import warn_if_emulated
+from fedrel.tensors.machine import warn_if_emulated
 from fedrel.tensors.weights import NoAnswerError, Weights
 
 if TYPE_CHECKING:

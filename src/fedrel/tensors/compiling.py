@@ -1,31 +1,37 @@
 """Kernels: Python functions that numba compiles to machine code, once a processor, and keeps on disk.
 
 numba is an extra (`fast`). Modules of kernels may be imported only where `has_numba` is true.
+
+Kernels can be compiled before they are needed: side by side, each part in a process that fills the cache on disk.
+numba compiles under one lock, so threads would take turns. A run starts the processes while it reads its data,
+`make` when it sets up an environment.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
 import importlib.util
 import logging
 import os
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.files import cache_folder
+from fedrel.files import cache_folder, locked_in_turn
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Number = TypeVar("Number", bound=np.generic)
-
 ANNOUNCEMENT = "compiling kernels for this processor: ten to thirty seconds, once"
-
 _log = logging.getLogger(__name__)
 
 
@@ -118,12 +124,51 @@ def kernel_folder(package: Path) -> Path:
 
 
 _KERNELS: set[Any] = set()
+
+
 _SPENT = [0.0]  # seconds, of this process
 
 
 def compilation_seconds() -> float:
     """How long kernels were compiled in this process so far: no method's own time."""
     return _SPENT[0]
+
+
+@contextmanager
+def compiled_meanwhile(module: str, folder: Path, parts: Sequence[str]) -> Iterator[None]:
+    """Let processes compile the parts that are not on disk yet, while this one does what is in the block.
+
+    At its end, wait for them. `module` is what they run; its kernels are in `folder`.
+    """
+    missing = [part for part in parts if not _mark(folder, part).exists()] if has_numba() else []
+    if missing:
+        _log.warning(ANNOUNCEMENT)
+    running = [
+        subprocess.Popen([sys.executable, "-P", "-m", module, part], stdin=subprocess.DEVNULL)
+        for part in missing
+    ]
+    try:
+        yield
+    except BaseException:
+        for process in running:
+            process.terminate()
+        raise
+    finally:
+        for process in running:
+            process.wait()
+
+
+def compile_parts(folder: Path, parts: Mapping[str, Callable[[], object]], names: Sequence[str]) -> None:
+    """In such a process: call what compiles these parts, or wait for another process that does."""
+    logging.getLogger("fedrel").setLevel(logging.ERROR)  # whoever started it has said so
+    gc.disable()  # of the millions of small objects that compiling makes, few die before the process does
+    for name in names:
+        mark = _mark(folder, name)
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        with locked_in_turn(mark.parent):
+            if not mark.exists():
+                parts[name]()
+                mark.touch()
 
 
 @functools.cache
@@ -177,3 +222,13 @@ def _follow_compilation() -> None:
             choose_library(library)
 
     event.register("numba:compile", Compilation())
+
+
+def _mark(folder: Path, part: str) -> Path:
+    """The file that says that a part is compiled, for this version of numba and this processor."""
+    import numba
+    from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
+
+    about = f"{numba.__version__} {get_host_cpu_name()} {sorted(get_host_cpu_features().items())}"
+    digest = hashlib.sha256(about.encode()).hexdigest()[:8]
+    return kernel_folder(folder) / f"{part}-{digest}" / "compiled"

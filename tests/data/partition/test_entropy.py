@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fedrel.data.annotations import Document
 from fedrel.data.documents import DocumentCorpus
 from fedrel.data.partition.entropy import SentenceEdges, by_entropy, degrees, intervals, structural_entropy
-from fedrel.data.partition.simple import iid
+from fedrel.data.partition.kinds import iid
 from fedrel.data.readers.docred import DocRED
 from fedrel.data.store import TRAIN
 from fedrel.errors import UserError

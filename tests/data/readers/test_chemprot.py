@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.data.pairing import FAR
-from fedrel.data.readers.chemprot import ChemProt
-from fedrel.data.readers.chemprot_scibert import ChemProtSciBERT
+from fedrel.data.readers.chemprot import ChemProt, ChemProtSciBERT
+from fedrel.data.readers.marked import FAR
 from fedrel.data.relations import NA, RelationMap
 from fedrel.data.sentences import Instance, Mention
 from fedrel.errors import UserError

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fedrel.data.annotations import Document
-from fedrel.data.pairing import FAR, PARTED
 from fedrel.data.readers import reader
+from fedrel.data.readers.marked import FAR, PARTED
 from fedrel.data.relations import NA
 from fedrel.data.sentences import Instance
 from fedrel.errors import UserError

@@ -13,14 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from fedrel.data.annotations import Document
-from fedrel.data.json_files import JSONObject, objects, shown
-from fedrel.data.pairing import PARTED, Marked, MarkedText, Relation
 from fedrel.data.readers import Reader
-from fedrel.data.readers.marked import MarkedDocuments, MarkedSentences, split_ids
+from fedrel.data.readers.marked import (
+    PARTED,
+    Marked,
+    MarkedDocuments,
+    MarkedSentences,
+    MarkedText,
+    Relation,
+    split_ids,
+)
 from fedrel.data.relations import RelationMap
+from fedrel.data.structured_files import JSONObject, Node, objects, read_xml, shown
 from fedrel.data.text import Span
 from fedrel.data.text_files import lines
-from fedrel.data.xml_files import Node, read_xml
 
 _TYPES = ("type", "relation")
 _IDS = ("identifier", "Identifier", "MESH", "NCBI Gene", "concept_id", "database_id", "id")

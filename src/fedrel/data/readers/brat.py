@@ -14,9 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedrel.data.annotations import Document
-from fedrel.data.pairing import PARTED, Marked, MarkedText, Relation
 from fedrel.data.readers import Reader
-from fedrel.data.readers.marked import MarkedDocuments, MarkedSentences, split_ids
+from fedrel.data.readers.marked import (
+    PARTED,
+    Marked,
+    MarkedDocuments,
+    MarkedSentences,
+    MarkedText,
+    Relation,
+    split_ids,
+)
 from fedrel.data.relations import RelationMap
 from fedrel.data.text_files import files_in, lines, whole_text
 from fedrel.errors import UserError

@@ -17,7 +17,7 @@ from fedrel.data.mentions import find_pair, unmarked
 from fedrel.data.readers import Reader
 from fedrel.data.relations import NA, RelationMap
 from fedrel.data.sentences import Instance, Mention
-from fedrel.data.table_files import csv_rows, dataset_rows, parquet_rows
+from fedrel.data.structured_files import csv_rows, dataset_rows, parquet_rows
 from fedrel.data.text import Span, tokenise
 from fedrel.errors import UserError
 

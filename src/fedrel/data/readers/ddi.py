@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedrel.data.annotations import HANDLED, agree
-from fedrel.data.pairing import PARTED
 from fedrel.data.readers import Reader
+from fedrel.data.readers.marked import PARTED
 from fedrel.data.relations import NA, RelationMap
 from fedrel.data.sentences import Instance, Mention
+from fedrel.data.structured_files import Node, read_xml
 from fedrel.data.text_files import files_in
-from fedrel.data.xml_files import Node, read_xml
 from fedrel.errors import UserError
 
 _PLACE = re.compile(r"(\d+)-(\d+)")

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from fedrel.data.annotations import Document, Draft, Mention, PairTypes
-from fedrel.data.json_files import json_text, objects
 from fedrel.data.readers import Reader
 from fedrel.data.relations import RelationMap
+from fedrel.data.structured_files import json_text, objects
 from fedrel.data.text import Sentences, join_tokens
 from fedrel.errors import UserError
 

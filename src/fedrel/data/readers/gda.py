@@ -11,11 +11,10 @@ from itertools import chain
 from pathlib import Path
 
 from fedrel.data.annotations import Document
-from fedrel.data.pairing import Marked, MarkedText, Relation, document
 from fedrel.data.readers import Reader
-from fedrel.data.readers.marked import split_ids
+from fedrel.data.readers.marked import Marked, MarkedText, Relation, document, split_ids
 from fedrel.data.relations import NA, RelationMap
-from fedrel.data.table_files import csv_rows
+from fedrel.data.structured_files import csv_rows
 from fedrel.data.text_files import files_in, lines, stem
 from fedrel.errors import UserError
 

@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
-from fedrel.data.json_files import JSONObject, objects
 from fedrel.data.mentions import find_name
 from fedrel.data.readers import Reader
 from fedrel.data.relations import RelationMap
 from fedrel.data.sentences import Instance, Mention
+from fedrel.data.structured_files import JSONObject, objects
 from fedrel.data.text import join_tokens, tokenise
 from fedrel.data.text_files import lines
 from fedrel.errors import UserError

@@ -1,9 +1,13 @@
-"""OpenNRE's JSON lines, which are also the format for a user's own text.
+"""OpenNRE's JSON lines, which are also the format for a user's own text; and MIRGENE's, which have one difference.
 
 A line has `text` (or `token`, a list), `h` and `t` with `id`, `name` and `pos`, and `relation`. A position is
 [start, end), in characters of `text` or in tokens of `token`. We add fields that may be left out: one that
 names the source of the sentence, `expresses` (whether the sentence states the relation), and a `type` in `h`
 and `t`, as `GENE`.
+
+MIRGENE (Li et al. 2017) has the relations `NA` and `R_MIRTAR`. Its `entity_pair` names the pair of miRNA and gene
+that a line is about: two ids or names, or one string for both. `h` and `t` may then lack an id, or a position
+(their name is looked for in the text), or be absent.
 """
 
 from __future__ import annotations
@@ -17,11 +21,11 @@ from typing import Any
 
 import orjson
 
-from fedrel.data.mentions import misplaced
+from fedrel.data.mentions import find_name, misplaced
 from fedrel.data.readers import Reader
 from fedrel.data.relations import NA, RelationMap
 from fedrel.data.sentences import Instance, Mention
-from fedrel.data.text import Span
+from fedrel.data.text import Span, tokenise
 from fedrel.data.text_files import byte_lines, decoded, lines
 from fedrel.errors import UserError
 
@@ -256,6 +260,34 @@ class Record:
         return UserError(problem, file=self.file, line=self.line)
 
 
+class MIRGENE(Reader):
+    """MIRGENE's JSON lines."""
+
+    name = "mirgene"
+    version = 2
+
+    def read(
+        self,
+        path: Path,
+        *,
+        relations: RelationMap | None = None,
+        source: str = "source",
+        labelled: bool = True,
+    ) -> Iterator[Instance]:
+        """The instances of a file, with the options of OpenNRE's reader.
+
+        A name without a position must be in the text, as whole tokens.
+        """
+        for record in records(path, self):
+            with self.problems:
+                text, tokens = record.sentence()
+                head, tail = (
+                    _mention(record, key, entity, text, tokens) for key, entity in _entities(record)
+                )
+                relation = record.relation(relations, labelled)
+                yield Instance(text, head, tail, relation, record.source(source), record.expresses(), tokens)
+
+
 def _keys(fields: dict[str, Any]) -> str:
     return ", ".join(f"`{key}` ({_kind(value)})" for key, value in fields.items()) or "an empty object"
 
@@ -263,3 +295,33 @@ def _keys(fields: dict[str, Any]) -> str:
 def _kind(value: object) -> str:
     names = {str: "a string", dict: "an object", list: "a list", bool: "a truth value", type(None): "null"}
     return names.get(type(value), "a number")
+
+
+def _entities(record: Record) -> Iterator[tuple[str, dict[str, Any]]]:
+    """`h` and `t`, with the ids that `entity_pair` gives them where they have none."""
+    match record.fields.get("entity_pair"):
+        case [str() | int() as head, str() | int() as tail]:
+            for key, identity in (("h", head), ("t", tail)):
+                yield key, {"id": identity} | (record.entity(key) if key in record.fields else {})
+        case str() as pair:
+            yield "h", {"id": f"{pair} (head)"} | record.entity("h")
+            yield "t", {"id": f"{pair} (tail)"} | record.entity("t")
+        case None:
+            yield "h", record.entity("h")
+            yield "t", record.entity("t")
+        case other:
+            raise record.error(f"expected `entity_pair` to be a string or two of them, found {other!r}")
+
+
+def _mention(
+    record: Record, key: str, entity: dict[str, Any], text: str, tokens: tuple[Span, ...] | None
+) -> Mention:
+    identity, name = record.identity(key, entity)
+    if "pos" in entity:
+        place = record.position(key, entity, text, tokens)
+    else:
+        found = find_name(name, text, tokens or tokenise(text))
+        if found is None:
+            raise record.error(f"the name {name!r} of `{key}` is not in the sentence")
+        place = found
+    return Mention(identity, name, *place, record.type_of(key, entity))

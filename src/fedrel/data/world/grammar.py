@@ -13,8 +13,15 @@ from dataclasses import dataclass, fields, is_dataclass
 import numpy as np
 
 from fedrel.data.world.catalogue import RELATIONS, Relation
-from fedrel.data.world.entities import KIND_NOUNS, NAME_WORDS, Entity
-from fedrel.data.world.invented_words import Phrase, Vocabulary, phrase, phrases
+from fedrel.data.world.invented_words import (
+    KIND_NOUNS,
+    NAME_WORDS,
+    Entity,
+    Phrase,
+    Vocabulary,
+    phrase,
+    phrases,
+)
 from fedrel.data.world.styles import SHARED, STYLES, VERB_PHRASES, Style, asides, openers, subjects, tails
 from fedrel.seeding import numpy_generator
 

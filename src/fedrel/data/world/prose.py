@@ -15,9 +15,8 @@ from types import TracebackType
 import numpy as np
 
 from fedrel.data.world.catalogue import Relation
-from fedrel.data.world.entities import KIND_NOUNS, Entity
 from fedrel.data.world.grammar import AND, LIKE, WHILE, Frame, Grammar, frame_tokens, pronoun
-from fedrel.data.world.invented_words import Choices, Phrase, phrase
+from fedrel.data.world.invented_words import KIND_NOUNS, Choices, Entity, Phrase, phrase
 
 MAX_TOKENS = 120
 _MARGIN = 15  # how many tokens the last phrase, clause or aside may exceed the length by

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import torch
 
     from fedrel.extractors.base import Extractor
+    from fedrel.extractors.document.document_pieces import DocumentInputs
     from fedrel.extractors.document.document_transformer import DocumentTransformer
-    from fedrel.extractors.document.marked_pieces import DocumentInputs
     from fedrel.extractors.findings import Finding
 
 
@@ -64,13 +64,13 @@ class DocumentKind(EncoderKind[DocumentSection, "DocumentInputs"]):
         folder: Path | None = None,
     ) -> DocumentInputs:
         """Documents as word pieces."""
-        from fedrel.extractors.document.marked_pieces import tokenise
+        from fedrel.extractors.document.document_pieces import tokenise
 
         return tokenise(corpus.require(DocumentCorpus), section.encoder, section.window, progress, folder)
 
     def open_inputs(self, folder: Path, corpus: Corpus, about: Mapping[str, Any]) -> DocumentInputs:
         """The pieces, mapped from the disk."""
-        from fedrel.extractors.document.marked_pieces import DocumentInputs
+        from fedrel.extractors.document.document_pieces import DocumentInputs
 
         return DocumentInputs.open(folder, corpus.require(DocumentCorpus))
 
@@ -83,6 +83,6 @@ class DocumentKind(EncoderKind[DocumentSection, "DocumentInputs"]):
         threshold: float,
     ) -> Iterator[Finding]:
         """The relations found, with the tokens that both entities attend to."""
-        from fedrel.extractors.document.find import find
+        from fedrel.extractors.document.document_transformer import find
 
         return find(cast("DocumentTransformer", extractor), inputs, rows, relations, threshold)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pydantic import Field, field_validator
 
 from fedrel.extractors.words import WordKind, WordSection
-from fedrel.tensors.ahead import compiled_meanwhile
+from fedrel.tensors.compiling import compiled_meanwhile
 
 if TYPE_CHECKING:
     import torch

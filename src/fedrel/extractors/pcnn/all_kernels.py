@@ -18,8 +18,7 @@ from fedrel.extractors.batches import Batch
 from fedrel.extractors.heads import sentence_probabilities
 from fedrel.extractors.objective import DPSteps
 from fedrel.extractors.pcnn.pcnn import PCNN
-from fedrel.tensors.ahead import compile_parts
-from fedrel.tensors.compiling import has_numba, read_only
+from fedrel.tensors.compiling import compile_parts, has_numba, read_only
 from fedrel.tensors.weights import WeightedMean
 
 FOLDER = Path(__file__).parent / "kernels"

@@ -145,7 +145,7 @@ class PCNN(Extractor):
         objective: Objective = PLAIN,
     ) -> Fitted:
         """`fit` with DP-SGD: an example is a sentence, each a bag of its own, or the best sentence of a bag."""
-        from fedrel.extractors.pcnn.kernels.dp_fitting import fit_with_noise
+        from fedrel.extractors.pcnn.kernels.dp_training import fit_with_noise
 
         fitted, _ = fit_with_noise(self, batch, steps, lr, weight_decay, seed, objective)
         torch.autograd.graph.increment_version(list(self._weights.values()))

@@ -24,6 +24,7 @@ from fedrel.data.bags import Bags, ragged
 from fedrel.data.column_files import check_sums, write_sums
 from fedrel.errors import UserError
 from fedrel.extractors.batches import Inputs, Ints, PieceBatch, tensor
+from fedrel.extractors.transformer import TransformerSection
 from fedrel.extractors.transformer.encoder_loading import (
     add_markers,
     load_tokeniser,
@@ -31,7 +32,6 @@ from fedrel.extractors.transformer.encoder_loading import (
     marker_ids,
     tokeniser_fingerprint,
 )
-from fedrel.extractors.transformer.sections import TransformerSection
 from fedrel.files import atomic_folder, cache_folder, write_text
 
 if TYPE_CHECKING:

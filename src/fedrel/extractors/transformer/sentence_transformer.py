@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from fedrel.extractors.base import empty_linear
 from fedrel.extractors.batches import Batch, PieceBatch
+from fedrel.extractors.transformer import TransformerSection
 from fedrel.extractors.transformer.encoder import encoder
 from fedrel.extractors.transformer.encoder_loading import (
     add_markers,
@@ -22,15 +23,14 @@ from fedrel.extractors.transformer.encoder_loading import (
     load_tokeniser,
     marker_ids,
 )
-from fedrel.extractors.transformer.lora import add_lora
 from fedrel.extractors.transformer.pretrained import (
     FrozenWords,
     Pretrained,
     TrainedWords,
+    add_lora,
     seed_of,
     with_markers,
 )
-from fedrel.extractors.transformer.sections import TransformerSection
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fedrel.federation.coordinator import Answer, Engine
 from fedrel.federation.messages import Arrays, RefusedError
 from fedrel.federation.runner import Runner
-from fedrel.tensors.cores import available, cores
+from fedrel.tensors.machine import available, cores
 
 if TYPE_CHECKING:
     from fedrel.data.bags import Bags

@@ -30,7 +30,7 @@ from fedrel.federation.site_data import save_for_workers
 from fedrel.federation.site_memory import Entry
 from fedrel.federation.wire import encode, read_block, write_block
 from fedrel.files import ScratchFolder
-from fedrel.tensors.cores import available, cores
+from fedrel.tensors.machine import available, cores
 
 if TYPE_CHECKING:
     from fedrel.config.schema import Config

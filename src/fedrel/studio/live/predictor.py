@@ -100,7 +100,7 @@ def main() -> None:
 
 
 def _answer(model: Model | DocumentModel, asked: dict[str, Any]) -> dict[str, Any]:
-    from fedrel.data.kb import KnowledgeBase, read_kb
+    from fedrel.data.align import KnowledgeBase, read_kb
     from fedrel.inference.predict import predict_text
 
     kb = read_kb(Path(asked["kb"])) if asked["kb"] else None

@@ -13,7 +13,7 @@ import torch
 from fedrel.extractors.base import Fitted
 from fedrel.extractors.batches import Batch
 from fedrel.extractors.objective import Correction, Course, Objective
-from fedrel.extractors.optim.sgd import constants
+from fedrel.extractors.optimisers import constants
 from fedrel.extractors.pcnn.kernels.bag_heads import HEADS, NONE, bag_workspace_for
 from fedrel.extractors.pcnn.kernels.classify import Classifier, Goal, Step, classifier_workspace_for
 from fedrel.extractors.pcnn.kernels.convolution import sentence_for, winners_for
@@ -30,8 +30,7 @@ from fedrel.extractors.pcnn.kernels.memory import (
     scratch,
     shape_of,
 )
-from fedrel.extractors.pcnn.kernels.planning import plan
-from fedrel.extractors.pcnn.kernels.several_sites import Dense, most_changed_rows, train_several
+from fedrel.extractors.pcnn.kernels.several_sites import Dense, most_changed_rows, plan, train_several
 from fedrel.extractors.pcnn.kernels.training import Forces, Gathered, Weights, Workspace
 from fedrel.extractors.row_tables import RowEmbedding
 from fedrel.tensors.compiling import read_only

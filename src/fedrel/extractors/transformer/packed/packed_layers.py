@@ -30,8 +30,7 @@ from fedrel.extractors.transformer.packed.layer_weights import (
     weights,
 )
 from fedrel.extractors.transformer.packed.packed_attention import Span
-from fedrel.tensors.cores import PARTS, in_parts
-from fedrel.tensors.kept_memory import keep_freed_memory
+from fedrel.tensors.machine import PARTS, in_parts, keep_freed_memory
 
 SPLIT = 512  # pieces; from here on a batch is computed in two parts
 AT_ONCE = 4096  # pieces in one part, where nothing is kept for a backward pass

@@ -1,6 +1,9 @@
+"""Partitions at random, by source, from a file, and skewed ones."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,12 +11,107 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedrel.data.partition import Partition, skew
-from fedrel.data.partition.skew import dirichlet, quantity, shards
+from fedrel.data.partition import Partition, kinds, single
+from fedrel.data.partition.kinds import by_source, dirichlet, from_file, iid, quantity, shards
+from fedrel.data.sentences import Instance, SentenceCorpus
+from fedrel.data.store import TRAIN
 from fedrel.errors import UserError
 from fedrel.seeding import numpy_generator
 
+SOURCES = ["web", "press", "web", "blog", "press", "web"]
 Ints = NDArray[np.int64]
+
+
+@pytest.fixture
+def corpus(
+    make_corpus: Callable[..., SentenceCorpus], make_instance: Callable[..., Instance]
+) -> SentenceCorpus:
+    relations = ["NA", "r", "NA", "r", "r", "NA"]
+    instances = [
+        make_instance("Ada met Bo", "Ada", "Bo", relation, source)
+        for source, relation in zip(SOURCES, relations, strict=True)
+    ]
+    return make_corpus(instances, [0, 0, 1, 0, 0, 0])
+
+
+def held(partition: Partition) -> dict[str, list[int]]:
+    return {name: partition.rows(site).tolist() for site, name in enumerate(partition.names)}
+
+
+@given(st.integers(1, 200), st.data())
+def test_iid_holds_every_instance_once_in_nearly_equal_parts(count: int, data: st.DataObject) -> None:
+    sites = data.draw(st.integers(1, count))
+    rows = np.arange(count) * 3 + 1
+    partition = iid(rows, sites, seed=data.draw(st.integers(0, 3)))
+    assert partition.sites == len(partition.names) == len(set(partition.names)) == sites
+    assert partition.sizes.max() - partition.sizes.min() <= 1
+    everything = np.concatenate([partition.rows(site) for site in range(sites)])
+    assert sorted(everything.tolist()) == rows.tolist()
+
+
+def test_iid_is_shuffled_by_its_seed() -> None:
+    rows = np.arange(100)
+    one, same, other = (iid(rows, 10, seed).order.tolist() for seed in (1, 1, 2))
+    assert one == same != other
+    assert one != rows.tolist()
+
+
+@pytest.mark.parametrize("sites", [0, 6])
+def test_more_sites_than_instances_are_refused(sites: int) -> None:
+    with pytest.raises(
+        UserError, match=f"cannot split 5 training instances over {sites} sites\nhint: choose between 1 and 5"
+    ):
+        iid(np.arange(5), sites, seed=1)
+
+
+def test_by_source(corpus: SentenceCorpus) -> None:
+    assert held(by_source(corpus, corpus.rows(TRAIN))) == {"web": [0, 5], "press": [1, 4], "blog": [3]}
+
+
+def test_by_source_needs_sources(
+    make_corpus: Callable[..., SentenceCorpus], make_instance: Callable[..., Instance]
+) -> None:
+    instances = [make_instance("Ada met Bo", "Ada", "Bo", source=source) for source in ("web", "")]
+    with pytest.raises(UserError, match="number 2 of the corpus's sentences names no source"):
+        by_source(make_corpus(instances), np.arange(2))
+
+
+def test_from_file_by_number(corpus: SentenceCorpus, tmp_path: Path) -> None:
+    path = tmp_path / "sites.txt"
+    path.write_text("10\n9\n10\n9\n2\n")
+    partition = from_file(path, corpus, corpus.rows(TRAIN))
+    assert held(partition) == {"2": [5], "9": [1, 4], "10": [0, 3]}
+
+
+def test_from_file_by_name_with_rows_left_out(corpus: SentenceCorpus, tmp_path: Path) -> None:
+    path = tmp_path / "sites.txt"
+    path.write_text("north\nsouth\neast\nsouth\n1\n")
+    assert held(from_file(path, corpus, np.array([5, 0, 4]))) == {"1": [5], "north": [0], "south": [4]}
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("1\n" * 4, "expected a line for each of the 5 training instances, found 4"),
+        ("1\n\n1\n", r"sites\.txt:2: "),
+    ],
+)
+def test_from_file_that_does_not_fit(
+    corpus: SentenceCorpus, tmp_path: Path, content: str, problem: str
+) -> None:
+    path = tmp_path / "sites.txt"
+    path.write_text(content)
+    with pytest.raises(UserError, match=problem):
+        from_file(path, corpus, corpus.rows(TRAIN))
+
+
+def test_single() -> None:
+    assert held(single(np.array([4, 2]))) == {"all": [4, 2]}
+
+
+def test_label_counts(corpus: SentenceCorpus) -> None:
+    partition = by_source(corpus, corpus.rows(TRAIN))
+    assert partition.label_counts(corpus).tolist() == [[2, 0], [0, 2], [0, 1]]
 
 
 def by_dirichlet(rows: Ints, labels: Ints, sites: int, seed: int) -> Partition:
@@ -29,6 +127,8 @@ def by_shards(rows: Ints, labels: Ints, sites: int, seed: int) -> Partition:
 
 
 EVERY = pytest.mark.parametrize("divide", [by_dirichlet, by_quantity, by_shards])
+
+
 Divide = Callable[[Ints, Ints, int, int], Partition]
 
 
@@ -67,7 +167,7 @@ def test_another_seed_is_another_partition(divide: Divide) -> None:
 
 @EVERY
 @pytest.mark.parametrize("sites", [0, 6])
-def test_more_sites_than_instances_are_refused(divide: Divide, sites: int) -> None:
+def test_more_skewed_sites_than_instances_are_refused(divide: Divide, sites: int) -> None:
     with pytest.raises(UserError, match=f"cannot split 5 training instances over {sites} sites"):
         divide(np.arange(5), np.zeros(5, np.int64), sites, 1)
 
@@ -142,7 +242,7 @@ def test_the_favoured_site_is_not_always_the_same() -> None:
 def test_proportions_are_dirichlet(alpha: float) -> None:
     """The mean is 1/K, the variance (K - 1) / (K^2 (K alpha + 1)), as the distribution has them."""
     draws, sites = 20_000, 5
-    found = skew._proportions(draws, sites, alpha, numpy_generator(1, "test"))
+    found = kinds._proportions(draws, sites, alpha, numpy_generator(1, "test"))
     np.testing.assert_allclose(found.sum(axis=1), 1)
     np.testing.assert_allclose(found.mean(axis=0), 1 / sites, atol=0.015)
     variance = (sites - 1) / (sites**2 * (sites * alpha + 1))
@@ -160,8 +260,8 @@ def test_counts_are_within_one_of_the_proportions(
 ) -> None:
     generator = numpy_generator(seed, "test")
     sizes = np.array(class_sizes)
-    proportions = skew._proportions(len(sizes), sites, alpha, generator)
-    found = skew._whole(sizes, proportions, generator)
+    proportions = kinds._proportions(len(sizes), sites, alpha, generator)
+    found = kinds._whole(sizes, proportions, generator)
     assert found.sum(axis=1).tolist() == class_sizes
     assert (np.abs(found - proportions * sizes[:, None]) < 1 + 1e-9).all()
 
@@ -169,7 +269,7 @@ def test_counts_are_within_one_of_the_proportions(
 def test_rare_classes_go_anywhere() -> None:
     """Of 4,000 classes with one instance each, shared out evenly, every site gets about as many."""
     generator = numpy_generator(1, "test")
-    found = skew._whole(np.ones(4000, np.int64), np.full((4000, 4), 0.25), generator).sum(axis=0)
+    found = kinds._whole(np.ones(4000, np.int64), np.full((4000, 4), 0.25), generator).sum(axis=0)
     assert (np.abs(found - 1000) < 130).all()  # 4.7 standard deviations
 
 

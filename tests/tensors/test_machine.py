@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from fedrel.tensors.kept_memory import keep_freed_memory
+from fedrel.tensors.machine import keep_freed_memory
 
 FAULTS = """
 import resource, sys
 import numpy as np
-from fedrel.tensors.kept_memory import keep_freed_memory
+from fedrel.tensors.machine import keep_freed_memory
 kept = keep_freed_memory() if sys.argv[1] == "keep" else None
 def step():
     arrays = [np.ones(1 << 20) for _ in range(4)]  # 8 MB each

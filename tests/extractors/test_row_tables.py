@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedrel.extractors import row_tables as rows_module
 from fedrel.extractors.batches import Batch
 from fedrel.extractors.objective import Correction, Course
-from fedrel.extractors.optim.sgd import SGD
+from fedrel.extractors.optimisers import SGD
 from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.extractors.row_tables import RowEmbedding
 from fedrel.seeding import numpy_generator, torch_generator

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedrel.data.partition import Partition, grouped, site_names
-from fedrel.data.partition.mirror import mirrored_by_label
-from fedrel.data.partition.simple import by_source, iid
+from fedrel.data.partition import Partition, grouped, mirrored_by_label, site_names
+from fedrel.data.partition.kinds import by_source, iid
 from fedrel.data.sentences import Instance, SentenceCorpus
 from fedrel.data.store import TEST, TRAIN
 
