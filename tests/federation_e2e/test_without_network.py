@@ -23,8 +23,7 @@ from fedrel.federation.coordinator import Answer
 from fedrel.federation.flower import codec
 from fedrel.federation.flower.client import respond
 from fedrel.federation.wire import decode
-from fedrel.privacy.keyed import digests
-from fedrel.privacy.site_rules import SiteRules
+from fedrel.privacy.site_rules import SiteRules, digests
 from fedrel.runs.prepare import prepare
 from fedrel.seeding import numpy_generator
 from tests.federation_e2e.conftest import Called, Local, experiment

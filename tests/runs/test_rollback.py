@@ -87,7 +87,7 @@ def test_honest_runs_name_nobody(out):
 
 def test_a_model_that_was_ruined_unnoticed_is_left_behind(out, monkeypatch):
     """The mean of round 3 is let through; in round 4 honest sites diverge. The liar is named, they are not."""
-    monkeypatch.setattr("fedrel.privacy.update_norms.DIVERGES", 1e30)
+    monkeypatch.setattr("fedrel.privacy.trust.DIVERGES", 1e30)
     config = CONFIG.with_settings({"training.rounds": 6})
     run(config, out, sites=LyingSites(scaled(1e7, 3)))
     found = lines(out)

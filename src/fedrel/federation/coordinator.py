@@ -21,12 +21,11 @@ from fedrel.federation.messages import Arrays, Message, Model, RefusedError, Upd
 from fedrel.federation.round_notes import RoundNotes
 from fedrel.federation.site_memory import Entry
 from fedrel.federation.site_text import COORDINATOR
-from fedrel.privacy.distance_rules import Agreeing
+from fedrel.privacy.robust_rules import Agreeing
 from fedrel.privacy.secret_keys import Registered, SimulatedSecrets
 from fedrel.privacy.site_noise import Normal, system_normal
-from fedrel.privacy.trust import Standing, bound_factors, capped, new_sum, shortened
+from fedrel.privacy.trust import Norms, Standing, bound_factors, capped, new_sum, shortened
 from fedrel.privacy.update_blocks import UpdateStore
-from fedrel.privacy.update_norms import Norms
 from fedrel.seeding import numpy_generator
 from fedrel.tensors.weights import NoAnswerError, Sum, Tensors, Weights, dense
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fedrel.federation.messages import Arrays, payload
 from fedrel.federation.site_memory import Entry
 from fedrel.federation.wire import framing
-from fedrel.privacy.update_norms import Moves
+from fedrel.privacy.trust import Moves
 
 
 @dataclass

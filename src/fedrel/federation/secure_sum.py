@@ -35,7 +35,6 @@ from fedrel.federation.secure_messages import (
     numbers,
 )
 from fedrel.privacy.fixed_point import Ring
-from fedrel.privacy.peer_graph import peers_of, quorum, ring
 from fedrel.privacy.secret_keys import (
     KEY,
     SEALED,
@@ -48,6 +47,9 @@ from fedrel.privacy.secret_keys import (
     divided,
     framed,
     opened,
+    peers_of,
+    quorum,
+    ring,
     rows,
     sealed,
 )

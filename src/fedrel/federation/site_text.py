@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fedrel.data.bags import Bags, singles
 from fedrel.federation.messages import RefusedError
 from fedrel.federation.outside_names import OutsideNames
-from fedrel.privacy.keyed import digests
+from fedrel.privacy.site_rules import digests
 from fedrel.seeding import numpy_generator
 
 if TYPE_CHECKING:

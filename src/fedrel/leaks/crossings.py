@@ -14,8 +14,7 @@ from fedrel.federation.messages import Arrays
 from fedrel.federation.predictions import LEVELS
 from fedrel.federation.site_text import COORDINATOR
 from fedrel.methods.claims import Claims, KeyedClaims
-from fedrel.privacy.trust import shortened
-from fedrel.privacy.update_norms import Norms
+from fedrel.privacy.trust import Norms, shortened
 from fedrel.tensors.weights import Tensors, WeightedMean, Weights, dense
 
 Floats = npt.NDArray[np.float64]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedrel.privacy.update_norms import Norms
+from fedrel.privacy.trust import Norms
 from fedrel.tensors.weights import Floats, Weights
 
 LARGEST = 1e6  # of a weight that is not refused

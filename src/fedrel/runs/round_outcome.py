@@ -11,7 +11,7 @@ from fedrel.federation.coordinator import DivergedError
 from fedrel.federation.messages import LARGEST, UNVOUCHED
 from fedrel.federation.round_notes import RoundNotes
 from fedrel.federation.site import DIVERGED
-from fedrel.privacy.update_norms import described
+from fedrel.privacy.trust import described
 from fedrel.runs.checkpoint import Checkpoint
 from fedrel.runs.records import Round, Spent
 from fedrel.tensors.weights import Weights
