@@ -11,10 +11,9 @@ import pytest
 from fedrel.config.schema import AggregationSection
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer
-from fedrel.federation.engines.attacked import AttackedEngine
-from fedrel.federation.engines.local import LocalEngine
+from fedrel.federation.engines.attacks import ATTACKS, AttackedEngine
+from fedrel.federation.engines.in_process import LocalEngine
 from fedrel.methods.by_name import check_aggregation, method, methods
-from fedrel.privacy.attacks import ATTACKS
 from fedrel.privacy.trust import Norms
 from fedrel.runs.attack_table import AttackedSites, OtherLabels, drawn
 from fedrel.runs.engines import new_runner, parallel_engine

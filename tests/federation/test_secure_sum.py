@@ -27,9 +27,8 @@ from fedrel.federation.secure_messages import (
 from fedrel.federation.secure_sum import Lists, Member, session_name, signed_keys
 from fedrel.federation.site_memory import SumNotes
 from fedrel.federation.site_sums import SiteSums
-from fedrel.federation.summands import decoded
+from fedrel.federation.summands import FixedPoint, decoded
 from fedrel.privacy import secret_keys
-from fedrel.privacy.fixed_point import FixedPoint
 from fedrel.privacy.secret_keys import (
     SimulatedSecrets,
     add_mask,

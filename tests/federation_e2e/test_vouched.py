@@ -17,7 +17,7 @@ from fedrel.deployment.client_app import SiteHost
 from fedrel.deployment.own_updates import OwnUpdates, ShownLists
 from fedrel.deployment.site_gate import SiteGate
 from fedrel.errors import UserError
-from fedrel.federation.earned import Earned, vouch
+from fedrel.federation.messages import Earned, vouch
 from fedrel.files import sealed
 from fedrel.privacy.vouching import WHOLE, Vouching
 from tests.federation_e2e.conftest import Called, Local, experiment

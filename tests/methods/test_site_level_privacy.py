@@ -12,7 +12,7 @@ pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
 
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Federation
-from fedrel.federation.drawing import draw
+from fedrel.federation.rounds import draw
 from fedrel.methods.by_name import check_privacy, method, methods
 from fedrel.privacy import site_noise
 from fedrel.privacy.accounting import epsilon
@@ -228,7 +228,7 @@ def test_draws_of_either_kind():
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "feded"])
 def test_noise_in_shares_is_the_noise_of_the_sum(data, name, tmp_path, monkeypatch):
     """Without noise, sums are those that the coordinator would have clipped; then the noise is as stated."""
-    from fedrel.privacy.noise_shares import NoiseShares
+    from fedrel.federation.noised_sums import NoiseShares
 
     config, ready = data
     config = config.with_settings([f"method={name}", *DP, "privacy.dp.clip=0.2"])

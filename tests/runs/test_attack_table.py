@@ -6,8 +6,8 @@ import pytest
 
 from fedrel.cli.protection_commands import _counts
 from fedrel.errors import UserError
+from fedrel.federation.engines.attacks import ATTACKS
 from fedrel.methods.by_name import option_settings
-from fedrel.privacy.attacks import ATTACKS
 from fedrel.runs import attack_table as module
 from fedrel.runs.attack_table import DEFENCES, attack_table
 from fedrel.runs.records import AttackCell, AttackTable

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from fedrel.config.schema import Config
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer, Engine
-from fedrel.federation.engines.local import LocalEngine
+from fedrel.federation.engines.in_process import LocalEngine
 from fedrel.runs.engines import SimulatedSites, new_runner
 from fedrel.runs.prepare import Preparation
 from fedrel.runs.train import run

@@ -16,9 +16,9 @@ from pathlib import Path
 from fedrel.config.privacy_sections import DifferentialPrivacy
 from fedrel.config.schema import Config
 from fedrel.errors import UserError
+from fedrel.federation.noised_sums import NoiseShares
 from fedrel.files import read_sealed, sealed, write_text
 from fedrel.privacy.accounting import Steps, composed_epsilon, local_steps
-from fedrel.privacy.noise_shares import NoiseShares
 
 _WHAT, _HINT = "a site's account of its privacy", "restore it from a copy: without it, nothing is answered"
 

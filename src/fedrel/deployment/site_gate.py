@@ -38,9 +38,9 @@ from fedrel.deployment.policy import (
 )
 from fedrel.deployment.privacy_budget import PrivacyBudget, answer_cost
 from fedrel.deployment.record_check import check_whole
-from fedrel.federation.earned import Earned, vouch
 from fedrel.federation.flower.host import Refusal, RefusalCode
-from fedrel.federation.messages import HOLDINGS, Model, ModelTensors, RefusedError, Update
+from fedrel.federation.messages import HOLDINGS, Earned, Model, ModelTensors, RefusedError, Update, vouch
+from fedrel.federation.noised_sums import LEAST
 from fedrel.federation.predictions import BytePredictions, Predictions
 from fedrel.federation.secure_messages import (
     MaskedNumbers,
@@ -53,7 +53,6 @@ from fedrel.federation.site import Site
 from fedrel.files import locked_in_turn
 from fedrel.methods.fedavg import FedAvg
 from fedrel.methods.summed_predictions import SummedPredictions
-from fedrel.privacy.noise_shares import LEAST
 from fedrel.privacy.site_noise import longest_noise
 from fedrel.privacy.vouching import Vouching
 from fedrel.tensors.weights import dense

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.federation.earned import Earned
-from fedrel.federation.messages import Arrays, Message, RefusedError, Update
+from fedrel.federation.messages import Arrays, Earned, Message, RefusedError, Update
 from fedrel.federation.method import Method
 from fedrel.federation.predictions import BytePredictions, Predictions
 from fedrel.federation.site import Site
@@ -24,8 +23,7 @@ from fedrel.federation.site_text import COORDINATOR
 
 if TYPE_CHECKING:
     from fedrel.data.bags import Bags
-    from fedrel.federation.resident import ResidentModel
-    from fedrel.federation.side_by_side import Wait
+    from fedrel.federation.resident import ResidentModel, Wait
     from fedrel.tensors.weights import Weights
 
 
@@ -98,7 +96,7 @@ class Runner:
                 return refusal
 
         if len(own) > 1 and self.model.serves_several:
-            from fedrel.federation.side_by_side import side_by_side
+            from fedrel.federation.resident import side_by_side
 
             return side_by_side([partial(answer, site, arrays) for site, arrays in own.items()])
         return [answer(site, arrays, None) for site, arrays in own.items()]

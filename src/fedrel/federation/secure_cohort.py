@@ -22,11 +22,11 @@ from fedrel.federation.secure_messages import (
     numbers,
 )
 from fedrel.federation.secure_sum import Lists, own_mask, pair_mask, sign
-from fedrel.privacy.fixed_point import Ring
 from fedrel.privacy.secret_keys import (
     KEY,
     TWO_THIRDS,
     Bytes,
+    Ring,
     add_mask,
     combined,
     neighbours,

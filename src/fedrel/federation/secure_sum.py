@@ -34,11 +34,11 @@ from fedrel.federation.secure_messages import (
     Unmasking,
     numbers,
 )
-from fedrel.privacy.fixed_point import Ring
 from fedrel.privacy.secret_keys import (
     KEY,
     SEALED,
     SECRET,
+    Ring,
     SessionKeys,
     TamperedError,
     add_mask,

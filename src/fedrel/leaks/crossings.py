@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.federation.coordinator import Answer, Engine, Reported
-from fedrel.federation.engines.around import EngineAround, update_in
+from fedrel.federation.engines.attacks import EngineAround, update_in
 from fedrel.federation.messages import Arrays
 from fedrel.federation.predictions import LEVELS
 from fedrel.federation.site_text import COORDINATOR

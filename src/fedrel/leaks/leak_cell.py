@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fedrel.config.schema import Config
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor_kind
-from fedrel.federation.engines.local import LocalEngine
+from fedrel.federation.engines.in_process import LocalEngine
 from fedrel.federation.messages import RefusedError
 from fedrel.federation.runner import Runner
 from fedrel.leaks.count_leaks import FoundShares, correlations, found_shares

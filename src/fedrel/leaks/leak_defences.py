@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedrel.config.privacy_sections import DifferentialPrivacy
 from fedrel.config.schema import Config
-from fedrel.federation.drawing import draw
+from fedrel.federation.rounds import draw
 from fedrel.methods.by_name import option_settings
 
 NONE = "none"

@@ -29,9 +29,8 @@ from fedrel.federation.secure_messages import (
     Unmasking,
 )
 from fedrel.federation.secure_sum import Member, session_name, signed_keys
-from fedrel.federation.summands import Summand, decoded, encoded
+from fedrel.federation.summands import FixedPoint, Summand, decoded, encoded
 from fedrel.methods.local_objective import LocalObjective
-from fedrel.privacy.fixed_point import FixedPoint
 from fedrel.privacy.secret_keys import TamperedError
 from fedrel.tensors.weights import Floats, NoAnswerError
 

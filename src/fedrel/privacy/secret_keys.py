@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.privacy.fixed_point import Ring
 from fedrel.seeding import numpy_generator
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 Bytes = npt.NDArray[np.uint8]
+Ring = npt.NDArray[np.uint32]  # numbers that are added modulo 2^32
 
 KEY, SECRET, TAG = 32, 16, 16  # in bytes
 SEALED = 2 * SECRET + TAG  # a share of each of a site's two secrets, encrypted for one peer

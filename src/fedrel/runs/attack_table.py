@@ -21,10 +21,9 @@ from fedrel.data.bags import Bags
 from fedrel.data.store import Progress
 from fedrel.errors import UserError, nearest
 from fedrel.federation.coordinator import Engine
-from fedrel.federation.engines.attacked import AttackedEngine
+from fedrel.federation.engines.attacks import ABSENT, ATTACKS, Attack, AttackedEngine
 from fedrel.federation.site_data import SiteData
 from fedrel.methods.by_name import option_settings
-from fedrel.privacy.attacks import ABSENT, ATTACKS, Attack
 from fedrel.runs.engines import SimulatedSites
 from fedrel.runs.folder import read_json, write_json
 from fedrel.runs.prepare import Ints, Preparation

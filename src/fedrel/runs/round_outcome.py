@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import DivergedError
 from fedrel.federation.messages import LARGEST, UNVOUCHED
-from fedrel.federation.round_notes import RoundNotes
+from fedrel.federation.rounds import RoundNotes
 from fedrel.federation.site import DIVERGED
 from fedrel.privacy.trust import described
 from fedrel.runs.checkpoint import Checkpoint

@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.config.schema import Config
-from fedrel.federation.drawing import draw
-from fedrel.federation.round_notes import RoundNotes
+from fedrel.federation.noised_sums import NoiseShares
+from fedrel.federation.rounds import RoundNotes, draw
 from fedrel.privacy.accounting import Steps, composed_epsilon, local_steps
-from fedrel.privacy.noise_shares import NoiseShares
 from fedrel.privacy.site_noise import round_steps
 from fedrel.runs.records import Round, Spent
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from fedrel.federation.engines.attacks import ABSENT, ATTACKS
 from fedrel.files import write_text
-from fedrel.privacy.attacks import ABSENT, ATTACKS
 from fedrel.runs.records import AttackTable
 
 NONE = "none"  # the attack of an honest run

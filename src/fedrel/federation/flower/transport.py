@@ -18,7 +18,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedrel.federation.coordinator import Answer, Engine
-from fedrel.federation.engines.local import LocalEngine
+from fedrel.federation.engines.in_process import LocalEngine
 from fedrel.federation.flower import codec
 from fedrel.federation.flower.host import Request
 from fedrel.federation.messages import Arrays, payload

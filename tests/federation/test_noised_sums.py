@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
 
 from fedrel.config.privacy_sections import DifferentialPrivacy
+from fedrel.federation.noised_sums import NoiseShares
+from fedrel.federation.summands import LARGEST_SUM
 from fedrel.privacy.accounting import Steps, composed_epsilon, epsilon
-from fedrel.privacy.fixed_point import LARGEST_SUM
-from fedrel.privacy.noise_shares import NoiseShares
 
 
 def shares(noise: float = 1.0, clip: float = 0.5, sites: int = 9, size: int = 20_000) -> NoiseShares:
