@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fedrel.deployment import studio_facts
+from fedrel.deployment.answered import Spent
 from fedrel.deployment.audit import append, describe
 from fedrel.deployment.policy import Allowed, Privacy
-from fedrel.deployment.privacy_budget import Spent
 from fedrel.deployment.studio_facts import (
     budget_in_words,
     describe_federation,

@@ -14,8 +14,8 @@ pytest.importorskip("flwr", reason="needs the extra `flower`")
 pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
 
 from fedrel.config.schema import Config
+from fedrel.deployment.answered import PrivacyBudget, Spent
 from fedrel.deployment.audit import check
-from fedrel.deployment.privacy_budget import PrivacyBudget, Spent
 from fedrel.deployment.record_check import check_record
 from fedrel.errors import UserError
 from fedrel.privacy.accounting import Steps, epsilon, local_steps

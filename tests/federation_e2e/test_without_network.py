@@ -17,7 +17,7 @@ from flwr.app import Error, RecordDict
 
 from fedrel.config.schema import Config
 from fedrel.deployment.audit import check
-from fedrel.deployment.client_app import SiteHost
+from fedrel.deployment.site_runner import SiteHost
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer
 from fedrel.federation.flower import codec
@@ -94,7 +94,7 @@ def test_a_new_run_of_the_same_experiment_starts_without_site_states(
 def test_only_the_last_runs_of_an_experiment_keep_their_site_states(
     called: Called, tmp_path: Path, monkeypatch
 ):
-    monkeypatch.setattr("fedrel.deployment.client_app.EARLIER_RUNS", 1)
+    monkeypatch.setattr("fedrel.deployment.site_runner.EARLIER_RUNS", 1)
     for name in "abc":
         called.run(experiment("scaffold", **QUICK), tmp_path / name)
     state = called.bed.site("north").path / "state"

@@ -13,8 +13,8 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedrel.config.schema import Config
 from fedrel.data.store import Progress
+from fedrel.deployment.flower_programs import pull_soon_again
 from fedrel.deployment.folders import CoordinatorFolder
-from fedrel.deployment.pauses import pull_soon_again
 from fedrel.deployment.publishing import CoordinatorData, open_coordinator
 from fedrel.deployment.sum_keys import CoordinatorKeys
 from fedrel.deployment.superlink import DATABASE, purge
