@@ -116,7 +116,7 @@ def _one_thread() -> None:
 def _stderr_stays_open() -> None:
     """Test files import dp-accounting, which imports absl, while pytest captures what is written."""
     if "absl" in sys.modules:
-        from fedrel.privacy.accounting import spare_stderr
+        from fedrel.privacy.differential_privacy import spare_stderr
 
         spare_stderr()
 

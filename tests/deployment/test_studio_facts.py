@@ -18,7 +18,7 @@ from fedrel.deployment.studio_facts import (
     policy_in_words,
     site_facts,
 )
-from fedrel.privacy.accounting import Steps, epsilon
+from fedrel.privacy.differential_privacy import Steps, epsilon
 
 pytest.importorskip("starlette", reason="needs pip install 'fedrel[studio]'")
 

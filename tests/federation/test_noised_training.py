@@ -16,7 +16,7 @@ from fedrel.federation.noised_training import SeededRandomness, SystemRandomness
 from fedrel.federation.site import Site
 from fedrel.methods.by_name import method
 from fedrel.methods.fedavg import FedAvg
-from fedrel.privacy.accounting import local_steps
+from fedrel.privacy.differential_privacy import local_steps
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
 from fedrel.seeding import numpy_generator

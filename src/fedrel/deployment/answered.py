@@ -32,7 +32,7 @@ from fedrel.federation.messages import Arrays, RefusedError, hash_arrays
 from fedrel.federation.noised_sums import NoiseShares
 from fedrel.federation.wire import decode, encode
 from fedrel.files import atomic_file, read_sealed, sealed, write_text
-from fedrel.privacy.accounting import Steps, composed_epsilon, local_steps
+from fedrel.privacy.differential_privacy import Steps, composed_epsilon, local_steps
 
 if TYPE_CHECKING:
     from fedrel.federation.flower.host import Request

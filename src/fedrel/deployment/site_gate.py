@@ -59,7 +59,7 @@ from fedrel.federation.site import Site
 from fedrel.files import locked_in_turn
 from fedrel.methods.fedavg import FedAvg
 from fedrel.methods.summed_predictions import SummedPredictions
-from fedrel.privacy.site_noise import longest_noise
+from fedrel.privacy.differential_privacy import longest_noise
 from fedrel.privacy.vouching import OwnUpdates, ShownLists, Vouching
 from fedrel.tensors.weights import dense
 

@@ -19,9 +19,9 @@ from fedrel.federation.messages import Arrays, Earned, Message, Model, RefusedEr
 from fedrel.federation.rounds import Draw, RoundNotes, draw
 from fedrel.federation.site_memory import Entry
 from fedrel.federation.site_text import COORDINATOR
+from fedrel.privacy.differential_privacy import Normal, system_normal
 from fedrel.privacy.robust_rules import Agreeing
 from fedrel.privacy.secret_keys import Registered, SimulatedSecrets
-from fedrel.privacy.site_noise import Normal, system_normal
 from fedrel.privacy.trust import Norms, Standing, bound_factors, capped, new_sum, shortened
 from fedrel.privacy.update_blocks import UpdateStore
 from fedrel.seeding import numpy_generator

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrel.federation.summands import COUNTS, LARGEST_SUM, FixedPoint, Summand, decoded, encoded
-from fedrel.privacy.accounting import Steps
+from fedrel.privacy.differential_privacy import NoisedSum, RoundNoise, Steps, clipped
 from fedrel.privacy.secret_keys import Ring
-from fedrel.privacy.site_noise import NoisedSum, RoundNoise, clipped
 from fedrel.tensors.weights import Floats
 
 if TYPE_CHECKING:

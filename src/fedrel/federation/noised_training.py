@@ -25,7 +25,7 @@ from fedrel.data.bags import Bags
 from fedrel.extractors.objective import DPSteps
 from fedrel.federation.messages import RefusedError
 from fedrel.federation.site_text import COORDINATOR, SiteText
-from fedrel.privacy.accounting import local_steps
+from fedrel.privacy.differential_privacy import local_steps
 from fedrel.seeding import numpy_generator
 
 if TYPE_CHECKING:

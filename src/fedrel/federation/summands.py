@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from fedrel.errors import UserError
 from fedrel.federation.messages import RefusedError, Update
+from fedrel.privacy.differential_privacy import clipped
 from fedrel.privacy.secret_keys import Ring
-from fedrel.privacy.site_noise import clipped
 from fedrel.tensors.weights import Floats, NoAnswerError, Weights, dense
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Any
 from fedrel.config.schema import Config
 from fedrel.errors import UserError
 from fedrel.methods.by_name import check_privacy, method
-from fedrel.privacy.accounting import noise_for
+from fedrel.privacy.differential_privacy import noise_for
 from fedrel.runs.compare import Watch, finished
 from fedrel.runs.folder import read_json, write_json
 from fedrel.runs.prepare import new_extractor, prepare

@@ -16,8 +16,7 @@ import numpy.typing as npt
 from fedrel.config.schema import Config
 from fedrel.federation.noised_sums import NoiseShares
 from fedrel.federation.rounds import RoundNotes, draw
-from fedrel.privacy.accounting import Steps, composed_epsilon, local_steps
-from fedrel.privacy.site_noise import round_steps
+from fedrel.privacy.differential_privacy import Steps, composed_epsilon, local_steps, round_steps
 from fedrel.runs.records import Round, Spent
 
 
