@@ -229,7 +229,7 @@ def test_draws_of_either_kind():
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "feded"])
 def test_noise_in_shares_is_the_noise_of_the_sum(data, name, tmp_path, monkeypatch):
     """Without noise, sums are those that the coordinator would have clipped; then the noise is as stated."""
-    from fedrel.federation.noised_sums import NoiseShares
+    from fedrel.federation.summands import NoiseShares
 
     config, ready = data
     config = config.with_settings([f"method={name}", *DP, "privacy.dp.clip=0.2"])

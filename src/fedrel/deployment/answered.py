@@ -29,7 +29,7 @@ from fedrel.config.privacy_sections import DifferentialPrivacy
 from fedrel.config.schema import Config
 from fedrel.errors import UserError
 from fedrel.federation.messages import Arrays, RefusedError, hash_arrays
-from fedrel.federation.noised_sums import NoiseShares
+from fedrel.federation.summands import NoiseShares
 from fedrel.federation.wire import decode, encode
 from fedrel.files import atomic_file, read_sealed, sealed, write_text
 from fedrel.privacy.differential_privacy import Steps, composed_epsilon, local_steps

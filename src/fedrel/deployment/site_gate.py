@@ -46,7 +46,6 @@ from fedrel.deployment.policy import (
 from fedrel.deployment.record_check import check_whole
 from fedrel.federation.flower.host import Refusal, RefusalCode
 from fedrel.federation.messages import HOLDINGS, Earned, Model, ModelTensors, RefusedError, Update, vouch
-from fedrel.federation.noised_sums import LEAST
 from fedrel.federation.predictions import BytePredictions, Predictions
 from fedrel.federation.secure_messages import (
     MaskedNumbers,
@@ -56,6 +55,7 @@ from fedrel.federation.secure_messages import (
     Unmasking,
 )
 from fedrel.federation.site import Site
+from fedrel.federation.summands import LEAST
 from fedrel.files import locked_in_turn
 from fedrel.methods.fedavg import FedAvg
 from fedrel.methods.summed_predictions import SummedPredictions

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.config.schema import Config
-from fedrel.federation.noised_sums import NoiseShares
 from fedrel.federation.rounds import RoundNotes, draw
+from fedrel.federation.summands import NoiseShares
 from fedrel.privacy.differential_privacy import Steps, composed_epsilon, local_steps, round_steps
 from fedrel.runs.records import Round, Spent
 

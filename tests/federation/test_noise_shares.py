@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
 
 from fedrel.config.privacy_sections import DifferentialPrivacy
-from fedrel.federation.noised_sums import NoiseShares
-from fedrel.federation.summands import LARGEST_SUM
+from fedrel.federation.summands import LARGEST_SUM, NoiseShares
 from fedrel.privacy.differential_privacy import Steps, composed_epsilon, epsilon
 
 
