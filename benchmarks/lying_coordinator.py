@@ -42,10 +42,11 @@ from fedrel.deployment.site_preparation import prepare_site
 from fedrel.deployment.site_runner import SiteHost
 from fedrel.deployment.submit import config_for_sites
 from fedrel.federation.coordinator import Answer
+from fedrel.federation.earned import Earned
 from fedrel.federation.flower import codec
 from fedrel.federation.flower.client import respond
 from fedrel.federation.flower.host import Request
-from fedrel.federation.messages import Earned, ModelTensors
+from fedrel.federation.messages import ModelTensors
 from fedrel.federation.site import Site as InsideSite
 from fedrel.federation.site_data import SiteData
 from fedrel.tensors.weights import dense

@@ -16,7 +16,7 @@ from fedrel.deployment.audit import check
 from fedrel.deployment.site_gate import SiteGate
 from fedrel.deployment.site_runner import SiteHost
 from fedrel.errors import UserError
-from fedrel.federation.messages import Earned, vouch
+from fedrel.federation.earned import Earned, vouch
 from fedrel.files import sealed
 from fedrel.privacy.vouching import WHOLE, OwnUpdates, ShownLists, Vouching
 from tests.federation_e2e.conftest import Called, Local, experiment

@@ -39,8 +39,7 @@ DECLARED = "tests/methods/test_declared.py"
 def tests_of(module: str) -> list[str]:
     """The arguments for pytest."""
     if module == MESSAGES:
-        own = ["federation/test_declarations", "federation/test_messages", "privacy/test_vouching"]
-        return [*(f"tests/{file}.py" for file in own), DECLARED]
+        return ["tests/federation/test_declarations.py", "tests/federation/test_messages.py", DECLARED]
     files, cases = METHODS[module.removeprefix("fedrel.methods.")]
     found = [*(f"tests/methods/test_{file}.py" for file in files), DECLARED]
     for case in cases:

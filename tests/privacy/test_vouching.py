@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrel.federation.messages import VOUCH_BYTES, Earned, vouch
+from fedrel.federation.earned import VOUCH_BYTES, Earned, vouch
 from fedrel.privacy.vouching import SIZE, WHOLE, Vouching
 from fedrel.tensors.weights import WeightedMean
 

@@ -44,8 +44,9 @@ from fedrel.deployment.policy import (
     too_fine,
 )
 from fedrel.deployment.record_check import check_whole
+from fedrel.federation.earned import Earned, vouch
 from fedrel.federation.flower.host import Refusal, RefusalCode
-from fedrel.federation.messages import HOLDINGS, Earned, Model, ModelTensors, RefusedError, Update, vouch
+from fedrel.federation.messages import HOLDINGS, Model, ModelTensors, RefusedError, Update
 from fedrel.federation.predictions import BytePredictions, Predictions
 from fedrel.federation.secure_messages import (
     MaskedNumbers,

@@ -15,7 +15,8 @@ import numpy.typing as npt
 from fedrel.config.privacy_sections import PrivacySection
 from fedrel.config.schema import AggregationSection
 from fedrel.evaluation.heterogeneity import class_distances
-from fedrel.federation.messages import Arrays, Earned, Message, Model, RefusedError, Update, payload
+from fedrel.federation.earned import Earned
+from fedrel.federation.messages import Arrays, Message, Model, RefusedError, Update, payload
 from fedrel.federation.rounds import Draw, RoundNotes, draw
 from fedrel.federation.site_memory import Entry
 from fedrel.federation.site_text import COORDINATOR

@@ -3,10 +3,6 @@
 A message is a frozen dataclass of numbers and arrays. Each field declares its dtype, shape and range. A message
 travels as plain arrays by name. The receiver builds it again with `unpack`, which refuses what does not fit the
 declaration: nothing that comes from outside is used before that.
-
-`Earned` tells of which sites' updates the global weights are made: what a coordinator shows to sites that vouch
-for theirs. The coordinator keeps it with the weights, and so in checkpoints: a run that goes back to earlier
-weights goes back to what those were made of, too.
 """
 
 from __future__ import annotations
@@ -21,16 +17,13 @@ from typing import Annotated, Any, ClassVar, Self, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.privacy.vouching import SIZE, TAG_BYTES, WHOLE, Tag, add_tags
 from fedrel.tensors.weights import Rows, Shapes, Tensors, Weights
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
+
 LARGEST = 1e6  # no working model has a weight or a loss near it; much larger ones overflow when used
 MOST = 10**12  # sentences: no site has so many, and the sum over sites is still exact
-
-_EARNED = "earned/"  # how the arrays of `Earned` are called in the coordinator's state
-VOUCH_BYTES = 8 + TAG_BYTES  # of what comes with an update: the question's number, then the tag
 
 
 class RefusedError(Exception):
@@ -241,8 +234,6 @@ class Update(Message):
 
 
 UNVOUCHED = "the global weights are not made of updates that sites vouch for"
-
-
 HOLDINGS = "census"  # the phase in which a site says what it holds; sites in use know it by this name
 
 
@@ -252,50 +243,3 @@ class Holdings(Message):
 
     sentences: Annotated[int, Array("int64", low=0, high=MOST)]
     """How many training sentences or documents."""
-
-
-@dataclass(frozen=True, slots=True)
-class Earned(Message):
-    """Down: the updates that the global weights are made of since the initial ones, and the sum of their tags."""
-
-    total: Annotated[Tag, Array("uint64", (SIZE,))]
-    """The sum of the tags, each times its update's share."""
-    round: Annotated[npt.NDArray[np.int32], Array("int32", ("updates",), low=1, high=10**6)]
-    """In which round each update was trained."""
-    site: Annotated[npt.NDArray[np.int32], Array("int32", ("updates",), low=0)]
-    """At which site."""
-    question: Annotated[npt.NDArray[np.uint64], Array("uint64", ("updates",))]
-    """The number of the question that it answers."""
-    share: Annotated[npt.NDArray[np.int32], Array("int32", ("updates",), low=0, high=WHOLE)]
-    """How much it counts in its round's mean, in parts of 2^20."""
-
-    @classmethod
-    def kept_in(cls, state: Mapping[str, npt.NDArray[Any]]) -> Earned:
-        """What the coordinator's state has; of initial weights, nothing."""
-        empty = {
-            name: np.zeros(SIZE if name == "total" else 0, declared.dtype)  # type: ignore[union-attr]
-            for name, declared in cls.declared().items()
-        }
-        return cls(**{name: state.get(f"{_EARNED}{name}", array) for name, array in empty.items()})
-
-    def for_state(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays that `kept_in` reads."""
-        return {f"{_EARNED}{name}": array for name, array in self.pack().items()}
-
-    def with_round(self, round_: int, shares: Mapping[int, float], vouches: Mapping[int, bytes]) -> Earned:
-        """With the updates of one more round: each site's share in the mean, and what came with its update."""
-        numbers = {site: np.frombuffer(vouches[site], "<u8").astype(np.uint64) for site in shares}
-        parts = {site: round(share * WHOLE) for site, share in shares.items()}
-        tags = {site: number[1:] for site, number in numbers.items()}
-        return Earned(
-            add_tags(self.total, parts, tags),
-            np.append(self.round, np.full(len(parts), round_, np.int32)).astype(np.int32),
-            np.append(self.site, np.array(list(parts), np.int32)).astype(np.int32),
-            np.append(self.question, np.array([numbers[site][0] for site in parts], np.uint64)),
-            np.append(self.share, np.array(list(parts.values()), np.int32)).astype(np.int32),
-        )
-
-
-def vouch(question: int, tag: Tag) -> bytes:
-    """What goes with an update: the number of the question that it answers, and its tag."""
-    return np.append(np.uint64(question), tag).astype("<u8").tobytes()

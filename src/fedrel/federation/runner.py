@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.federation.messages import Arrays, Earned, Message, RefusedError, Update
+from fedrel.federation.earned import Earned
+from fedrel.federation.messages import Arrays, Message, RefusedError, Update
 from fedrel.federation.method import Method
 from fedrel.federation.predictions import BytePredictions, Predictions
 from fedrel.federation.site import Site

@@ -10,8 +10,9 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedrel.federation.coordinator import Answer
+from fedrel.federation.earned import VOUCH_BYTES
 from fedrel.federation.flower.host import Refusal, RefusalCode, Request
-from fedrel.federation.messages import VOUCH_BYTES, Arrays, RefusedError
+from fedrel.federation.messages import Arrays, RefusedError
 from fedrel.federation.site_memory import Entry
 from fedrel.federation.wire import decode, encode
 
