@@ -34,7 +34,7 @@ from fedrel.extractors.optimisers import SGD, ClippedSum
 from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.extractors.transformer import TransformerSection
 from fedrel.extractors.transformer.sentence_transformer import sentence_transformer
-from fedrel.privacy.poisson import Randomness, SeededRandomness, SystemRandomness, poisson_batches
+from fedrel.federation.noised_training import Randomness, SeededRandomness, SystemRandomness, poisson_batches
 from fedrel.seeding import numpy_generator, torch_generator
 from pcnn import BATCH, DECAY, DROPOUT, RATE, RELATIONS, SENTENCES, VOCABULARY, WORD, corpus, in_bags
 

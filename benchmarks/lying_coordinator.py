@@ -33,12 +33,12 @@ import tomli_w
 
 from fedrel.data.align import align, read_kb, write_jsonl
 from fedrel.data.world import World, WorldConfig
-from fedrel.deployment.client_app import SiteHost
 from fedrel.deployment.earned_weights import EarnedWeights
 from fedrel.deployment.experiment import load_experiment
 from fedrel.deployment.folders import CoordinatorFolder, SiteFolder, init_federation
 from fedrel.deployment.publishing import publish_experiment
 from fedrel.deployment.site_preparation import prepare_site
+from fedrel.deployment.site_runner import SiteHost
 from fedrel.deployment.submit import config_for_sites
 from fedrel.federation.coordinator import Answer
 from fedrel.federation.earned import Earned

@@ -23,8 +23,8 @@ import numpy.typing as npt
 import fedrel
 from fedrel.config.schema import Config
 from fedrel.federation.coordinator import Answer, Engine
-from fedrel.federation.engines.around import EngineAround, update_in
-from fedrel.federation.engines.local import LocalEngine
+from fedrel.federation.engines.attacks import EngineAround, update_in
+from fedrel.federation.engines.in_process import LocalEngine
 from fedrel.federation.messages import Arrays
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare

@@ -25,8 +25,8 @@ from tests.federation_e2e.conftest import copied, experiment
 from tests.federation_e2e.testbed import NAMES, PATIENCE, Testbed, same
 
 from fedrel.config.schema import Config
-from fedrel.deployment.child_processes import Program, flower_program
 from fedrel.deployment.client_guard import CLIENT, STARTER
+from fedrel.deployment.flower_programs import Program, flower_program
 from fedrel.deployment.supernode import supernode_program
 from fedrel.runs.prepare import prepare
 
@@ -35,7 +35,7 @@ A_PROCESS_FOR_EACH_MESSAGE = {
     CLIENT: """\
 from pathlib import Path
 from fedrel.deployment import client_guard
-from fedrel.deployment.client_app import SiteHost
+from fedrel.deployment.site_runner import SiteHost
 from fedrel.federation.flower.client import client_app
 
 app = client_app(lambda context: SiteHost(Path(str(context.node_config["site"]))))

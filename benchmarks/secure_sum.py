@@ -39,8 +39,7 @@ from fedrel.federation.secure_messages import MaskedNumbers, SealedShares, Sessi
 from fedrel.federation.secure_sum import Member, own_mask, session_name, signed_keys
 from fedrel.federation.site_memory import SumNotes
 from fedrel.federation.site_sums import SiteSums
-from fedrel.privacy.peer_graph import quorum
-from fedrel.privacy.secret_keys import SEALED, SimulatedSecrets, add_mask, combined, divided
+from fedrel.privacy.secret_keys import SEALED, SimulatedSecrets, add_mask, combined, divided, quorum
 from fedrel.runs.engines import engine
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import Session as Training

@@ -20,7 +20,7 @@ from fedrel.config.schema import Config
 from tests.quick_python import QuickPython
 
 if TYPE_CHECKING:
-    from fedrel.federation.engines.local import LocalEngine
+    from fedrel.federation.engines.in_process import LocalEngine
     from fedrel.runs.prepare import Preparation
     from fedrel.runs.train import Session
 
@@ -116,7 +116,7 @@ def _one_thread() -> None:
 def _stderr_stays_open() -> None:
     """Test files import dp-accounting, which imports absl, while pytest captures what is written."""
     if "absl" in sys.modules:
-        from fedrel.privacy.accounting import spare_stderr
+        from fedrel.privacy.differential_privacy import spare_stderr
 
         spare_stderr()
 
@@ -156,7 +156,7 @@ def tiny(**changes: object) -> Config:
 
 def local_engine(config: Config, ready: Preparation, states: Path = NO_STATES) -> LocalEngine:
     """The in-process engine over the prepared data; `states` is where sites would keep their state."""
-    from fedrel.federation.engines.local import LocalEngine
+    from fedrel.federation.engines.in_process import LocalEngine
     from fedrel.runs.engines import new_runner
 
     return LocalEngine(new_runner(config, ready.site_data, states))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fedrel.deployment.child_processes import end_with_parent
+from fedrel.deployment.flower_programs import end_with_parent
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -12,7 +12,7 @@ import tomli_w
 from typer.testing import CliRunner
 
 from fedrel.cli.main import app
-from fedrel.deployment import child_processes
+from fedrel.deployment import flower_programs
 from fedrel.deployment.audit import append, check, describe
 from fedrel.deployment.supernode import check_coordinator, check_ready, trusted
 from fedrel.errors import UserError
@@ -242,7 +242,7 @@ def test_a_taken_port_and_a_readable_key_stop_the_coordinator(tmp_path, monkeypa
             )[0]
             == 0
         )
-        monkeypatch.setattr(child_processes, "GRACE", 0.1)
+        monkeypatch.setattr(flower_programs, "GRACE", 0.1)
         with pytest.raises(UserError, match=r"another program listens on port(?s:.*)run already"):
             fedrel("coordinator", "start", tmp_path / "coordinator")
         (tmp_path / "coordinator" / "server.key").chmod(0o644)

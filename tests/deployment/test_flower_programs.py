@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from fedrel.deployment import child_processes, supernode
-from fedrel.deployment.child_processes import Program, running
+from fedrel.deployment import flower_programs, supernode
 from fedrel.deployment.client_guard import CLIENT, REFUSED, STARTER, write_programs
+from fedrel.deployment.flower_programs import Program, running
 from fedrel.deployment.folders import CoordinatorFolder, SiteFolder, init_federation
 from fedrel.deployment.superlink import OnlySitesFromOutside, superlink_program
 from fedrel.errors import UserError
@@ -92,7 +92,7 @@ def test_guards_that_cannot_be_run_stop_the_start(problem, tmp_path, monkeypatch
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_end_acts_like_ctrl_c(number):
     before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), child_processes.interruptible():
+    with pytest.raises(KeyboardInterrupt), flower_programs.interruptible():
         os.kill(os.getpid(), number)
         time.sleep(10)
     assert signal.getsignal(number) == before
@@ -106,8 +106,8 @@ def test_every_task_that_flower_can_start_at_a_site_is_covered():
 def test_code_that_came_with_a_run_is_neither_unpacked_nor_imported(monkeypatch):
     runtime = pytest.importorskip("flwr.supernode.runtime.run_clientapp")
     program = import_module("flwr.supernode.cli.flwr_clientapp")
-    from fedrel.deployment.client_app import app
     from fedrel.deployment.client_guard import main
+    from fedrel.deployment.passing import app
 
     for name in ("install_from_fab", "get_load_client_app_fn"):
         monkeypatch.setattr(runtime, name, getattr(runtime, name))  # put back afterwards
@@ -154,7 +154,7 @@ def test_flags_of_the_superlink(tmp_path):
 def test_a_program_ends_when_its_parent_is_killed():
     code = (
         "import os, sys\n"
-        "from fedrel.deployment.child_processes import Program, running\n"
+        "from fedrel.deployment.flower_programs import Program, running\n"
         "sleep = Program([sys.executable, '-c', 'import time; time.sleep(600)'], os.environ)\n"
         "with running(sleep) as process:\n"
         "    print(process.pid, flush=True)\n"
@@ -168,7 +168,7 @@ def test_a_program_ends_when_its_parent_is_killed():
 
 
 def test_a_site_that_runs_already_is_not_started_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(child_processes, "GRACE", 0.1)
+    monkeypatch.setattr(flower_programs, "GRACE", 0.1)
     (tmp_path / "place.json").write_text(IDENTITY)
     with listener() as port:
         (tmp_path / "site.toml").write_text(f"local_port = {port}\n{POLICY}")
@@ -180,8 +180,8 @@ def test_a_site_that_runs_already_is_not_started_again(tmp_path, monkeypatch):
 
 def test_a_port_that_is_about_to_be_free_is_waited_for():
     with listener() as port:
-        assert child_processes.listens(port)
-    child_processes.wait_until_free(port, "")
+        assert flower_programs.listens(port)
+    flower_programs.wait_until_free(port, "")
 
 
 class Clock:

@@ -30,7 +30,7 @@ class Judged(Engine):
     """Asks the sites in this process; each judges the weights first, as a real site does."""
 
     def __init__(self, runner: Runner, folder: Path) -> None:
-        from fedrel.federation.engines.local import LocalEngine
+        from fedrel.federation.engines.in_process import LocalEngine
 
         self.runner, self.folder, self.inner = runner, folder, LocalEngine(runner)
         self.weights: dict[str, Any] = {}

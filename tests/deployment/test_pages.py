@@ -15,8 +15,8 @@ import pytest
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from fedrel.deployment.child_processes import end_with_parent
 from fedrel.deployment.experiment import Shared
+from fedrel.deployment.flower_programs import end_with_parent
 from fedrel.deployment.policy import SitePolicy, kinds_of_message
 from fedrel.methods.by_name import methods
 from tests.test_docs import ROOT, blocks, perform, tables

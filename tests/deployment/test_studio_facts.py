@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from fedrel.deployment import studio_facts
+from fedrel.deployment.answered import Spent
 from fedrel.deployment.audit import append, describe
 from fedrel.deployment.policy import Allowed, Privacy
-from fedrel.deployment.privacy_budget import Spent
 from fedrel.deployment.studio_facts import (
     budget_in_words,
     describe_federation,
     policy_in_words,
     site_facts,
 )
-from fedrel.privacy.accounting import Steps, epsilon
+from fedrel.privacy.differential_privacy import Steps, epsilon
 
 pytest.importorskip("starlette", reason="needs pip install 'fedrel[studio]'")
 

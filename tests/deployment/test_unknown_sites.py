@@ -21,7 +21,8 @@ pytest.importorskip("flwr", reason="needs Flower: pip install 'fedrel[flower]'")
 import tomli_w
 
 from fedrel.cli.main import main
-from fedrel.deployment.child_processes import (
+from fedrel.deployment.client_guard import CLIENT
+from fedrel.deployment.flower_programs import (
     START_TIMEOUT,
     Program,
     flower_environment,
@@ -29,7 +30,6 @@ from fedrel.deployment.child_processes import (
     running,
     wait_until_listening,
 )
-from fedrel.deployment.client_guard import CLIENT
 from fedrel.deployment.folders import CONNECTION, SiteFolder, init_federation
 from fedrel.deployment.keys import write_site_key
 from fedrel.deployment.site_preparation import prepare_site

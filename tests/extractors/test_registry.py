@@ -19,7 +19,7 @@ from fedrel.extractors.document import DocumentSection
 from fedrel.extractors.pcnn import PCNNSection
 from fedrel.extractors.registry import EXTRACTORS, extractor_kind
 from fedrel.extractors.transformer import TransformerSection
-from fedrel.federation.engines.threads import ThreadEngine
+from fedrel.federation.engines.in_process import ThreadEngine
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import run

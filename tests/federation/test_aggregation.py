@@ -11,11 +11,10 @@ import pytest
 from fedrel.config.schema import AggregationSection
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer
-from fedrel.federation.engines.attacked import AttackedEngine
-from fedrel.federation.engines.local import LocalEngine
+from fedrel.federation.engines.attacks import ATTACKS, AttackedEngine
+from fedrel.federation.engines.in_process import LocalEngine
 from fedrel.methods.by_name import check_aggregation, method, methods
-from fedrel.privacy.attacks import ATTACKS
-from fedrel.privacy.update_norms import Norms
+from fedrel.privacy.trust import Norms
 from fedrel.runs.engines import new_runner, parallel_engine
 from fedrel.runs.prepare import prepare
 from fedrel.runs.protection_tables import AttackedSites, OtherLabels, drawn
@@ -154,7 +153,7 @@ PLAIN = {"aggregation.norm_bound": 0.0, "aggregation.share_cap": 0.0, "aggregati
 
 @pytest.mark.parametrize("attack", ["sign-flip", "claim-all", "scaling"])
 def test_an_attack_turns_the_mean_and_the_defence_turns_it_back(attack, monkeypatch):
-    monkeypatch.setattr("fedrel.privacy.update_norms.DIVERGES", 1e30)
+    monkeypatch.setattr("fedrel.privacy.trust.DIVERGES", 1e30)
     method_ = "lazy-mil" if attack == "claim-all" else "fedavg"
     plain = wide(method=method_, extractor__dropout=0.0)
     defended = wide(method=method_, extractor__dropout=0.0, **ALL).with_settings(
@@ -188,7 +187,7 @@ def trained(config, engine, ready) -> np.ndarray:
 )
 def test_what_two_of_ten_liars_do_to_the_model_is_undone_in_part(attack, left, monkeypatch):
     """How far the weights are from those of a federation without the two, with the plain mean and the defence."""
-    monkeypatch.setattr("fedrel.privacy.update_norms.DIVERGES", 1e30)
+    monkeypatch.setattr("fedrel.privacy.trust.DIVERGES", 1e30)
     plain = wide(method="fedavg").with_settings({"training.rounds": 3})
     ready = AttackedSites(ATTACKS[attack], [0, 1], agreed_sizes=False).prepare(plain, None)
     sizes, triples = ready.site_data.partition.sizes, ready.dataset.corpus.triple_count

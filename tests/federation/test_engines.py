@@ -19,8 +19,8 @@ from safetensors.numpy import load_file
 from fedrel.config.schema import Config
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Engine
+from fedrel.federation.engines.in_process import ThreadEngine
 from fedrel.federation.engines.processes import WorkerEngine
-from fedrel.federation.engines.threads import ThreadEngine
 from fedrel.federation.messages import Arrays
 from fedrel.federation.runner import Runner
 from fedrel.federation.site_memory import Entry

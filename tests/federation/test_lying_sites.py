@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedrel.federation.coordinator import Answer
-from fedrel.federation.engines.local import LocalEngine
+from fedrel.federation.engines.in_process import LocalEngine
 from fedrel.federation.messages import Array, Update
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import prepare

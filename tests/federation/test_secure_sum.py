@@ -27,11 +27,19 @@ from fedrel.federation.secure_messages import (
 from fedrel.federation.secure_sum import Lists, Member, session_name, signed_keys
 from fedrel.federation.site_memory import SumNotes
 from fedrel.federation.site_sums import SiteSums
-from fedrel.federation.summands import decoded
-from fedrel.privacy import peer_graph
-from fedrel.privacy.fixed_point import FixedPoint
-from fedrel.privacy.peer_graph import degree, neighbours, peers_of, quorum, ring
-from fedrel.privacy.secret_keys import SimulatedSecrets, add_mask, combined, divided
+from fedrel.federation.summands import FixedPoint, decoded
+from fedrel.privacy import secret_keys
+from fedrel.privacy.secret_keys import (
+    SimulatedSecrets,
+    add_mask,
+    combined,
+    degree,
+    divided,
+    neighbours,
+    peers_of,
+    quorum,
+    ring,
+)
 from fedrel.tensors.weights import NoAnswerError
 
 SECRETS = SimulatedSecrets(7, run="a run")
@@ -159,7 +167,7 @@ def test_too_few_survivors_end_the_round_and_reveal_nothing(step, reason, tmp_pa
 @pytest.fixture
 def count(monkeypatch) -> int:
     """How many sites make a large cohort: fewer here, for each has keys and shares to compute."""
-    monkeypatch.setattr(peer_graph, "SPARSE_FROM", 40)
+    monkeypatch.setattr(secret_keys, "SPARSE_FROM", 40)
     return 40
 
 

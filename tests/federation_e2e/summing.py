@@ -11,7 +11,7 @@ import pytest
 
 from fedrel.config.schema import Config
 from fedrel.federation.coordinator import Answer
-from fedrel.federation.engines.local import LocalEngine
+from fedrel.federation.engines.in_process import LocalEngine
 from fedrel.methods import summed_answers
 from fedrel.runs.checkpoint import Checkpoint, Checkpoints
 from fedrel.runs.engines import new_runner

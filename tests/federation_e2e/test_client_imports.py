@@ -19,7 +19,7 @@ from pathlib import Path
 from fedrel.federation.flower import client
 from fedrel.federation.flower import codec
 from fedrel.federation.flower.host import Request
-from fedrel.deployment.client_app import SiteHost
+from fedrel.deployment.site_runner import SiteHost
 
 def loaded():
     print(*(name for name in {HEAVY} if name in sys.modules), flush=True)

@@ -23,7 +23,7 @@ from fedrel.deployment.folders import init_federation
 from fedrel.deployment.publishing import open_coordinator, publish_experiment
 from fedrel.deployment.site_preparation import prepare_site
 from fedrel.deployment.submit import config_for_sites
-from fedrel.federation.engines.local import LocalEngine
+from fedrel.federation.engines.in_process import LocalEngine
 from fedrel.federation.runner import Runner
 from fedrel.federation.site_data import SiteData
 from fedrel.runs.engines import new_runner

@@ -14,9 +14,8 @@ pytest.importorskip("flwr", reason="needs the extra `flower`")
 
 from fedrel.config.schema import Config
 from fedrel.deployment.audit import check
-from fedrel.deployment.client_app import SiteHost
 from fedrel.deployment.earned_weights import EarnedWeights
-from fedrel.deployment.site_runner import ResidentHost, ResidentSite
+from fedrel.deployment.site_runner import ResidentHost, ResidentSite, SiteHost
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer
 from fedrel.federation.flower import codec

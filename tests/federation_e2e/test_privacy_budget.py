@@ -14,11 +14,11 @@ pytest.importorskip("flwr", reason="needs the extra `flower`")
 pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
 
 from fedrel.config.schema import Config
+from fedrel.deployment.answered import PrivacyBudget, Spent
 from fedrel.deployment.audit import check
-from fedrel.deployment.privacy_budget import PrivacyBudget, Spent
 from fedrel.deployment.record_check import check_record
 from fedrel.errors import UserError
-from fedrel.privacy.accounting import Steps, epsilon, local_steps
+from fedrel.privacy.differential_privacy import Steps, epsilon, local_steps
 from tests.federation_e2e.conftest import Called, experiment
 from tests.federation_e2e.test_lying_coordinator import Liar
 from tests.federation_e2e.testbed import NAMES, Testbed, rounds

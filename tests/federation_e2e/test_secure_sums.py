@@ -20,7 +20,7 @@ from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.membership import add_site
 from fedrel.deployment.sum_keys import CoordinatorKeys, SiteSecrets, check_peer_keys, remove_secrets
 from fedrel.errors import UserError
-from fedrel.federation.engines.local import LocalEngine
+from fedrel.federation.engines.in_process import LocalEngine
 from fedrel.federation.flower import codec
 from fedrel.federation.wire import decode
 from fedrel.privacy.secret_keys import TamperedError

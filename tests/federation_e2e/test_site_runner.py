@@ -27,19 +27,28 @@ pytest.importorskip("flwr", reason="needs the extra `flower`")
 
 from flwr.app import RecordDict
 
-from fedrel.deployment import passing, pauses, site_runner, task_starter
+from fedrel.deployment import flower_programs, passing, site_runner, task_starter
 from fedrel.deployment.audit import check
 from fedrel.deployment.client_guard import CLIENT, write_programs
+from fedrel.deployment.flower_programs import Pauses, PausesOfANode
 from fedrel.deployment.folders import SiteFolder
-from fedrel.deployment.passing import pass_on
-from fedrel.deployment.pauses import Pauses, PausesOfANode
+from fedrel.deployment.passing import (
+    SOCKET,
+    OtherUserError,
+    accept,
+    connected,
+    from_bytes,
+    listening,
+    pass_on,
+    receive,
+    send,
+    to_bytes,
+)
 from fedrel.deployment.site_runner import ResidentHost, ResidentSite
-from fedrel.deployment.site_socket import SOCKET, OtherUserError, accept, connected, listening, receive, send
 from fedrel.deployment.task_starter import Supervised
 from fedrel.errors import UserError
 from fedrel.federation.flower import codec
 from fedrel.federation.flower.host import Request
-from fedrel.federation.flower.record_bytes import from_bytes, to_bytes
 from fedrel.tensors.machine import in_parts
 from tests.federation_e2e.conftest import Called, Local, experiment
 from tests.federation_e2e.dividing import prepared_for
@@ -106,7 +115,7 @@ def test_there_is_one_runner_a_site(tmp_path: Path) -> None:
             sys.executable,
             "-c",
             "import sys; from pathlib import Path\n"
-            "from fedrel.deployment.site_socket import listening\n"
+            "from fedrel.deployment.passing import listening\n"
             "with listening(Path(sys.argv[1])): import os; os._exit(0)",
             str(tmp_path),
         ],
@@ -426,14 +435,16 @@ def test_flower_has_what_is_replaced() -> None:
         "flwr.superlink.grid.http_grid",
     )
     for name in pulling:
-        (found,) = (function for key, function in vars(import_module(name)).items() if key in pauses.PULLS)
+        (found,) = (
+            function for key, function in vars(import_module(name)).items() if key in flower_programs.PULLS
+        )
         assert "initial_backoff" in signature(found).parameters
 
 
 def test_pauses_grow_with_the_time_without_work(monkeypatch: pytest.MonkeyPatch) -> None:
     now, slept = [0.0], []
-    monkeypatch.setattr(pauses.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(pauses.time, "sleep", slept.append)
+    monkeypatch.setattr(flower_programs.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(flower_programs.time, "sleep", slept.append)
     node = PausesOfANode()
     for idle in (0.0, 1.0, 8.0, 100.0):
         now[0] = idle

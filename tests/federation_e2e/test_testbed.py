@@ -14,7 +14,7 @@ from tests.federation_e2e.testbed import Testbed, wait_for
 TEST = """\
 import os, signal, sys, time
 from pathlib import Path
-from fedrel.deployment.child_processes import Program
+from fedrel.deployment.flower_programs import Program
 from tests.federation_e2e.testbed import Testbed
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background may ignore it

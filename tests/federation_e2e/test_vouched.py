@@ -13,13 +13,12 @@ import pytest
 pytest.importorskip("flwr", reason="needs the extra `flower`")
 
 from fedrel.deployment.audit import check
-from fedrel.deployment.client_app import SiteHost
-from fedrel.deployment.own_updates import OwnUpdates, ShownLists
 from fedrel.deployment.site_gate import SiteGate
+from fedrel.deployment.site_runner import SiteHost
 from fedrel.errors import UserError
 from fedrel.federation.earned import Earned, vouch
 from fedrel.files import sealed
-from fedrel.privacy.vouching import WHOLE, Vouching
+from fedrel.privacy.vouching import WHOLE, OwnUpdates, ShownLists, Vouching
 from tests.federation_e2e.conftest import Called, Local, experiment
 from tests.federation_e2e.test_lying_coordinator import KEYED, LEVELS, QUICK, Liar
 from tests.federation_e2e.testbed import NAMES, rounds

@@ -17,14 +17,13 @@ from flwr.app import Error, RecordDict
 
 from fedrel.config.schema import Config
 from fedrel.deployment.audit import check
-from fedrel.deployment.client_app import SiteHost
+from fedrel.deployment.site_runner import SiteHost
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer
 from fedrel.federation.flower import codec
 from fedrel.federation.flower.client import respond
 from fedrel.federation.wire import decode
-from fedrel.privacy.keyed import digests
-from fedrel.privacy.site_rules import SiteRules
+from fedrel.privacy.site_rules import SiteRules, digests
 from fedrel.runs.prepare import prepare
 from fedrel.seeding import numpy_generator
 from tests.federation_e2e.conftest import Called, Local, experiment
@@ -95,7 +94,7 @@ def test_a_new_run_of_the_same_experiment_starts_without_site_states(
 def test_only_the_last_runs_of_an_experiment_keep_their_site_states(
     called: Called, tmp_path: Path, monkeypatch
 ):
-    monkeypatch.setattr("fedrel.deployment.client_app.EARLIER_RUNS", 1)
+    monkeypatch.setattr("fedrel.deployment.site_runner.EARLIER_RUNS", 1)
     for name in "abc":
         called.run(experiment("scaffold", **QUICK), tmp_path / name)
     state = called.bed.site("north").path / "state"
@@ -193,7 +192,7 @@ def test_a_site_whose_first_request_was_lost_is_asked_again(called: Called, loca
 
 
 def test_a_site_that_is_gone_is_not_waited_for(called: Called, out: Path, monkeypatch):
-    monkeypatch.setattr("fedrel.federation.flower.members.FRESH", 0.0)
+    monkeypatch.setattr("fedrel.federation.flower.grid.FRESH", 0.0)
     config = experiment("fedavg", training__rounds=2, engine__deadline=1000)
     leave = in_round(1, lambda content, answer: _and(called.grid.connected.discard(102), answer(content)))
     called.grid.behaviour[2] = leave

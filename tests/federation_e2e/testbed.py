@@ -21,7 +21,7 @@ import tomli_w
 from safetensors.numpy import load_file
 
 from fedrel.config.schema import Config
-from fedrel.deployment.child_processes import Program, flower_environment, wait_until_listening
+from fedrel.deployment.flower_programs import Program, flower_environment, wait_until_listening
 from fedrel.deployment.folders import CoordinatorFolder, SiteFolder, init_federation
 from fedrel.deployment.policy import kinds_of_message
 from fedrel.deployment.superlink import register_sites, superlink_program

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedrel.errors import UserError
-from fedrel.federation.engines.local import LocalEngine
+from fedrel.federation.engines.in_process import LocalEngine
 from fedrel.federation.messages import RefusedError, payload
 from fedrel.federation.predictions import BytePredictions, Predictions
 from fedrel.methods.by_name import method

@@ -40,7 +40,7 @@ CLAIMS = st.dictionaries(
 
 @given(CLAIMS, st.binary(min_size=32, max_size=32))
 def test_winners_are_those_of_algorithm_1_keyed_or_not(table, key):
-    from fedrel.privacy.keyed import digests
+    from fedrel.privacy.site_rules import digests
 
     plain, keyed = {}, {}
     best: dict[int, tuple[float, int, int]] = {}

@@ -9,7 +9,7 @@ import pytest
 
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer
-from fedrel.federation.engines.local import LocalEngine
+from fedrel.federation.engines.in_process import LocalEngine
 from fedrel.federation.messages import RefusedError
 from fedrel.federation.summands import Summand
 from fedrel.methods.by_name import check_secure_sum, method, methods

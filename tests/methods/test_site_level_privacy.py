@@ -12,10 +12,10 @@ pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
 
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Federation
-from fedrel.federation.drawing import draw
+from fedrel.federation.rounds import draw
 from fedrel.methods.by_name import check_privacy, method, methods
-from fedrel.privacy import site_noise
-from fedrel.privacy.accounting import epsilon
+from fedrel.privacy import differential_privacy
+from fedrel.privacy.differential_privacy import epsilon
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import run
 from tests.conftest import local_session, tiny
@@ -66,7 +66,8 @@ def test_every_method_is_noised_or_refused():
 @pytest.mark.parametrize("name", NOISED)
 def test_without_noise_and_clipping_weights_are_those_of_the_plain_mean(data, name, tmp_path, monkeypatch):
     monkeypatch.setattr(Federation, "normal", lambda self, *purpose: np.zeros)
-    monkeypatch.setattr(site_noise, "STEPS", 2.0**50)  # a finer grid, since the noise that it follows is huge
+    # A finer grid, since the noise that it follows is huge.
+    monkeypatch.setattr(differential_privacy, "STEPS", 2.0**50)
     config, ready = data
     named = [f"method={name}", *([] if name == "feded" else [f"methods.{name}.weighting=uniform"])]
     plain = fast(config.with_settings(named), ready, 2, tmp_path / "plain")
@@ -228,7 +229,7 @@ def test_draws_of_either_kind():
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "feded"])
 def test_noise_in_shares_is_the_noise_of_the_sum(data, name, tmp_path, monkeypatch):
     """Without noise, sums are those that the coordinator would have clipped; then the noise is as stated."""
-    from fedrel.privacy.noise_shares import NoiseShares
+    from fedrel.federation.summands import NoiseShares
 
     config, ready = data
     config = config.with_settings([f"method={name}", *DP, "privacy.dp.clip=0.2"])

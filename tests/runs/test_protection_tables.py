@@ -11,8 +11,8 @@ import pytest
 
 from fedrel.cli.table_commands import _counts, _targets
 from fedrel.errors import UserError
+from fedrel.federation.engines.attacks import ATTACKS
 from fedrel.methods.by_name import option_settings
-from fedrel.privacy.attacks import ATTACKS
 from fedrel.runs import protection_tables as module
 from fedrel.runs.protection_tables import DEFENCES, attack_table, needed_noise, privacy_table
 from fedrel.runs.records import AttackCell, AttackTable, PrivacyRow, PrivacyTable

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from fedrel.config.schema import Config
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer, Engine
-from fedrel.federation.engines.local import LocalEngine
+from fedrel.federation.engines.in_process import LocalEngine
 from fedrel.runs.engines import SimulatedSites, new_runner
 from fedrel.runs.prepare import Preparation
 from fedrel.runs.train import run
@@ -87,7 +87,7 @@ def test_honest_runs_name_nobody(out):
 
 def test_a_model_that_was_ruined_unnoticed_is_left_behind(out, monkeypatch):
     """The mean of round 3 is let through; in round 4 honest sites diverge. The liar is named, they are not."""
-    monkeypatch.setattr("fedrel.privacy.update_norms.DIVERGES", 1e30)
+    monkeypatch.setattr("fedrel.privacy.trust.DIVERGES", 1e30)
     config = CONFIG.with_settings({"training.rounds": 6})
     run(config, out, sites=LyingSites(scaled(1e7, 3)))
     found = lines(out)

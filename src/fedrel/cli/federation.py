@@ -173,7 +173,7 @@ def start_coordinator(
     ] = "0.0.0.0",
 ) -> None:
     """Listen for the sites, until stopped."""
-    from fedrel.deployment.child_processes import running, wait_until_free, wait_until_listening
+    from fedrel.deployment.flower_programs import running, wait_until_free, wait_until_listening
     from fedrel.deployment.folders import CoordinatorFolder
     from fedrel.deployment.keys import check_address, expiry_notes
     from fedrel.deployment.superlink import register_sites, superlink_program

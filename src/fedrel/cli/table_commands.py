@@ -47,7 +47,7 @@ def attack(
 ) -> None:
     """Train with lying sites and without, under several defences; run again, it goes on where it stopped."""
     from fedrel.cli.progress import console, saying
-    from fedrel.privacy.attacks import ATTACKS
+    from fedrel.federation.engines.attacks import ATTACKS
     from fedrel.runs.protection_tables import DEFENCES, attack_table
     from fedrel.studio.protection_pages import write_attack_page
 

@@ -29,7 +29,7 @@ from fedrel.deployment.keys import (
 )
 from fedrel.errors import UserError
 from fedrel.files import read_sealed, write_text
-from fedrel.privacy.keyed import KEY_BYTES
+from fedrel.privacy.site_rules import KEY_BYTES
 
 PORT = 9092  # where the coordinator listens
 LOCAL_PORT = 9101  # of the first site, for its own processes; the others follow: all may run on one machine

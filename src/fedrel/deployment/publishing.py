@@ -21,8 +21,7 @@ from fedrel.data.store import DEV, TEST, Progress
 from fedrel.deployment.artefacts import FILES, FORMAT, MANIFEST, Artefacts, agreed_part, digest, over
 from fedrel.deployment.experiment import Experiment, Shared
 from fedrel.deployment.folders import CoordinatorFolder
-from fedrel.deployment.numbering import published_triples
-from fedrel.deployment.site_preparation import Part, prepare_site_data, read_columns
+from fedrel.deployment.site_preparation import Part, prepare_site_data, published_triples, read_columns
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.site_data import SiteData

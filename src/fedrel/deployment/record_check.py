@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fedrel.deployment.answered import Answered
+from fedrel.deployment.answered import Answered, PrivacyBudget
 from fedrel.deployment.audit import Audit, Break, Line, check, fail_if_broken
 from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.keys import is_signed
-from fedrel.deployment.privacy_budget import PrivacyBudget
 
 
 def check_record(folder: SiteFolder, *, last_only: bool = False) -> Audit:

@@ -13,14 +13,13 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedrel.config.schema import Config
 from fedrel.data.store import Progress
+from fedrel.deployment.flower_programs import pull_soon_again
 from fedrel.deployment.folders import CoordinatorFolder
-from fedrel.deployment.pauses import pull_soon_again
 from fedrel.deployment.publishing import CoordinatorData, open_coordinator
 from fedrel.deployment.sum_keys import CoordinatorKeys
 from fedrel.deployment.superlink import DATABASE, purge
 from fedrel.errors import UserError
-from fedrel.federation.flower.members import Members, RemoteEngine, run_of
-from fedrel.federation.flower.transport import Transport
+from fedrel.federation.flower.grid import Members, RemoteEngine, Transport, run_of
 from fedrel.files import read_sealed, write_text
 from fedrel.methods.by_name import method
 from fedrel.runs.engines import new_runner

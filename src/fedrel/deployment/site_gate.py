@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrel.deployment.answered import UNNAMED, Answered, LastAnswers, number, question
+from fedrel.deployment.answered import (
+    UNNAMED,
+    Answered,
+    LastAnswers,
+    PrivacyBudget,
+    answer_cost,
+    number,
+    question,
+)
 from fedrel.deployment.artefacts import agreed_part, differences
 from fedrel.deployment.audit import Asked, append, describe
 from fedrel.deployment.earned_weights import (
@@ -26,7 +34,6 @@ from fedrel.deployment.earned_weights import (
 )
 from fedrel.deployment.folders import SiteFolder
 from fedrel.deployment.keys import signature
-from fedrel.deployment.own_updates import OwnUpdates, ShownLists
 from fedrel.deployment.policy import (
     REFUSAL,
     kinds_of_message,
@@ -36,7 +43,6 @@ from fedrel.deployment.policy import (
     refused_parts,
     too_fine,
 )
-from fedrel.deployment.privacy_budget import PrivacyBudget, answer_cost
 from fedrel.deployment.record_check import check_whole
 from fedrel.federation.earned import Earned, vouch
 from fedrel.federation.flower.host import Refusal, RefusalCode
@@ -50,12 +56,12 @@ from fedrel.federation.secure_messages import (
     Unmasking,
 )
 from fedrel.federation.site import Site
+from fedrel.federation.summands import LEAST
 from fedrel.files import locked_in_turn
 from fedrel.methods.fedavg import FedAvg
 from fedrel.methods.summed_predictions import SummedPredictions
-from fedrel.privacy.noise_shares import LEAST
-from fedrel.privacy.site_noise import longest_noise
-from fedrel.privacy.vouching import Vouching
+from fedrel.privacy.differential_privacy import longest_noise
+from fedrel.privacy.vouching import OwnUpdates, ShownLists, Vouching
 from fedrel.tensors.weights import dense
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from fedrel.deployment.answered import PrivacyBudget, Spent
 from fedrel.deployment.audit import describe_fields
 from fedrel.deployment.folders import CoordinatorFolder, SiteFolder
 from fedrel.deployment.policy import REFUSAL, SITE_TOML, Allowed, Privacy, kinds_of_message, read_policy
-from fedrel.deployment.privacy_budget import PrivacyBudget, Spent
 from fedrel.deployment.record_check import check_record
 from fedrel.deployment.status import NOT_RUNNING, connected, federation_status
 from fedrel.runs.folder import MetricsFile

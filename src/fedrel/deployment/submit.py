@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from fedrel.config.schema import Config
-from fedrel.deployment.child_processes import (
+from fedrel.deployment.experiment import AWAY, Experiment
+from fedrel.deployment.flower_programs import (
     flower_environment,
     flower_program,
     interruptible,
     listens,
     needs_flower,
 )
-from fedrel.deployment.experiment import AWAY, Experiment
 from fedrel.deployment.folders import CONNECTION, CoordinatorFolder
 from fedrel.deployment.publishing import check_published
 from fedrel.deployment.superlink import write_connection
@@ -60,7 +60,7 @@ _FILES = {
     "README.md": "The code is in the fedrel package, which the coordinator and every site have installed.\n",
     "fedrel_federation/__init__.py": "",
     "fedrel_federation/server.py": "from fedrel.deployment import server_app\n\napp = server_app.app\n",
-    "fedrel_federation/client.py": "from fedrel.deployment import client_app\n\napp = client_app.app\n",
+    "fedrel_federation/client.py": "from fedrel.deployment import passing\n\napp = passing.app\n",
 }
 
 

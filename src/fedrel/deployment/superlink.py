@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrel.deployment.artefacts import digest
-from fedrel.deployment.child_processes import Program, flower_environment, needs_flower
+from fedrel.deployment.flower_programs import Program, flower_environment, needs_flower
 from fedrel.deployment.folders import CONNECTION, CoordinatorFolder
 from fedrel.errors import UserError
 from fedrel.files import read_sealed, write_text

@@ -12,16 +12,17 @@ from importlib import import_module
 from pathlib import Path
 
 from fedrel.deployment.artefacts import Artefacts, differences
-from fedrel.deployment.child_processes import (
+from fedrel.deployment.client_guard import write_programs
+from fedrel.deployment.flower_programs import (
+    PausesOfANode,
     Program,
     flower_environment,
     needs_flower,
+    pull_soon_again,
     running,
     wait_until_free,
 )
-from fedrel.deployment.client_guard import write_programs
 from fedrel.deployment.folders import SiteFolder
-from fedrel.deployment.pauses import PausesOfANode, pull_soon_again
 from fedrel.deployment.policy import SITE_TOML, check_names, check_tensors, objections, read_policy
 from fedrel.deployment.record_check import check_whole
 from fedrel.deployment.sum_keys import check_peer_keys

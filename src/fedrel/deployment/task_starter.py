@@ -24,8 +24,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fedrel.deployment.child_processes import end, end_with_parent
-from fedrel.deployment.pauses import Pauses, pull_soon_again
+from fedrel.deployment.flower_programs import Pauses, end, end_with_parent, pull_soon_again
 
 SITE = "FEDREL_SITE"  # the environment's name for the site's folder
 EXECUTOR = "flwr.supercore.superexec.executor.subprocess_executor"

@@ -15,18 +15,16 @@ import numpy.typing as npt
 from fedrel.config.config_sections import PrivacySection
 from fedrel.config.schema import AggregationSection
 from fedrel.evaluation.heterogeneity import class_distances
-from fedrel.federation.drawing import Draw, draw
 from fedrel.federation.earned import Earned
 from fedrel.federation.messages import Arrays, Message, Model, RefusedError, Update, payload
-from fedrel.federation.round_notes import RoundNotes
+from fedrel.federation.rounds import Draw, RoundNotes, draw
 from fedrel.federation.site_memory import Entry
 from fedrel.federation.site_text import COORDINATOR
-from fedrel.privacy.distance_rules import Agreeing
+from fedrel.privacy.differential_privacy import Normal, system_normal
+from fedrel.privacy.robust_rules import Agreeing
 from fedrel.privacy.secret_keys import Registered, SimulatedSecrets
-from fedrel.privacy.site_noise import Normal, system_normal
-from fedrel.privacy.trust import Standing, bound_factors, capped, new_sum, shortened
+from fedrel.privacy.trust import Norms, Standing, bound_factors, capped, new_sum, shortened
 from fedrel.privacy.update_blocks import UpdateStore
-from fedrel.privacy.update_norms import Norms
 from fedrel.seeding import numpy_generator
 from fedrel.tensors.weights import NoAnswerError, Sum, Tensors, Weights, dense
 
@@ -99,7 +97,7 @@ class Federation:
         return self._model
 
     def draw(self, round_: int, attempt: int = 0, without: Collection[int] = ()) -> None:
-        """Begin a round: draw its sites from those that have data, and a reserve (`fedrel.federation.drawing`).
+        """Begin a round: draw its sites from those that have data, and a reserve (`fedrel.federation.rounds`).
 
         A second attempt at the same round draws other sites, none of them in `without`; the bytes and refusals of
         the first attempt stay in the notes. Where noise hides sites, real ones are drawn by the operating system's

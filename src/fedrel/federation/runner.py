@@ -24,8 +24,7 @@ from fedrel.federation.site_text import COORDINATOR
 
 if TYPE_CHECKING:
     from fedrel.data.bags import Bags
-    from fedrel.federation.resident import ResidentModel
-    from fedrel.federation.side_by_side import Wait
+    from fedrel.federation.resident import ResidentModel, Wait
     from fedrel.tensors.weights import Weights
 
 
@@ -98,7 +97,7 @@ class Runner:
                 return refusal
 
         if len(own) > 1 and self.model.serves_several:
-            from fedrel.federation.side_by_side import side_by_side
+            from fedrel.federation.resident import side_by_side
 
             return side_by_side([partial(answer, site, arrays) for site, arrays in own.items()])
         return [answer(site, arrays, None) for site, arrays in own.items()]

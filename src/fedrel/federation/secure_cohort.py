@@ -22,9 +22,18 @@ from fedrel.federation.secure_messages import (
     numbers,
 )
 from fedrel.federation.secure_sum import Lists, own_mask, pair_mask, sign
-from fedrel.privacy.fixed_point import Ring
-from fedrel.privacy.peer_graph import TWO_THIRDS, neighbours, quorum, ring
-from fedrel.privacy.secret_keys import KEY, Bytes, add_mask, combined, private_key
+from fedrel.privacy.secret_keys import (
+    KEY,
+    TWO_THIRDS,
+    Bytes,
+    Ring,
+    add_mask,
+    combined,
+    neighbours,
+    private_key,
+    quorum,
+    ring,
+)
 from fedrel.tensors.weights import NoAnswerError
 
 

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.federation.messages import Array, Message, RefusedError
-from fedrel.privacy.fixed_point import Ring
-from fedrel.privacy.secret_keys import KEY, SEALED, SECRET, Bytes, rows
+from fedrel.privacy.secret_keys import KEY, SEALED, SECRET, Bytes, Ring, rows
 
 Numbers = npt.NDArray[np.int32]
 

@@ -34,12 +34,11 @@ from fedrel.federation.secure_messages import (
     Unmasking,
     numbers,
 )
-from fedrel.privacy.fixed_point import Ring
-from fedrel.privacy.peer_graph import peers_of, quorum, ring
 from fedrel.privacy.secret_keys import (
     KEY,
     SEALED,
     SECRET,
+    Ring,
     SessionKeys,
     TamperedError,
     add_mask,
@@ -48,6 +47,9 @@ from fedrel.privacy.secret_keys import (
     divided,
     framed,
     opened,
+    peers_of,
+    quorum,
+    ring,
     rows,
     sealed,
 )

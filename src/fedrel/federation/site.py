@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from fedrel.extractors.heads import Reading
     from fedrel.extractors.objective import Objective
     from fedrel.extractors.optimisers import Optimiser
-    from fedrel.federation.resident import ResidentModel
-    from fedrel.federation.side_by_side import Wait
+    from fedrel.federation.resident import ResidentModel, Wait
     from fedrel.tensors.weights import Tensors, Weights
 
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrel.federation.messages import PeerError, RefusedError
-from fedrel.privacy.peer_graph import TWO_THIRDS
-from fedrel.privacy.secret_keys import Secrets, TamperedError
+from fedrel.privacy.secret_keys import TWO_THIRDS, Secrets, TamperedError
 from fedrel.seeding import numpy_generator
 
 if TYPE_CHECKING:

@@ -17,14 +17,13 @@ import numpy.typing as npt
 
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer, Engine, Reported
-from fedrel.federation.engines.around import EngineAround, update_in
+from fedrel.federation.engines.attacks import EngineAround, update_in
 from fedrel.federation.messages import Arrays, RefusedError
 from fedrel.federation.predictions import LEVELS
 from fedrel.federation.runner import Runner
 from fedrel.federation.site_text import COORDINATOR
 from fedrel.methods.claims import Claims, KeyedClaims, Winners, winners
-from fedrel.privacy.trust import shortened
-from fedrel.privacy.update_norms import Norms
+from fedrel.privacy.trust import Norms, shortened
 from fedrel.tensors.weights import Tensors, WeightedMean, Weights, dense
 
 Floats = npt.NDArray[np.float64]

@@ -20,7 +20,7 @@ from fedrel.config.schema import Config
 from fedrel.errors import UserError
 from fedrel.evaluation.outcome import Record
 from fedrel.extractors.registry import extractor_kind
-from fedrel.federation.engines.local import LocalEngine
+from fedrel.federation.engines.in_process import LocalEngine
 from fedrel.federation.messages import RefusedError
 from fedrel.federation.runner import Runner
 from fedrel.leaks.crossings import AttackedRound, RecordingEngine, ShadowSites, claims_in, in_cohorts, views

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedrel.config.config_sections import DifferentialPrivacy
 from fedrel.config.schema import Config
-from fedrel.federation.drawing import draw
+from fedrel.federation.rounds import draw
 from fedrel.methods.by_name import option_settings
 
 NONE = "none"
@@ -148,7 +148,13 @@ def noise_settings(
     Under secure sums who takes part is no secret, so that only the rounds of a site count, each in full. At
     sentence level, a site of middling size.
     """
-    from fedrel.privacy.accounting import Steps, check_accountant, composed_epsilon, local_steps, noise_for
+    from fedrel.privacy.differential_privacy import (
+        Steps,
+        check_accountant,
+        composed_epsilon,
+        local_steps,
+        noise_for,
+    )
 
     assert defence.epsilon is not None, "asked of a defence by noise"
     check_accountant()

@@ -17,7 +17,7 @@ from fedrel.errors import UserError, nearest
 from fedrel.federation.messages import Array, Message
 from fedrel.federation.method import Method
 from fedrel.methods.composition import composed, method_of, reached
-from fedrel.privacy.accounting import check_accountant
+from fedrel.privacy.differential_privacy import check_accountant
 
 _METHODS = Registry(Method, package="fedrel.methods", group="fedrel.methods", what="method")
 

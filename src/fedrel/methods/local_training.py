@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from fedrel.federation.messages import Model
-from fedrel.federation.round_notes import Traffic
+from fedrel.federation.rounds import Traffic
 from fedrel.methods.fedavg import FedAvg
 from fedrel.tensors.weights import dense
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from fedrel.federation.messages import Message, Model, RefusedError
 from fedrel.federation.method import adds_up, at_site
-from fedrel.federation.noised_sums import noised_mean, noised_summand, site_noise, unnoised
 from fedrel.federation.secure_cohort import Cohort
 from fedrel.federation.secure_messages import (
     NONCE,
@@ -29,9 +28,17 @@ from fedrel.federation.secure_messages import (
     Unmasking,
 )
 from fedrel.federation.secure_sum import Member, session_name, signed_keys
-from fedrel.federation.summands import Summand, decoded, encoded
+from fedrel.federation.summands import (
+    FixedPoint,
+    Summand,
+    decoded,
+    encoded,
+    noised_mean,
+    noised_summand,
+    site_noise,
+    unnoised,
+)
 from fedrel.methods.local_objective import LocalObjective
-from fedrel.privacy.fixed_point import FixedPoint
 from fedrel.privacy.secret_keys import TamperedError
 from fedrel.tensors.weights import Floats, NoAnswerError
 

@@ -1,21 +1,27 @@
-"""The secrets of a secure sum: keys of one session, masks from agreed keys, and secrets divided into shares.
+"""The secrets of a secure sum: keys of one session, masks from agreed keys, secrets divided into shares for peers.
 
 Primitives are those of established libraries: X25519, HKDF, AES in counter mode, ChaCha20-Poly1305 and Ed25519 of
 `cryptography`, and Shamir's scheme of `pycryptodome`. A site derives all keys of a session from one secret of that
 session, so a process that was killed and started again has the same ones.
+
+A site's peers hold the shares, and a quorum of them can uncover a secret. In a small cohort all sites are peers.
+From `SPARSE_FROM` on, a site's peers are its neighbours in a ring (Bell et al. 2020, Secure Single-Server
+Aggregation with (Poly)Logarithmic Overhead, Algorithm 2). The order of the ring follows from the session's name, so
+that every site can check that its peers are its neighbours, not a chosen few.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
+from math import ceil, comb
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.privacy.fixed_point import Ring
 from fedrel.seeding import numpy_generator
 
 if TYPE_CHECKING:
@@ -23,11 +29,17 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 Bytes = npt.NDArray[np.uint8]
+Ring = npt.NDArray[np.uint32]  # numbers that are added modulo 2^32
 
 KEY, SECRET, TAG = 32, 16, 16  # in bytes
 SEALED = 2 * SECRET + TAG  # a share of each of a site's two secrets, encrypted for one peer
 _AT_ONCE = 1 << 18  # bytes of a mask that are made at once: they stay in the processor's cache
 _ZEROS = bytes(_AT_ONCE)
+
+SPARSE_FROM = 100  # so many sites
+COLLUDING, DROPPING = 0.2, 0.1  # of a sparse cohort: the shares of sites that it must withstand
+UNSAFE, FAILS = 2.0**-40, 2.0**-30  # how likely that it does not, for any of its sites
+TWO_THIRDS = 2 / 3
 
 
 class Registered(Protocol):
@@ -239,6 +251,54 @@ def rows(parts: Sequence[bytes], width: int) -> Bytes:
     return np.frombuffer(b"".join(parts), np.uint8).reshape(-1, width)
 
 
+def quorum(peers: int, threshold: float = TWO_THIRDS) -> int:
+    """How many of a site's peers must work together to uncover a secret of it: two thirds, or a larger part.
+
+    Each gives one kind of share. So of one division into shares a coordinator gets no quorum of both kinds, as long
+    as fewer than a third of them tell it both.
+    """
+    return ceil(threshold * peers - 1e-9)  # 2 / 3 * 9 must be 6
+
+
+def ring(session: bytes, sites: Sequence[int]) -> list[int]:
+    """The sites of a cohort in an order that follows from the session's name."""
+    return sorted(sites, key=lambda site: hashlib.sha256(session + site.to_bytes(4, "big")).digest())
+
+
+def neighbours(order: Sequence[int], threshold: float = TWO_THIRDS) -> dict[int, list[int]]:
+    """The peers of each site of a ring, ascending, itself among them: all, or in a large cohort the nearest."""
+    if len(order) < SPARSE_FROM:
+        return dict.fromkeys(order, sorted(order))
+    return {site: _nearest(order, place, threshold) for place, site in enumerate(order)}
+
+
+def peers_of(site: int, order: Sequence[int], threshold: float = TWO_THIRDS) -> list[int]:
+    """The peers of one site of a ring."""
+    return sorted(order) if len(order) < SPARSE_FROM else _nearest(order, order.index(site), threshold)
+
+
+def _nearest(order: Sequence[int], place: int, threshold: float) -> list[int]:
+    half = degree(len(order), threshold) // 2
+    return sorted({order[(place + step) % len(order)] for step in range(-half, half + 1)})
+
+
+@cache
+def degree(count: int, threshold: float = TWO_THIRDS) -> int:
+    """How many other peers each of so many sites needs, an even number: the fewest that withstand what they must.
+
+    With them, the chance that any site has a quorum of colluding peers is below `UNSAFE`, and that any has fewer
+    peers than a quorum left is below `FAILS`.
+    """
+    colluding, dropping = int(COLLUDING * count), int(DROPPING * count)
+    for peers in range(2, count - 1, 2):
+        needed = quorum(peers + 1, threshold)
+        unsafe = _at_least(needed, peers, colluding, count - 1)
+        fails = _at_least(peers + 1 - needed, peers, dropping, count - 1)
+        if count * unsafe < UNSAFE and count * fails < FAILS:
+            return peers
+    return 2 * (count // 2)
+
+
 @cache
 def _ed25519(secret: bytes) -> Ed25519PrivateKey:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -249,3 +309,11 @@ def _ed25519(secret: bytes) -> Ed25519PrivateKey:
 @cache
 def _public(secrets: SimulatedSecrets, site: int) -> Ed25519PublicKey:
     return _ed25519(secrets._of(site)).public_key()
+
+
+def _at_least(least: int, drawn: int, marked: int, count: int) -> float:
+    """The chance that so many of `drawn` sites are marked, if `marked` of all `count` are (hypergeometric)."""
+    ways = sum(
+        comb(marked, k) * comb(count - marked, drawn - k) for k in range(least, min(drawn, marked) + 1)
+    )
+    return ways / comb(count, drawn)

@@ -16,7 +16,7 @@ from fedrel.config.schema import Config
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor_kind
 from fedrel.federation.coordinator import Engine
-from fedrel.federation.engines.local import LocalEngine
+from fedrel.federation.engines.in_process import LocalEngine
 from fedrel.federation.resident import ResidentModel
 from fedrel.federation.runner import Runner
 from fedrel.federation.site_data import SiteData
@@ -98,7 +98,7 @@ def engine(config: Config, ready: Preparation, states: Path) -> Iterator[Engine]
 def parallel_engine(config: Config, site_data: SiteData, states: Path, workers: int) -> Engine:
     """An engine that trains several sites at once: on threads where kernels do most of it, else in processes."""
     if extractor_kind(config.extractor.kind).has_kernels and compiling.has_numba():
-        from fedrel.federation.engines.threads import ThreadEngine
+        from fedrel.federation.engines.in_process import ThreadEngine
 
         first = new_runner(config, site_data, states)
         if first.runs_kernels():

@@ -29,11 +29,10 @@ from fedrel.data.bags import Bags
 from fedrel.data.store import Progress
 from fedrel.errors import UserError, nearest
 from fedrel.federation.coordinator import Engine
-from fedrel.federation.engines.attacked import AttackedEngine
+from fedrel.federation.engines.attacks import ABSENT, ATTACKS, Attack, AttackedEngine
 from fedrel.federation.site_data import SiteData
 from fedrel.methods.by_name import check_privacy, method, option_settings
-from fedrel.privacy.accounting import noise_for
-from fedrel.privacy.attacks import ABSENT, ATTACKS, Attack
+from fedrel.privacy.differential_privacy import noise_for
 from fedrel.runs.compare import Watch, finished
 from fedrel.runs.engines import SimulatedSites
 from fedrel.runs.folder import read_json, write_json

@@ -18,14 +18,12 @@ import numpy.typing as npt
 from fedrel.config.schema import Config
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import DivergedError
-from fedrel.federation.drawing import draw
 from fedrel.federation.messages import LARGEST, UNVOUCHED
-from fedrel.federation.round_notes import RoundNotes
+from fedrel.federation.rounds import RoundNotes, draw
 from fedrel.federation.site import DIVERGED
-from fedrel.privacy.accounting import Steps, composed_epsilon, local_steps
-from fedrel.privacy.noise_shares import NoiseShares
-from fedrel.privacy.site_noise import round_steps
-from fedrel.privacy.update_norms import described
+from fedrel.federation.summands import NoiseShares
+from fedrel.privacy.differential_privacy import Steps, composed_epsilon, local_steps, round_steps
+from fedrel.privacy.trust import described
 from fedrel.runs.checkpoint import Checkpoint
 from fedrel.runs.records import Round, Spent
 from fedrel.tensors.weights import Weights

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedrel.federation.engines.attacks import ABSENT, ATTACKS
 from fedrel.files import write_text
 from fedrel.leaks.leak_cell import ATTACKS as LEAKS
 from fedrel.leaks.leak_cell import FactLeak, LeakCell, WordLeak
 from fedrel.leaks.leak_table import abouts, read_cells
-from fedrel.privacy.attacks import ABSENT, ATTACKS
 from fedrel.runs import records
 from fedrel.runs.records import PrivacyTable
 from fedrel.studio.formatting import NOTHING, Spread, duration, label, share

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from fedrel.data.bags import Bags, slices
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer, Engine
-from fedrel.federation.engines.local import answers_of
+from fedrel.federation.engines.in_process import AHEAD, answers_of
 from fedrel.federation.messages import Arrays, RefusedError
 from fedrel.federation.site_data import save_for_workers
 from fedrel.federation.site_memory import Entry
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from fedrel.tensors.weights import Weights
 
 
-AHEAD = 2  # answers that a worker may be ahead of the next one in order: limits how many wait in memory
 PIPE = 1 << 20  # bytes, where the system lets us choose: an update then needs one write instead of eight
 
 

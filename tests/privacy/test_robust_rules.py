@@ -11,16 +11,19 @@ from flwr.server.strategy.aggregate import (
     aggregate_trimmed_avg,
 )
 
-from fedrel.privacy import coordinate_rules, update_blocks
-from fedrel.privacy.coordinate_rules import Median, TrimmedMean, comparisons, middle
-from fedrel.privacy.distance_rules import (
+from fedrel.privacy import robust_rules, update_blocks
+from fedrel.privacy.robust_rules import (
     Agreeing,
     Bulyan,
     GeometricMedian,
     Krum,
+    Median,
     MultiKrum,
+    TrimmedMean,
+    comparisons,
     gram,
     median_shares,
+    middle,
 )
 from fedrel.privacy.update_blocks import UpdateStore
 from fedrel.tensors import compiling
@@ -255,7 +258,7 @@ def test_half_of_the_coordinates_may_be_anything():
     for _ in range(20):
         honest = generator.normal(size=(6, 40)).astype(np.float32)
         lies = (1e5 * generator.normal(size=(5, 40))).astype(np.float32)
-        found = coordinate_rules.middle(generator.permutation(np.concatenate([honest, lies])), 5)
+        found = robust_rules.middle(generator.permutation(np.concatenate([honest, lies])), 5)
         assert (found >= honest.min(axis=0)).all() and (found <= honest.max(axis=0)).all()
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrel.privacy.fixed_point import LARGEST_SUM, FixedPoint
+from fedrel.federation.summands import LARGEST_SUM, FixedPoint
 
 
 @given(

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
 
 from fedrel.config.config_sections import DifferentialPrivacy
-from fedrel.privacy.accounting import Steps, composed_epsilon, epsilon
-from fedrel.privacy.fixed_point import LARGEST_SUM
-from fedrel.privacy.noise_shares import NoiseShares
+from fedrel.federation.summands import LARGEST_SUM, NoiseShares
+from fedrel.privacy.differential_privacy import Steps, composed_epsilon, epsilon
 
 
 def shares(noise: float = 1.0, clip: float = 0.5, sites: int = 9, size: int = 20_000) -> NoiseShares:

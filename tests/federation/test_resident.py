@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("greenlet")
 
-from fedrel.federation.side_by_side import Wait, side_by_side
+from fedrel.federation.resident import Wait, side_by_side
 
 
 def test_what_several_wait_for_is_found_in_one_call_and_in_their_order():
