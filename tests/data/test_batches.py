@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrel.data import word_numbers
+from fedrel.data.readers.nyt10 import NYT10
 from fedrel.data.readers.opennre import OpenNRE
-from fedrel.data.readers.sentence_benchmarks import NYT10
 from fedrel.data.relations import RelationMap
 from fedrel.data.sentences import Instance, Mention, SentenceCorpus
 from fedrel.data.text import tokenise

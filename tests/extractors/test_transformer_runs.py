@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 import fedrel
 from fedrel.config.check import check
 from fedrel.config.schema import Config
-from fedrel.data.readers.masked import GAD
+from fedrel.data.readers.gad import GAD
 from fedrel.errors import UserError
 from fedrel.runs.folder import MetricsFile
 from fedrel.runs.records import Result, Round

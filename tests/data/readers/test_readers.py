@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fedrel.data.readers import READERS, Reader, reader
+from fedrel.data.readers.nyt10 import NYT10
 from fedrel.data.readers.opennre import MIRGENE, OpenNRE
-from fedrel.data.readers.sentence_benchmarks import NYT10
 from fedrel.data.relations import NA, RelationMap
 from fedrel.data.sentences import Instance, Mention, SentenceCorpus
 from fedrel.data.text import tokenise

@@ -1,12 +1,7 @@
-"""Sentences annotated with entities and relations together: CoNLL04's columns and SpERT's JSON.
+"""CoNLL04 (Roth and Yih 2004): a word or an entity a line, a blank line, then the relations, and a blank line.
 
-CoNLL04 (Roth and Yih 2004) has a word or an entity a line, a blank line, then the relations, and a blank line. A
-line has nine columns; the second is the entity's type or `O`, the third its number, the sixth its words, joined
+A line has nine columns; the second is the entity's type or `O`, the third its number, the sixth its words, joined
 by `/`. A relation is `head tail type`, with the numbers of two lines.
-
-SpERT's JSON (Eberts and Ulges 2020) is what CoNLL04, SciERC and ADE come in, too: a list of sentences with
-`tokens`, `entities` (`type`, `start`, `end`: tokens [start, end)) and `relations` (`type`, `head`, `tail`:
-numbers of entities).
 """
 
 from __future__ import annotations
@@ -16,7 +11,6 @@ from pathlib import Path
 
 from fedrel.data.readers.marked import Marked, MarkedSentences, MarkedText, Relation
 from fedrel.data.relations import RelationMap
-from fedrel.data.structured_files import JSONObject, objects, shown
 from fedrel.data.text import join_tokens, unescaped
 from fedrel.data.text_files import lines
 from fedrel.errors import UserError
@@ -64,48 +58,6 @@ class CoNLL04(MarkedSentences):
                 name = self.relation(name, relations, path, line)
                 marked.relate(Relation(name, head, tail), line)
         marked.id = f"{marked.id} (line {first})"
-        return marked
-
-
-class SpERT(MarkedSentences):
-    """SpERT's JSON."""
-
-    name = "spert"
-
-    def texts(self, path: Path, relations: RelationMap | None) -> Iterator[MarkedText]:
-        """The sentences of a file."""
-        for record in objects(path, "sentence"):
-            with self.problems:
-                yield self._marked(record, relations)
-
-    def _marked(self, record: JSONObject, relations: RelationMap | None) -> MarkedText:
-        text, sentences = join_tokens([record.strings("tokens")])
-        [tokens] = sentences
-        identity = str(record.fields.get("orig_id", record.number))
-        marked = MarkedText(identity, text, record.file, sentences=sentences)
-        for number, entity in enumerate(record.get("entities", list)):
-            with self.problems:
-                match entity:
-                    case {"type": str(kind), "start": int(first), "end": int(after)}:
-                        pass
-                    case _:
-                        raise record.error(
-                            f"expected entities with type, start and end, found {shown(entity)}"
-                        )
-                if not 0 <= first < after <= len(tokens):
-                    problem = f"the tokens [{first}, {after}) of entity {number} are outside the sentence"
-                    raise record.error(f"{problem} of {len(tokens)} tokens", "tokens count from 0")
-                start, end = tokens[first][0], tokens[after - 1][1]
-                marked.mark(str(number), Marked(text[start:end], kind, start, end), record.line)
-        for relation in record.get("relations", list):
-            with self.problems:
-                match relation:
-                    case {"type": str(name), "head": int(head), "tail": int(tail)}:
-                        name = self.relation(name, relations, record.file, record.line)
-                        marked.relate(Relation(name, str(head), str(tail)), record.line)
-                    case _:
-                        found = shown(relation)
-                        raise record.error(f"expected relations with type, head and tail, found {found}")
         return marked
 
 
