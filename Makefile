@@ -5,11 +5,12 @@ READY := .venv/ready
 
 PEERS := benchmarks/peers/.venv
 
-.PHONY: help demo test test-all mutation check docs bench peers clean
+.PHONY: help demo test test-programs test-all mutation check docs bench peers clean
 
 help:
 	@echo "make demo      train six methods on the built-in world, compare them, find new facts"
 	@echo "make test      the fast tests"
+	@echo "make test-programs  those that start Flower's programs, a browser or the commands of docs"
 	@echo "make test-all  all tests, slow ones too"
 	@echo "make mutation  do the tests of methods and messages notice 300 small changes of the code?"
 	@echo "make check     format, lint, types, layers and the documentation's site"
@@ -30,7 +31,10 @@ demo: $(READY)
 	$(BIN)/fedrel demo
 
 test: $(READY)
-	$(BIN)/pytest -n auto --dist loadfile -m "not slow"
+	$(BIN)/pytest -n auto --dist loadfile -m "not slow and not programs"
+
+test-programs: $(READY)
+	$(BIN)/pytest -n auto --dist loadfile -m "programs and not slow"
 
 test-all: $(READY)
 	$(BIN)/pytest -n auto --dist loadfile

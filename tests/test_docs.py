@@ -96,6 +96,7 @@ MARKS = {
 }  # `tests/test_documents.py` has the same commands on a smaller encoder
 
 
+@pytest.mark.programs
 @pytest.mark.parametrize(
     "page", [pytest.param(page, id=page.name, marks=MARKS.get(page.name, [])) for page in PAGES]
 )
@@ -127,6 +128,7 @@ def run_page(page: Path, tmp_path: Path, rounds: int | None = None) -> None:
             printed = perform(block, tmp_path, **variables)
 
 
+@pytest.mark.programs
 def test_the_python_of_the_readme_runs(tmp_path):
     (block,) = (one for one in blocks(ROOT / "README.md", 1) if one.mark == "python")
     assert perform(block, tmp_path) is not None
@@ -153,6 +155,7 @@ def test_an_example_is_short_and_stands_on_its_page(example):
     assert f"```python\n# file: {example.name}\n{code}```\n" in page, "copy the file's new code to the page"
 
 
+@pytest.mark.programs
 def test_the_notebook_runs(tmp_path):
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     notebook = nbformat.read(ROOT / "docs" / "notebook.ipynb", as_version=4)

@@ -11,6 +11,8 @@ pytest.importorskip("flwr", reason="needs the extra `flower`")
 from tests.federation_e2e.conftest import experiment, federation, folders  # noqa: F401
 from tests.federation_e2e.testbed import PATIENCE, Testbed
 
+pytestmark = pytest.mark.programs
+
 SITE = "document.body.innerText"
 
 

@@ -12,6 +12,8 @@ from tests.conftest import tiny
 from tests.studio.conftest import write_run
 from tests.studio.live.conftest import add_round, trained_in, write_state, write_unfinished
 
+pytestmark = pytest.mark.programs
+
 CURVE = '[data-plot="AUC on the development set"]'
 POINTS = f"document.querySelector('{CURVE}')?.data?.[0].x.length ?? 0"
 HOSTILE = "<script>document.title='taken'"

@@ -15,6 +15,8 @@ from tests.conftest import tiny
 from tests.studio.conftest import write_classification, write_comparison
 from tests.studio.live.conftest import write_unfinished
 
+pytestmark = pytest.mark.programs
+
 TEXT = "Ada Quill was born in <script>Troutmere. Bo Ax met her."
 
 

@@ -11,6 +11,8 @@ pytest.importorskip("flwr", reason="needs the extra `flower`")
 from tests.federation_e2e.conftest import Local, experiment
 from tests.federation_e2e.testbed import PATIENCE, Testbed, same
 
+pytestmark = pytest.mark.programs
+
 
 def by_flower(bed: Testbed, local: Local, out: Path, method: str, rounds: int) -> None:
     """Run on the bed what the in-process engine has run, and compare."""

@@ -12,7 +12,10 @@ from fedrel.runs.train import run
 from tests.federation.test_engines import same
 from tests.federation_e2e.conftest import Local, experiment
 
-pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra `flower-simulation`")
+pytestmark = [
+    pytest.mark.programs,
+    pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra `flower-simulation`"),
+]
 
 
 def simulated(config: Config) -> Config:

@@ -258,6 +258,7 @@ def runner_of(site: Path) -> Supervised:
     return Supervised([sys.executable, "-m", "fedrel.deployment.site_runner", str(site)], os.environ)
 
 
+@pytest.mark.programs
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_ends_the_runner_and_nothing_is_left(tmp_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "fedrel.deployment.site_runner", str(tmp_path)]
@@ -288,6 +289,7 @@ site_runner.main()
 """
 
 
+@pytest.mark.programs
 def test_a_signal_ends_the_runner_whatever_it_computes(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", STUBBORN, str(tmp_path)]) as process:
         wait_for((tmp_path / "runner" / SOCKET).exists, "the runner")
@@ -414,6 +416,7 @@ print(pid, os.waitpid(pid, 0)[1])
 """
 
 
+@pytest.mark.programs
 def test_clients_are_forked_one_a_command_beside_the_runner_and_end_with_it(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FORKS, str(tmp_path)], capture_output=True, text=True, timeout=300, check=False

@@ -17,6 +17,8 @@ from pathlib import Path
 from fedrel.deployment.flower_programs import Program
 from tests.federation_e2e.testbed import Testbed
 
+pytestmark = pytest.mark.programs
+
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background may ignore it
 sleep = "import time; time.sleep(600)"
 start = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {sleep!r}], start_new_session=True)"
