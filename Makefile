@@ -5,6 +5,9 @@ READY := .venv/ready
 
 PEERS := benchmarks/peers/.venv
 
+# Tests and commands start many processes, which would compile the package anew each.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test test-programs test-all mutation check docs bench peers clean
 
 help:

@@ -17,8 +17,6 @@ from pathlib import Path
 from fedrel.deployment.flower_programs import Program
 from tests.federation_e2e.testbed import Testbed
 
-pytestmark = pytest.mark.programs
-
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background may ignore it
 sleep = "import time; time.sleep(600)"
 start = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {sleep!r}], start_new_session=True)"
@@ -36,6 +34,7 @@ with Testbed(Path(sys.argv[1])) as bed:
 """
 
 
+@pytest.mark.programs
 @pytest.mark.parametrize("end", ["failure", "SIGINT", "SIGKILL"])
 def test_no_process_is_left_behind(end: str, tmp_path: Path):
     command = [sys.executable, "-", str(tmp_path), end]
