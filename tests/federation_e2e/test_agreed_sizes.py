@@ -11,7 +11,8 @@ from fedrel.config.check import check
 from fedrel.deployment.folders import FederationTable
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Answer
-from fedrel.federation.flower.grid import FlowerEngine, Members, RemoteEngine
+from fedrel.federation.flower.members import Members, RemoteEngine
+from fedrel.federation.flower.transport import FlowerEngine
 from fedrel.federation.messages import Holdings
 
 

@@ -192,7 +192,7 @@ def test_a_site_whose_first_request_was_lost_is_asked_again(called: Called, loca
 
 
 def test_a_site_that_is_gone_is_not_waited_for(called: Called, out: Path, monkeypatch):
-    monkeypatch.setattr("fedrel.federation.flower.grid.FRESH", 0.0)
+    monkeypatch.setattr("fedrel.federation.flower.members.FRESH", 0.0)
     config = experiment("fedavg", training__rounds=2, engine__deadline=1000)
     leave = in_round(1, lambda content, answer: _and(called.grid.connected.discard(102), answer(content)))
     called.grid.behaviour[2] = leave

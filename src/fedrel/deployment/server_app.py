@@ -19,7 +19,8 @@ from fedrel.deployment.publishing import CoordinatorData, open_coordinator
 from fedrel.deployment.sum_keys import CoordinatorKeys
 from fedrel.deployment.superlink import DATABASE, purge
 from fedrel.errors import UserError
-from fedrel.federation.flower.grid import Members, RemoteEngine, Transport, run_of
+from fedrel.federation.flower.members import Members, RemoteEngine, run_of
+from fedrel.federation.flower.transport import Transport
 from fedrel.files import read_sealed, write_text
 from fedrel.methods.by_name import method
 from fedrel.runs.engines import new_runner

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
     from fedrel.config.schema import Config
-    from fedrel.federation.flower.grid import FlowerEngine
     from fedrel.federation.flower.host import Host
+    from fedrel.federation.flower.transport import FlowerEngine
     from fedrel.federation.method import Method
     from fedrel.federation.runner import Runner
 
@@ -58,7 +58,7 @@ def simulation(
     if find_spec("flwr") is None or find_spec("ray") is None:
         problem = "Flower or Ray, which its simulation runs on, is not installed"
         raise UserError(problem, hint="run `pip install fedrel[flower-simulation]`")
-    from fedrel.federation.flower.grid import FlowerEngine, Transport
+    from fedrel.federation.flower.transport import FlowerEngine, Transport
 
     site_data = runner.model.site_data
     with ScratchFolder() as name:
