@@ -157,11 +157,12 @@ def test_gradients_under_dropout_are_those_of_the_function(encoders: Callable[[s
     torch.testing.assert_close((gradient * direction).sum(), slope, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("precision", [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("precision", "long"), [(torch.float32, 96), (torch.bfloat16, 10)])
 def test_two_cores_give_the_bits_of_one(
-    encoders: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, precision: torch.dtype
+    encoders: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, precision: torch.dtype, long: int
 ) -> None:
     monkeypatch.setattr(packed_layers, "SPLIT", 8)
+    monkeypatch.setattr(padded_attention, "LONG", long)
     model, x = made(encoders("bert"), torch.float32)
     model.train()
     model.precision = precision
@@ -182,7 +183,7 @@ def test_parts_change_no_dropout(encoders: Callable[[str], str], monkeypatch: py
     torch.testing.assert_close(whole, parts, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("long", [1, 1000])  # from how many pieces on attention is computed padded
+@pytest.mark.parametrize("long", [1, 10, 1000])  # from how many pieces on attention is computed padded
 def test_bfloat16_is_near_float32_and_leaves_weights_and_outputs_float32(
     encoders: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, long: int
 ) -> None:
@@ -204,7 +205,7 @@ def test_bfloat16_is_near_float32_and_leaves_weights_and_outputs_float32(
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3])
-@pytest.mark.parametrize("queries", [40, 5])
+@pytest.mark.parametrize("queries", [40, 5, 0])
 def test_padded_attention_is_attention(queries: int, rate: float) -> None:
     """Against the formula in float64, with the mask of dropout written out."""
     heads, length, width = 2, 40, 32
@@ -213,7 +214,10 @@ def test_padded_attention_is_attention(queries: int, rate: float) -> None:
         return torch.randn(rows, columns, generator=torch_generator(1, purpose)).bfloat16()
 
     query, memory = drawn(queries, width, "query"), drawn(length, 2 * width, "memory")
-    dcontext, rows = drawn(queries, width, "gradient"), torch.tensor([3, 1])
+    dcontext, rows = (
+        drawn(queries, width, "gradient"),
+        torch.tensor([3, 1] if queries else [], dtype=torch.long),
+    )
     mask = Mask(key(5, 1), rate) if rate else None
     context = torch.empty_like(query)
     shares = torch.empty(padded_attention.size(queries, length, heads), dtype=torch.bfloat16)
@@ -227,7 +231,7 @@ def test_padded_attention_is_attention(queries: int, rate: float) -> None:
     padded_attention.attend_back(dcontext, query, memory, shares, heads, mask, rows, dtold, dquery, dmemory)
 
     q, m = query.double().requires_grad_(), memory.double().requires_grad_()
-    by_head = [x.view(len(x), heads, -1).transpose(0, 1) for x in (q, m[:, :width], m[:, width:])]
+    by_head = [x.view(len(x), heads, 16).transpose(0, 1) for x in (q, m[:, :width], m[:, width:])]
     share = (by_head[0] @ by_head[1].transpose(1, 2) / (width / heads) ** 0.5).softmax(2)
     if mask is not None:
         filled = torch.Size((heads, queries + -queries % 32, 64))
@@ -236,25 +240,35 @@ def test_padded_attention_is_attention(queries: int, rate: float) -> None:
     torch.autograd.backward(right, [dcontext.double(), dtold.double()])
     for got, expected in ((context, right[0]), (told, right[1]), (dquery, q.grad), (dmemory, m.grad)):
         assert expected is not None
-        assert (got.double() - expected).norm() < 0.02 * expected.norm()
+        assert (got.double() - expected).norm() <= 0.02 * expected.norm()
 
 
-def test_rows_that_fill_up_a_batch_change_nothing(
-    encoders: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("way", ["other counts", "parts", "recomputed"])
+def test_in_bfloat16_too_the_way_changes_nothing_but_rounding(
+    encoders: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """Filled up to other counts, bfloat16 gives the same but for rounding: 57 pieces become 64, or stay 57."""
+    """Two of the five texts count as long. With "other counts", 57 pieces become 64 rows at first, then stay 57."""
+    monkeypatch.setattr(padded_attention, "LONG", 10)
+    monkeypatch.setattr(layer_pass, "_FEW", 32)
     model, x = made(encoders("bert"), torch.float32)
+    model.train()
     model.precision = torch.bfloat16
 
     def all_of_it() -> list[Tensor]:
         read, states, attention = run(model, x, asked(LENGTHS), 7)
         return [read, states, *attention, *gradients(model, x, [read, states, *attention]).values()]
 
-    filled = all_of_it()
-    monkeypatch.setattr(layer_pass, "_STEPS", (1, 1))
-    for one, other in zip(filled, all_of_it(), strict=True):
+    first = all_of_it()
+    if way == "other counts":
+        monkeypatch.setattr(layer_pass, "_STEPS", (1, 1))
+    else:
+        monkeypatch.setattr(packed_layers, "SPLIT", 8)
+    if way == "recomputed":
+        monkeypatch.setattr(packed_layers, "KEPT", 0)
+        monkeypatch.setattr(packed_layers, "AT_ONCE", 6)
+    for one, other in zip(first, all_of_it(), strict=True):
         assert one.shape == other.shape
-        assert (one - other).norm() <= 0.02 * other.norm() + 1e-3
+        assert (one - other).norm() <= 0.03 * other.norm() + 1e-3
 
 
 def test_weights_are_cast_once_for_as_long_as_they_stay(encoders: Callable[[str], str]) -> None:

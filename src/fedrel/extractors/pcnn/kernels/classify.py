@@ -1,7 +1,7 @@
 """The classifier, forward and backward, with the dropout before it.
 
 Whether dropout keeps a unit follows from a hash of (the step's seed, the sentence, the unit). So no number depends
-on the one drawn before it, and whole vectors of them are drawn at once. `extractors.dropout.units_kept` draws the
+on the one drawn before it, and whole vectors of them are drawn at once. `extractors.heads.units_kept` draws the
 same in tensors.
 """
 

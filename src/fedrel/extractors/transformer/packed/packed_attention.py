@@ -40,7 +40,7 @@ class Kept:
 
     query: Tensor  # [n, d]
     memory: Tensor  # [T, 2 d], keys beside values
-    shares: Tensor  # of each text [h, n, L], one after the other: before dropout
+    shares: Tensor  # of each text [h, n, L], one after the other: before dropout; of long ones filled up
 
 
 def attend(
@@ -56,20 +56,18 @@ def attend(
     told = query.new_empty(
         0 if asked is None else sum(_told_sizes(texts, heads, asked)), dtype=_told_dtype(query)
     )
-    if _padded(query, texts):
-        for text, share, rows, say in _each(query, texts, heads, shares, asked, told):
-            own = query[text.queries], memory[text.pieces]
-            padded_attention.attend(*own, heads, text.mask, rows, context[text.queries], share, say)
-    elif has_kernels(query):
+    if has_kernels(query):
         from fedrel.extractors.transformer.packed import attention_kernels
 
-        table, asked_rows, cut, scale = _table(texts, heads, asked)
+        table, asked_rows, cut, scale = _table(query, texts, heads, asked)
         numbers, where = _memory(query, memory, context)
         attention_kernels.attend(
             numbers, where, query.shape[1], heads, table, cut, scale, flat(shares), asked_rows, flat(told)
         )
-    else:
-        _attend(query, memory, texts, heads, asked, context, shares, told)
+    for text, share, rows, say in _others(query, texts, heads, shares, asked, told):
+        one = padded_attention.attend if _is_long(query, text) else _attend
+        own = query[text.queries], memory[text.pieces]
+        one(*own, heads, text.mask, rows, context[text.queries], share, say)
     context[texts[-1].queries.stop :] = 0
     return context, Kept(query, memory, shares), told
 
@@ -85,98 +83,83 @@ def attend_back(
     dmemory: Tensor,
 ) -> None:
     """Set the gradients of queries and memory, from those of the context and of the attention that was told."""
-    if _padded(dcontext, texts):
-        for text, share, rows, say in _each(dcontext, texts, heads, kept.shares, asked, told):
-            own = dcontext[text.queries], kept.query[text.queries], kept.memory[text.pieces]
-            into = dquery[text.queries], dmemory[text.pieces]
-            padded_attention.attend_back(*own, share, heads, text.mask, rows, say, *into)
-    elif has_kernels(dcontext):
+    if has_kernels(dcontext):
         from fedrel.extractors.transformer.packed import attention_kernels
 
-        table, asked_rows, cut, scale = _table(texts, heads, asked)
+        table, asked_rows, cut, scale = _table(dcontext, texts, heads, asked)
         numbers, where = _memory(dcontext.contiguous(), kept.query, kept.memory, dquery, dmemory)
         attention_kernels.attend_back(
             numbers, where, dquery.shape[1], heads, table, cut, scale, flat(kept.shares), asked_rows,
             flat(told.contiguous()),
         )  # fmt: skip
-    else:
-        _attend_back(dcontext, kept, texts, heads, asked, told, dquery, dmemory)
+    for text, share, rows, say in _others(dcontext, texts, heads, kept.shares, asked, told):
+        one = padded_attention.attend_back if _is_long(dcontext, text) else _attend_back
+        own = dcontext[text.queries], kept.query[text.queries], kept.memory[text.pieces]
+        one(*own, share, heads, text.mask, rows, say, dquery[text.queries], dmemory[text.pieces])
     dquery[texts[-1].queries.stop :] = 0
     dmemory[texts[-1].pieces.stop :] = 0
 
 
 def _attend(
-    query: Tensor,
-    memory: Tensor,
-    texts: Sequence[Text],
-    heads: int,
-    asked: Sequence[Tensor] | None,
-    context: Tensor,
-    shares: Tensor,
-    told: Tensor,
-) -> None:
-    """As the kernel, in PyTorch."""
-    for text, own, rows, say in _each(query, texts, heads, shares, asked, told):
-        q, k, v = _heads(query, memory, text, heads)
-        share = own.view(*q.shape[:2], k.shape[1])
-        share.copy_(_product(q, k.transpose(1, 2), q.shape[2] ** -0.5).softmax(2))
-        used, scale = drop(share, text.mask), text.mask.scale if text.mask else 1.0
-        _by_head(context[text.queries], heads).copy_(used @ v * scale)
-        if rows is not None:
-            say.copy_((used[:, rows] * scale).reshape(-1))
+    query: Tensor, memory: Tensor, heads: int, mask: Mask | None, asked: Tensor | None,
+    context: Tensor, shares: Tensor, told: Tensor,
+) -> None:  # fmt: skip
+    """Of one text, as the kernel, in PyTorch."""
+    q, k, v = _heads(query, memory, heads)
+    share = shares.view(*q.shape[:2], k.shape[1])
+    share.copy_(_product(q, k.transpose(1, 2), q.shape[2] ** -0.5).softmax(2))
+    used, scale = drop(share, mask), mask.scale if mask else 1.0
+    _by_head(context, heads).copy_(used @ v * scale)
+    if asked is not None:
+        told.copy_((used[:, asked] * scale).reshape(-1))
 
 
 def _attend_back(
-    dcontext: Tensor,
-    kept: Kept,
-    texts: Sequence[Text],
-    heads: int,
-    asked: Sequence[Tensor] | None,
-    told: Tensor,
-    dquery: Tensor,
-    dmemory: Tensor,
-) -> None:
-    """As the kernel, in PyTorch."""
-    for text, own, rows, say in _each(dcontext, texts, heads, kept.shares, asked, told):
-        q, k, v = _heads(kept.query, kept.memory, text, heads)
-        dq, dk, dv = _heads(dquery, dmemory, text, heads)
-        share, scale = own.view(*q.shape[:2], k.shape[1]), text.mask.scale if text.mask else 1.0
-        dout = _by_head(dcontext[text.queries], heads) * scale
-        dv.copy_(drop(share, text.mask).transpose(1, 2) @ dout)
-        dused = dout @ v.transpose(1, 2)
-        if rows is not None:
-            more = say.view(len(dused), len(rows), dused.shape[2]) * scale
-            dused.index_add_(1, rows, more.to(dused.dtype))
-        dused = drop(dused, text.mask, in_place=True)
-        dscores = torch.ops.aten._softmax_backward_data(dused, share, 2, share.dtype)
-        dq.copy_(_product(dscores, k, q.shape[2] ** -0.5))
-        dk.copy_(_product(dscores.transpose(1, 2), q, q.shape[2] ** -0.5))
+    dcontext: Tensor, query: Tensor, memory: Tensor, shares: Tensor, heads: int, mask: Mask | None,
+    asked: Tensor | None, told: Tensor, dquery: Tensor, dmemory: Tensor,
+) -> None:  # fmt: skip
+    """Of one text, as the kernel, in PyTorch."""
+    q, k, v = _heads(query, memory, heads)
+    dq, dk, dv = _heads(dquery, dmemory, heads)
+    share, scale = shares.view(*q.shape[:2], k.shape[1]), mask.scale if mask else 1.0
+    dout = _by_head(dcontext, heads) * scale
+    dv.copy_(drop(share, mask).transpose(1, 2) @ dout)
+    dused = dout @ v.transpose(1, 2)
+    if asked is not None:
+        more = told.view(len(dused), len(asked), dused.shape[2]) * scale
+        dused.index_add_(1, asked, more.to(dused.dtype))
+    dused = drop(dused, mask, in_place=True)
+    dscores = torch.ops.aten._softmax_backward_data(dused, share, 2, share.dtype)
+    dq.copy_(_product(dscores, k, q.shape[2] ** -0.5))
+    dk.copy_(_product(dscores.transpose(1, 2), q, q.shape[2] ** -0.5))
 
 
 def _table(
-    texts: Sequence[Text], heads: int, asked: Sequence[Tensor] | None
+    query: Tensor, texts: Sequence[Text], heads: int, asked: Sequence[Tensor] | None
 ) -> tuple[Ints, Ints, int, float]:
-    """Texts as kernels read them: a row each; the rows that are asked; the least hash kept, and its factor."""
-    found, shares, told, before = [], 0, 0, 0
+    """Texts as kernels read them, a row each, but not long ones; rows asked; the least hash kept, its factor."""
+    found: list[tuple[int, ...]] = []
+    shares = told = before = 0
     cut, scale = 0, 1.0
-    for number, text in enumerate(texts):
-        many, length = text.queries.stop - text.queries.start, text.pieces.stop - text.pieces.start
+    for number, (text, size) in enumerate(zip(texts, _sizes(query, texts, heads), strict=True)):
+        length = text.pieces.stop - text.pieces.start
         count = 0 if asked is None else len(asked[number])
         seed = stride = 0
         if text.mask:
             (_, seed, stride, cut), scale = text.mask.words, text.mask.scale
-        found.append(
-            (text.pieces.start, text.pieces.stop, text.queries.start, text.queries.stop, shares,
-             before, before + count, told, seed, stride)
-        )  # fmt: skip
-        shares += heads * many * length
+        if not _is_long(query, text):
+            found.append(
+                (text.pieces.start, text.pieces.stop, text.queries.start, text.queries.stop, shares,
+                 before, before + count, told, seed, stride)
+            )  # fmt: skip
+        shares += size
         told += heads * count * length
         before += count
     rows = torch.cat(list(asked)).numpy() if asked else np.empty(0, np.int64)
-    return np.array(found, np.int64), rows, cut, scale
+    return np.array(found, np.int64).reshape(-1, 10), rows, cut, scale
 
 
-def _each(
+def _others(
     query: Tensor,
     texts: Sequence[Text],
     heads: int,
@@ -184,27 +167,32 @@ def _each(
     asked: Sequence[Tensor] | None,
     told: Tensor,
 ) -> Iterator[tuple[Text, Tensor, Tensor | None, Tensor]]:
-    """Each text with its shares, the rows that are asked for, and what is told of them."""
+    """The texts that no kernel attends to, each with its shares, the rows asked for, and what is told of them."""
+    everything = not has_kernels(query)
+    if not everything and not any(_is_long(query, text) for text in texts):
+        return
     own = torch.split(shares, _sizes(query, texts, heads))
-    if asked is None:
-        yield from ((text, share, None, told) for text, share in zip(texts, own, strict=True))
-    else:
-        said = torch.split(told, _told_sizes(texts, heads, asked))
-        yield from zip(texts, own, asked, said, strict=True)
+    rows = [None] * len(texts) if asked is None else asked
+    said = [told] * len(texts) if asked is None else torch.split(told, _told_sizes(texts, heads, asked))
+    for found in zip(texts, own, rows, said, strict=True):
+        if everything or _is_long(query, found[0]):
+            yield found
 
 
-def _padded(query: Tensor, texts: Sequence[Text]) -> bool:
-    """Whether these texts are so long that products of bfloat16 are worth filling up."""
-    pieces = sum(text.pieces.stop - text.pieces.start for text in texts)
-    return query.is_cpu and query.dtype is torch.bfloat16 and pieces >= padded_attention.LONG * len(texts)
+def _is_long(query: Tensor, text: Text) -> bool:
+    """Whether a text is so long that products of bfloat16 are worth filling it up."""
+    length = text.pieces.stop - text.pieces.start
+    return query.is_cpu and query.dtype is torch.bfloat16 and length >= padded_attention.LONG
 
 
 def _sizes(query: Tensor, texts: Sequence[Text], heads: int) -> list[int]:
     """How many shares each text has."""
-    counts = [(one.queries.stop - one.queries.start, one.pieces.stop - one.pieces.start) for one in texts]
-    if _padded(query, texts):
-        return [padded_attention.size(*count, heads) for count in counts]
-    return [heads * queries * pieces for queries, pieces in counts]
+    found = []
+    for text in texts:
+        count = text.queries.stop - text.queries.start, text.pieces.stop - text.pieces.start
+        long = _is_long(query, text)
+        found.append(padded_attention.size(*count, heads) if long else heads * count[0] * count[1])
+    return found
 
 
 def _told_sizes(texts: Sequence[Text], heads: int, asked: Sequence[Tensor]) -> list[int]:
@@ -225,10 +213,9 @@ def _memory(*given: Tensor) -> tuple[tuple[np.ndarray[Any, Any], ...], Ints]:
     return numbers, np.array([(x.storage_offset(), x.stride(0)) for x in given], np.int64)
 
 
-def _heads(query: Tensor, memory: Tensor, text: Text, heads: int) -> Heads:
+def _heads(query: Tensor, memory: Tensor, heads: int) -> Heads:
     width = query.shape[1]
-    own = memory[text.pieces]
-    three = (query[text.queries], own[:, :width], own[:, width:])
+    three = (query, memory[:, :width], memory[:, width:])
     return Heads(*(_by_head(part, heads) for part in three))
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedrel.extractors.transformer.packed.hashed_dropout import Mask, drop
 
-LONG = 96  # pieces in a text, on average
+LONG = 96  # pieces in a text
 _STEP = 32
 
 
@@ -66,10 +66,10 @@ def _by_head(query: Tensor, memory: Tensor, heads: int) -> list[Tensor]:
 def _filled_up(x: Tensor, heads: int) -> Tensor:
     """[n, d] as [h, m, d / h], with zeros after the first n."""
     target = x.new_zeros(heads, len(x) + -len(x) % _STEP, x.shape[1] // heads)
-    target[:, : len(x)] = x.view(len(x), heads, -1).transpose(0, 1)
+    target[:, : len(x)] = x.view(len(x), heads, x.shape[1] // heads).transpose(0, 1)
     return target
 
 
 def _put(x: Tensor, target: Tensor) -> None:
     """The first n of [h, m, d / h] into [n, d]."""
-    target.view(len(target), len(x), -1).copy_(x[:, : len(target)].transpose(0, 1))
+    target.view(len(target), len(x), x.shape[2]).copy_(x[:, : len(target)].transpose(0, 1))
