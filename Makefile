@@ -11,15 +11,15 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help demo test test-programs test-all mutation check docs bench peers clean
 
 help:
-	@echo "make demo      train six methods on the built-in world, compare them, find new facts"
-	@echo "make test      the fast tests"
+	@echo "make demo           train six methods on the built-in world, compare them, find new facts"
+	@echo "make test           the fast tests of the code"
 	@echo "make test-programs  those that start Flower's programs, a browser or the commands of docs"
-	@echo "make test-all  all tests, slow ones too"
-	@echo "make mutation  do the tests of methods and messages notice 300 small changes of the code?"
-	@echo "make check     format, lint, types, layers and the documentation's site"
-	@echo "make docs      the documentation as a site, in site/"
-	@echo "make bench     the benchmarks; each prints JSON on its last line"
-	@echo "make peers     a round of ours beside pfl's and Flower's; about seven minutes"
+	@echo "make test-all       all tests, slow ones too"
+	@echo "make mutation       do the tests of methods and messages notice 300 small changes of the code?"
+	@echo "make check          format, lint, types, layers and the documentation's site"
+	@echo "make docs           the documentation as a site, in site/"
+	@echo "make bench          the benchmarks; each prints JSON on its last line"
+	@echo "make peers          a round of ours beside pfl's and Flower's; about seven minutes"
 
 # torch comes first and alone: any looser request may pull gigabytes of GPU libraries.
 $(READY): pyproject.toml constraints.txt
