@@ -1,8 +1,8 @@
 """The layers of an encoder of BERT's family over packed pieces, with the backward pass written out.
 
-The pieces of all texts stand in one matrix [T, d], so no text is padded to another's length: linear layers read the
-whole matrix, and attention goes from text to text. Matrix products are in the precision that is asked for. The residual stream, layer
-norms and all that leaves this module are float32 (float64 where the input is).
+The pieces of all texts stand in one matrix [T, d], so no text is padded to another's length: linear layers read
+the whole matrix, and attention goes from text to text. Matrix products are in the precision that is asked for.
+The residual stream, layer norms and all that leaves this module are float32 (float64 where the input is).
 
 The last layer computes its queries and its feed-forward network only for the pieces that somebody reads.
 
