@@ -58,7 +58,7 @@ def key(seed: int, *purpose: int) -> int:
     return mixed
 
 
-def drop(x: Tensor, mask: Mask | None, *, in_place: bool = False) -> Tensor:
+def drop(x: Tensor, mask: Mask | None) -> Tensor:
     """x where the mask keeps a number, else 0; not multiplied by anything."""
     if mask is None:
         return x
@@ -67,7 +67,7 @@ def drop(x: Tensor, mask: Mask | None, *, in_place: bool = False) -> Tensor:
     from fedrel.extractors.transformer.packed import dropout_kernels
 
     x = x.contiguous()
-    out = x if in_place else torch.empty_like(x)
+    out = torch.empty_like(x)
     dropout_kernels.drop(flat(x), flat(out), *mask.words)
     return out
 

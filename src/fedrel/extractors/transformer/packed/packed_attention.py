@@ -128,8 +128,7 @@ def _attend_back(
     if asked is not None:
         more = told.view(len(dused), len(asked), dused.shape[2]) * scale
         dused.index_add_(1, asked, more.to(dused.dtype))
-    dused = drop(dused, mask, in_place=True)
-    dscores = torch.ops.aten._softmax_backward_data(dused, share, 2, share.dtype)
+    dscores = torch.ops.aten._softmax_backward_data(drop(dused, mask), share, 2, share.dtype)
     dq.copy_(_product(dscores, k, q.shape[2] ** -0.5))
     dk.copy_(_product(dscores.transpose(1, 2), q, q.shape[2] ** -0.5))
 
