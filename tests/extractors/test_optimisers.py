@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,8 +18,11 @@ from fedrel.extractors.objective import Correction, DPSteps
 from fedrel.extractors.optimisers import SGD, AdamW, ClippedSum, Optimiser, optimiser
 from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.extractors.transformer import TransformerSection
+from fedrel.extractors.transformer.packed import packed_layers
 from fedrel.extractors.transformer.sentence_transformer import sentence_transformer
 from fedrel.seeding import numpy_generator, torch_generator
+from fedrel.tensors import compiling
+from fedrel.tensors.machine import cores
 from fedrel.tensors.weights import Rows
 
 from . import slow
@@ -272,6 +276,91 @@ def transformer(encoder: str, dtype: torch.dtype, **options: object) -> Extracto
     section = TransformerSection(encoder=encoder, dropout=0.0, **options)  # type: ignore[arg-type]
     made = sentence_transformer(section, 3, torch_generator(3, "model"))
     return made.to(dtype)
+
+
+def step_by(model: Extractor, chosen: Optimiser, number: int) -> dict[str, torch.Tensor]:
+    """One step; returns the gradients that it was taken by."""
+    reading = model.read("none", pieces(number + 2), None)
+    cross_entropy(reading.logits, reading.labels).backward()
+    found = {name: w.grad.clone() for name, w in model.named_parameters() if w.grad is not None}
+    chosen.step()
+    return found
+
+
+@pytest.mark.skipif(not compiling.has_numba(), reason="numba is not installed")
+@pytest.mark.parametrize("pull", [0.0, 0.5])
+@pytest.mark.parametrize("parts", [False, True])  # gradients of parts are added in float32
+def test_weights_with_a_copy_in_bfloat16_take_torchs_steps(
+    tiny_bert: str, monkeypatch: pytest.MonkeyPatch, parts: bool, pull: float
+) -> None:
+    if parts:
+        monkeypatch.setattr(packed_layers, "SPLIT", 8)
+    model = transformer(tiny_bert, torch.float32)
+    model.compute_in("bfloat16")
+    model.begin(model.state())
+    named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    start = {name: weight.detach().clone() for name, weight in named.items()}
+    beside = {name: weight.clone().requires_grad_() for name, weight in start.items()}
+    theirs = torch.optim.AdamW(beside.values(), lr=0.01, weight_decay=0.1)
+    ours = AdamW(model, 0.01, 0.1, Correction(pull=pull))
+    for number in range(3):
+        found = step_by(model, ours, number)
+        halves = {name for name, gradient in found.items() if gradient.dtype is torch.bfloat16}
+        assert any("query.weight" in name for name in halves) != parts
+        for name, weight in beside.items():
+            weight.grad = found[name].float() + pull * (weight.detach() - start[name])
+        theirs.step()
+    copies = model.copies()
+    assert {name for name, weight in named.items() if weight in copies} == {
+        name for name in named if ".layer." in name and "LayerNorm" not in name
+    }
+    for name, weight in named.items():
+        torch.testing.assert_close(weight, beside[name], rtol=1e-5, atol=1e-6, msg=name)
+        if weight in copies:
+            assert torch.equal(copies[weight], weight.bfloat16()), name
+
+
+@pytest.mark.skipif(not compiling.has_numba(), reason="numba is not installed")
+def test_copies_renewed_with_their_weights_are_not_cast_again(
+    tiny_bert: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = transformer(tiny_bert, torch.float32)
+    model.compute_in("bfloat16")
+    model.begin(model.state())
+    chosen = AdamW(model, 0.01)
+    cast = Mock(side_effect=packed_layers.matrices)
+    monkeypatch.setattr(packed_layers, "matrices", cast)
+    for number in range(2):
+        step_by(model, chosen, number)
+    assert not cast.called
+    model.begin(model.state())  # other weights, which no optimiser made
+    step_by(model, AdamW(model, 0.01), 0)
+    assert cast.called
+
+
+@pytest.mark.skipif(not compiling.has_numba(), reason="numba is not installed")
+def test_two_cores_take_the_steps_of_one(tiny_bert: str) -> None:
+    found = []
+    for count in (1, 2):
+        model = transformer(tiny_bert, torch.float32)
+        model.compute_in("bfloat16")
+        model.begin(model.state())
+        with cores(count):
+            chosen = optimiser(model, training(optimiser="adamw", clip=0.1), 1, 10)
+            for number in range(2):
+                step_by(model, chosen, number)
+        found.append(model.state())
+    for name, array in found[0].items():
+        np.testing.assert_array_equal(array, found[1][name], err_msg=name)
+
+
+@pytest.mark.parametrize("options", [{"lora_rank": 2}, {"frozen_layers": 2}], ids=["lora", "frozen"])
+def test_nothing_is_renewed_with_weights_that_are_put_together_or_stay(
+    tiny_bert: str, options: dict[str, object]
+) -> None:
+    model = transformer(tiny_bert, torch.float32, **options)
+    model.compute_in("bfloat16")
+    assert not model.copies()
 
 
 def dense_gradients(model: Extractor, loss: torch.Tensor) -> dict[str, torch.Tensor]:

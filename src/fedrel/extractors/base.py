@@ -66,6 +66,17 @@ class Extractor(nn.Module, ABC):
     def compute_in(self, precision: str) -> None:
         """Compute matrix products in this precision, `float32` or `bfloat16`, if this extractor can choose."""
 
+    def copies(self) -> dict[Tensor, Tensor]:
+        """The copies in bfloat16 that matrix products read, by the weight that they are of.
+
+        They are made again when a weight has changed. An optimiser may renew them with the weights instead, in
+        one pass over memory; then it calls `copies_renewed`.
+        """
+        return {}
+
+    def copies_renewed(self) -> None:
+        """Take note that all copies are those of the weights as they are now."""
+
     def is_new(self, name: str) -> bool:
         """Whether the weight of this name was drawn, and not pretrained."""
         return True

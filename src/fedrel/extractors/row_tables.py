@@ -19,7 +19,7 @@ A row that had no gradient is stored as it is in `base`, which makes this rest *
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -275,6 +275,11 @@ class FixedRows(nn.Module):
 def as_tensor(array: Floats) -> Tensor:
     """The array as a tensor: a view of it where it is writeable, as torch demands, else a copy."""
     return torch.from_numpy(array) if array.flags.writeable else torch.tensor(array)
+
+
+def flat(x: Tensor) -> np.ndarray[Any, Any]:
+    """The numbers of a contiguous tensor in memory order, as kernels read them: of bfloat16, their bits."""
+    return (x.view(torch.uint16) if x.dtype is torch.bfloat16 else x).view(-1).numpy()
 
 
 def word_table(

@@ -68,6 +68,13 @@ class Encoder(nn.Module, ABC):
         That is the last layer's attention in each of h heads, after dropout: [h, Q_s, L_s] for each text s.
         """
 
+    def copies(self) -> dict[Tensor, Tensor]:
+        """Trained weights' copies in bfloat16 (`Extractor.copies`)."""
+        return {}
+
+    def copies_renewed(self) -> None:
+        """Take note that the copies are those of the weights as they are now."""
+
 
 class PackedEncoder(Encoder):
     """An encoder of BERT's family, by packed layers; embeddings and the lowest `frozen` layers may be frozen."""
@@ -108,6 +115,14 @@ class PackedEncoder(Encoder):
     ) -> tuple[Tensor, list[Tensor]]:
         """The layers that are not frozen."""
         return self._above.attend(states, starts, where, self._dtype(states), seed)
+
+    def copies(self) -> dict[Tensor, Tensor]:
+        """Those of the layers that are not frozen."""
+        return self._above.copies(self.precision)
+
+    def copies_renewed(self) -> None:
+        """Take note of it."""
+        self._above.renewed(self.precision)
 
     def train(self, mode: bool = True) -> Self:
         """Frozen layers stay in evaluation mode, so that the layers above always get the same for a text."""

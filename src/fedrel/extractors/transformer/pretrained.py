@@ -93,6 +93,14 @@ class Pretrained(Extractor):
         """Compute the encoder's matrix products in this precision."""
         self.encoder.precision = getattr(torch, precision)
 
+    def copies(self) -> dict[Tensor, Tensor]:
+        """Those of the encoder."""
+        return self.encoder.copies()
+
+    def copies_renewed(self) -> None:
+        """Tell the encoder."""
+        self.encoder.copies_renewed()
+
     @torch.no_grad()
     def export(self, folder: Path) -> None:
         """Write the encoder and its tokeniser as a folder that `transformers` loads and a config may name."""

@@ -6,17 +6,16 @@ come in; numbers that leave are rounded once. bfloat16 comes as uint16, the uppe
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrel.extractors.transformer.packed.dropout_kernels import hashed, narrowed, raised, widened
+from fedrel.extractors.transformer.packed.dropout_kernels import hashed, raised
+from fedrel.tensors.bfloat16_kernels import Floats, Numbers, narrowed, widened
 from fedrel.tensors.compiling import allocating_kernel, inner
 from fedrel.tensors.simd import COLUMNS, LANES, ROWS, Matrix, multiply
 
-Numbers = npt.NDArray[Any]  # float32, or uint16 for bfloat16
-Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 F32, U32 = np.float32, np.uint32
 

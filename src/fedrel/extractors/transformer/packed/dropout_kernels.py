@@ -2,8 +2,6 @@
 
 Which numbers are kept follows from a hash of their place and a key, so no mask is stored: the backward pass draws
 the same one again. `Mask.kept` has the same hash in PyTorch.
-
-numba has no bfloat16. Its numbers come as uint16, which are the upper halves of float32's bits.
 """
 
 from __future__ import annotations
@@ -11,15 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from fedrel.tensors.bfloat16_kernels import Floats, Numbers, narrowed, widened
 from fedrel.tensors.compiling import inner, kernel
 
-Numbers = npt.NDArray[Any]  # float32, or uint16 for bfloat16
-Floats = npt.NDArray[np.float32]
 F32, U32 = np.float32, np.uint32
 
 
@@ -85,37 +81,6 @@ def raised(x: np.float32) -> np.float32:
     sum_ = sum_ * x + F32(5.0000001201e-1)
     sum_ = sum_ * x * x + x + F32(1)
     return sum_ * _as_float(U32(U32(np.int32(power) + np.int32(127)) << U32(23)))  # type: ignore[no-any-return]
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def widened(_: Any, number: Any) -> Any:
-    """A number of either precision as float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        if number == types.float32:
-            return given[0]
-        bits = builder.shl(builder.zext(given[0], ir.IntType(32)), ir.Constant(ir.IntType(32), 16))
-        return builder.bitcast(bits, ir.FloatType())
-
-    return types.float32(number), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def narrowed(_: Any, number: Any, like: Any) -> Any:
-    """A float32 in the precision of an array: rounded to the nearest bfloat16, to the even one of two."""
-    word = ir.IntType(32)
-
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        if like.dtype == types.float32:
-            return given[0]
-        half, bits = ir.Constant(word, 16), builder.bitcast(given[0], word)
-        odd = builder.and_(builder.lshr(bits, half), ir.Constant(word, 1))
-        rounded = builder.add(builder.add(bits, ir.Constant(word, 0x7FFF)), odd)
-        nothing = builder.fcmp_unordered("uno", given[0], given[0])  # NaN stays NaN
-        chosen = builder.select(nothing, ir.Constant(word, 0x7FC00000), rounded)
-        return builder.trunc(builder.lshr(chosen, half), ir.IntType(16))
-
-    return like.dtype(types.float32, like), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]

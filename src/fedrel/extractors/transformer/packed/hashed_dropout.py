@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from fedrel.extractors.row_tables import flat
 from fedrel.tensors import compiling
 
 _WORD = (1 << 32) - 1
@@ -112,11 +112,6 @@ def column_sums(x: Tensor) -> Tensor:
 def has_kernels(x: Tensor) -> bool:
     """Whether kernels can read this tensor."""
     return x.is_cpu and x.dtype in (torch.float32, torch.bfloat16) and compiling.has_numba()
-
-
-def flat(x: Tensor) -> np.ndarray[Any, Any]:
-    """The numbers of a contiguous tensor in memory order; of bfloat16, their bits."""
-    return (x.view(torch.uint16) if x.dtype is torch.bfloat16 else x).view(-1).numpy()
 
 
 class HashedDropout(TorchFunctionMode):

@@ -54,15 +54,16 @@ class Gradients:
             if one is not None:
                 setattr(self, field.name, one.to(dtype).add_(more))
 
-    def split(self) -> list[Tensor | None]:
-        """Gradients in the order of `weights`."""
-        three: list[Tensor | None] = [None] * 6
-        if self.qkv is not None:
-            three[::2] = self.qkv.chunk(3)
-        if self.qkv_bias is not None:
-            three[1::2] = self.qkv_bias.chunk(3)
-        rest = [getattr(self, field.name) for field in fields(self)[2:]]
-        return three + rest
+
+def by_weight(layer: Matrices | Gradients) -> list[Any]:
+    """A layer's matrices or gradients in the order of `weights`: those of query, key and value apart."""
+    qkv, bias, *rest = (getattr(layer, field.name) for field in fields(layer))
+    three: list[Any] = [None] * 6
+    if qkv is not None:
+        three[::2] = qkv.chunk(3)
+    if bias is not None:
+        three[1::2] = bias.chunk(3)
+    return three + rest
 
 
 def modules(layer: Any) -> list[Any]:

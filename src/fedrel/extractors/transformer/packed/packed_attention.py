@@ -11,8 +11,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedrel.extractors.row_tables import flat
 from fedrel.extractors.transformer.packed import padded_attention
-from fedrel.extractors.transformer.packed.hashed_dropout import Mask, drop, flat, has_kernels
+from fedrel.extractors.transformer.packed.hashed_dropout import Mask, drop, has_kernels
 
 Ints = npt.NDArray[np.int64]
 Span = tuple[int, int]

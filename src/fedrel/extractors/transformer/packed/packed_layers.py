@@ -13,7 +13,7 @@ the work of one site, and the result has the same bits as on one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +25,7 @@ from fedrel.extractors.transformer.packed.layer_pass import Dropout, LayerPass, 
 from fedrel.extractors.transformer.packed.layer_weights import (
     Gradients,
     Matrices,
+    by_weight,
     matrices,
     wanted,
     weights,
@@ -74,6 +75,32 @@ class PackedLayers:
         parts = zip(torch.split(attention, sizes), spans, asked, strict=True)
         return states, [part.view(self.heads, len(rows), b - a) for part, (a, b), rows in parts]
 
+    def copies(self, dtype: torch.dtype) -> dict[Tensor, Tensor]:
+        """The copies that products in this precision read, by the weight; none if weights are put together.
+
+        Whoever changes weights and copies alike calls `renewed`.
+        """
+        given = self._given()
+        if not given or dtype is torch.float32 or not all(weight.is_leaf for weight in given):
+            return {}
+        cast = self._matrices(given, _versions(self._parameters), dtype, torch.float32)
+        places = [place for one in cast for place in by_weight(one)]
+        return {weight: place for weight, place in zip(given, places, strict=True) if place.dtype is dtype}
+
+    def renewed(self, dtype: torch.dtype) -> None:
+        """Take note that the copies are those of the weights as they are now."""
+        _, cast = self._cast[dtype, torch.float32]
+        self._cast[dtype, torch.float32] = _versions(self._parameters), cast
+
+    def _given(self) -> list[Tensor]:
+        """What products read: weights, with low-rank updates added."""
+        return [weight for layer in self._layers for weight in weights(layer)]
+
+    @cached_property
+    def _parameters(self) -> list[Tensor]:
+        """What that is made of."""
+        return [one for layer in self._layers for one in layer.parameters()]
+
     def _settings(self, dtype: torch.dtype, seed: int | None, *, attends: bool) -> Settings:
         about = self._config
         rates = about.hidden_dropout_prob, about.attention_probs_dropout_prob
@@ -83,8 +110,7 @@ class PackedLayers:
     def _run(
         self, x: Tensor, starts: Sequence[int], where: Tensor, settings: Settings
     ) -> tuple[Tensor, Tensor]:
-        given = [weight for layer in self._layers for weight in weights(layer)]
-        parameters = [one for layer in self._layers for one in layer.parameters()]
+        given, parameters = self._given(), self._parameters
         cast = self._matrices(given, _versions(parameters), settings.dtype, x.dtype)
         graph = torch.is_grad_enabled()
         keep = graph and starts[-1] <= KEPT
@@ -114,10 +140,11 @@ class _Layers(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, parts: list[LayerPass], keep: bool, parameters: list[Tensor], x: Tensor, *_: Tensor
+        ctx: Any, parts: list[LayerPass], keep: bool, parameters: list[Tensor], x: Tensor, *given: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The parts themselves keep what the backward pass needs."""
         ctx.parts, ctx.dtype, ctx.parameters, ctx.begun = parts, x.dtype, parameters, _versions(parameters)
+        ctx.as_found = [weight.is_leaf and weight.grad_dtype is None for weight in given]
         return _forward(parts, keep=keep)
 
     @staticmethod
@@ -150,9 +177,10 @@ class _Layers(torch.autograd.Function):
                     continue
                 for one, other in zip(total, more, strict=True):
                     one.add(other, ctx.dtype)
-        found = [part for layer in total for part in layer.split()]
-        cast = [None if one is None or not needed else one.to(ctx.dtype)
-                for one, needed in zip(found, ctx.needs_input_grad[4:], strict=True)]  # fmt: skip
+        found = [part for layer in total for part in by_weight(layer)]
+        needed = zip(found, ctx.needs_input_grad[4:], ctx.as_found, strict=True)
+        cast = [None if one is None or not asked_for else one if as_found else one.to(ctx.dtype)
+                for one, asked_for, as_found in needed]  # fmt: skip
         return None, None, None, torch.cat(into), *cast
 
 
