@@ -348,8 +348,6 @@ class _Copied:
         self.weights = [one for one in copies if usable and one.requires_grad and one.is_cpu]
         own = [(flat(weight.detach()), flat(copies[weight])) for weight in self.weights]
         self._arrays = [(*both, np.empty_like(both[0]), np.empty_like(both[0])) for both in own]
-        for weight in self.weights:
-            weight.grad_dtype = None  # as its product has it
 
     def step(self, rate: float, decay: float) -> None:
         """Renew weights and copies, and clear the gradients; two cores may share the work."""

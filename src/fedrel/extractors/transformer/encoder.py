@@ -51,6 +51,10 @@ class Encoder(nn.Module, ABC):
         self.model: Any = model
         self.width = int(model.config.hidden_size)
 
+    def compute_in(self, precision: torch.dtype) -> None:
+        """Compute matrix products in this precision."""
+        self.precision = precision
+
     @abstractmethod
     def enter(self, vectors: Tensor, starts: Sequence[int], seed: int | None) -> Tensor:
         """The input of the remaining layers, [T, d], from the pieces' vectors, [T, e]."""
@@ -115,6 +119,11 @@ class PackedEncoder(Encoder):
     ) -> tuple[Tensor, list[Tensor]]:
         """The layers that are not frozen."""
         return self._above.attend(states, starts, where, self._dtype(states), seed)
+
+    def compute_in(self, precision: torch.dtype) -> None:
+        """Compute matrix products, and gradients that kernels read, in this precision."""
+        super().compute_in(precision)
+        self._above.give_gradients_in(precision)
 
     def copies(self) -> dict[Tensor, Tensor]:
         """Those of the layers that are not frozen."""

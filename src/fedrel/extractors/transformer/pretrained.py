@@ -91,7 +91,7 @@ class Pretrained(Extractor):
 
     def compute_in(self, precision: str) -> None:
         """Compute the encoder's matrix products in this precision."""
-        self.encoder.precision = getattr(torch, precision)
+        self.encoder.compute_in(getattr(torch, precision))
 
     def copies(self) -> dict[Tensor, Tensor]:
         """Those of the encoder."""

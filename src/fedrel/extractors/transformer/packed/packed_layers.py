@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedrel.extractors.transformer.packed.hashed_dropout import has_kernels
 from fedrel.extractors.transformer.packed.layer_pass import Dropout, LayerPass, Settings
 from fedrel.extractors.transformer.packed.layer_weights import (
     Gradients,
@@ -87,6 +88,12 @@ class PackedLayers:
         places = [place for one in cast for place in by_weight(one)]
         return {weight: place for weight, place in zip(given, places, strict=True) if place.dtype is dtype}
 
+    def give_gradients_in(self, dtype: torch.dtype) -> None:
+        """Leave gradients of trained weights in the precision of products, where kernels can read them."""
+        for weight in self._given():
+            if weight.is_leaf and weight.requires_grad:
+                weight.grad_dtype = None if has_kernels(weight) and dtype is torch.bfloat16 else weight.dtype
+
     def renewed(self, dtype: torch.dtype) -> None:
         """Take note that the copies are those of the weights as they are now."""
         _, cast = self._cast[dtype, torch.float32]
@@ -144,7 +151,7 @@ class _Layers(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         """The parts themselves keep what the backward pass needs."""
         ctx.parts, ctx.dtype, ctx.parameters, ctx.begun = parts, x.dtype, parameters, _versions(parameters)
-        ctx.as_found = [weight.is_leaf and weight.grad_dtype is None for weight in given]
+        ctx.as_found = [weight.is_leaf and weight.is_cpu and weight.grad_dtype is None for weight in given]
         return _forward(parts, keep=keep)
 
     @staticmethod
