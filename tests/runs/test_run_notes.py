@@ -5,12 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+from unittest.mock import Mock
 
 import pytest
 
 from fedrel.errors import UserError
 from fedrel.files import locked
 from fedrel.runs.run_notes import StoppedError, is_running, noted, read_state
+from fedrel.runs.train import run
 from tests.conftest import tiny
 
 CONFIG = tiny(method="one", training__rounds=7)
@@ -50,6 +52,15 @@ def test_a_failure_is_kept_with_its_message(out, error, message):
 def test_a_run_that_fails_before_it_has_written_anything_leaves_nothing(out):
     with pytest.raises(UserError), locked(out), noted(out, CONFIG):
         raise UserError("no such file")
+    assert not out.exists()
+
+
+def test_a_method_that_cannot_be_protected_is_refused_before_data_are_read(out):
+    noise = {"privacy__dp__level": "sentence", "privacy__dp__noise": 1.0, "privacy__dp__clip": 1.0}
+    sites = Mock()
+    with pytest.raises(UserError, match=r"^privacy\.dp: .*would tell more than the noise covers"):
+        run(tiny(method="lazy-mil", **noise), out, sites=sites)
+    assert not sites.prepare.called
     assert not out.exists()
 
 

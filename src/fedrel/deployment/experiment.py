@@ -19,7 +19,7 @@ from fedrel.config.sources import data_folder
 from fedrel.data.readers import READERS
 from fedrel.errors import UserError, nearest
 from fedrel.extractors.registry import extractor_kind
-from fedrel.methods.by_name import check_privacy, check_secure_sum, check_vouched, method, methods
+from fedrel.methods.by_name import check_protection, check_vouched, method, methods
 
 NORM_BOUND = 2.0  # between real sites, unless the experiment says otherwise
 AWAY = {"corpus": "documents", "train": ["at the sites"], "test": ["at the coordinator"]}
@@ -161,8 +161,7 @@ def _check(experiment: Experiment, path: Path) -> None:
     config, shared = experiment.config, experiment.shared
     if reason := method(config.method, config.methods).simulation_only():
         raise UserError(f"{config.method!r} is for simulation only: {reason}", file=path)
-    check_secure_sum(method(config.method, config.methods), config)
-    check_privacy(method(config.method, config.methods), config)
+    check_protection(method(config.method, config.methods), config)
     if config.privacy.dp and config.privacy.dp.adaptive_clip is not None:
         problem = "privacy.dp.adaptive_clip: real sites could not tell how far the noise moves the weights"
         raise UserError(problem, file=path, hint="leave it out, and choose clip in a simulation")

@@ -37,7 +37,7 @@ from fedrel.leaks.leak_texts import LeakTexts, divided, with_shadows
 from fedrel.leaks.membership_leaks import Guessed, Likelihoods, auc, guessed_members, hits_at
 from fedrel.leaks.token_leaks import Follows, FoundTokens, found_tokens, mean_of
 from fedrel.leaks.word_leaks import WORDS, FoundWords, Vocabulary, named_words, precision_and_recall
-from fedrel.methods.by_name import check_privacy, check_secure_sum, method
+from fedrel.methods.by_name import check_protection, method
 from fedrel.methods.claims import Claims, KeyedClaims
 from fedrel.runs.engines import new_runner
 from fedrel.runs.prepare import Preparation, prepare
@@ -173,8 +173,7 @@ def attacked_cell(
         cell = cell.model_copy(update={"settings": cell.settings | noise})
     try:
         chosen = method(config.method, config.methods)
-        check_secure_sum(chosen, config)
-        check_privacy(chosen, config)
+        check_protection(chosen, config)
     except UserError as error:  # a defence that a method cannot have is a result, too
         return cell.model_copy(update={"refused": error.problem})
     with tempfile.TemporaryDirectory() as states:

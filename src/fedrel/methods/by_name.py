@@ -57,15 +57,19 @@ def option_settings(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def check_sections(chosen: Method, config: Config, updates: int) -> None:
-    """Fail if `[aggregation]` or `[privacy]` ask for what a method cannot have; a round brings so many updates."""
+def check_cohort(chosen: Method, config: Config, updates: int) -> None:
+    """Fail if `[aggregation]` or `[privacy]` ask for what a round with so many updates cannot have."""
     check_aggregation(chosen, config.aggregation, updates)
-    check_secure_sum(chosen, config)
     if config.privacy.secure_sum and updates < (least := config.privacy.min_cohort):
         raise UserError(
             f"privacy.secure_sum: a round has {updates} sites, and privacy.min_cohort demands {least}",
             hint="raise training.fraction, or have more sites",
         )
+
+
+def check_protection(chosen: Method, config: Config) -> None:
+    """Fail if secure sums or differential privacy are asked for, and the method cannot have them."""
+    check_secure_sum(chosen, config)
     check_privacy(chosen, config)
 
 

@@ -27,7 +27,7 @@ from fedrel.extractors.registry import extractor_kind
 from fedrel.extractors.saved import save_model
 from fedrel.federation.coordinator import DivergedError, Federation
 from fedrel.files import ELSEWHERE, locked, write_tensors
-from fedrel.methods.by_name import check_sections, method
+from fedrel.methods.by_name import check_cohort, check_protection, method
 from fedrel.runs.case_study import SEARCHED, case_study, evidence, pair_options
 from fedrel.runs.checkpoint import Checkpoint, Checkpoints, KeptStates
 from fedrel.runs.engines import SimulatedSites, Sites, precision_of
@@ -75,6 +75,7 @@ def run(
     `report` is called with the folder when all else is written in it. `sites` says where the data and the engine
     come from; by default all sites are simulated on this machine.
     """
+    check_protection(method(config.method, config.methods), config)  # a session does it, too, with data read
     with locked(out):
         watcher = watcher or Watcher()
         result = _run(config, out, resume, from_round, watcher, sites or SimulatedSites())
@@ -161,7 +162,8 @@ class Session:
         self._spending = Spending(config, done)
         self._method = method(config.method, config.methods)
         active = max(int(config.training.fraction * ready.site_data.partition.sites + 1e-9), 1)
-        check_sections(self._method, config, active)
+        check_protection(self._method, config)
+        check_cohort(self._method, config, active)
         self._task = task(config.evaluation, ready.dataset)
         text, relations = ready.dataset.corpus, len(ready.dataset.corpus.relations)
         if checkpoint is None:
