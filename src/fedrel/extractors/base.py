@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -26,6 +26,16 @@ class Fitted(NamedTuple):
     losses: npt.NDArray[np.float64]  # of each step
     shares: npt.NDArray[np.float64]  # [S] how much each sentence was trained on, over all steps
     path: float  # how far the steps move a weight under a constant gradient of 1 (`SGD.path`)
+
+
+class Copies(NamedTuple):
+    """Copies of weights in bfloat16. They are made again after a weight has changed.
+
+    An optimiser may renew them with the weights instead, in one pass over memory; then it calls `renewed`.
+    """
+
+    of: dict[Tensor, Tensor]  # by the weight
+    renewed: Callable[[], None]
 
 
 class Extractor(nn.Module, ABC):
@@ -66,16 +76,9 @@ class Extractor(nn.Module, ABC):
     def compute_in(self, precision: str) -> None:
         """Compute matrix products in this precision, `float32` or `bfloat16`, if this extractor can choose."""
 
-    def copies(self) -> dict[Tensor, Tensor]:
-        """The copies in bfloat16 that matrix products read, by the weight that they are of.
-
-        They are made again when a weight has changed. An optimiser may renew them with the weights instead, in
-        one pass over memory; then it calls `copies_renewed`.
-        """
-        return {}
-
-    def copies_renewed(self) -> None:
-        """Take note that all copies are those of the weights as they are now."""
+    def copies(self) -> Copies | None:
+        """The copies of weights that matrix products read, if they read any."""
+        return None
 
     def is_new(self, name: str) -> bool:
         """Whether the weight of this name was drawn, and not pretrained."""

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedrel.extractors.base import Extractor
+from fedrel.extractors.base import Copies, Extractor
 from fedrel.extractors.objective import Correction, Course, DPSteps
 from fedrel.extractors.row_tables import RowEmbedding, flat
 from fedrel.tensors import compiling
@@ -192,7 +192,7 @@ class AdamW:
         self._dense: list[Tensor] = list(dense.values())
         self._forces = constants(Correction(own=correction.own), dense)
         self._starts = [weight.detach().clone() for weight in self._dense] if correction.pull else []
-        self._extractor, self._copied = extractor, _Copied(extractor.copies())
+        self._copied = _Copied(extractor.copies())
         above = [weight for name, weight in dense.items() if head != 1 and extractor.is_new(name)]
         below = [weight for name, weight in dense.items() if head == 1 or not extractor.is_new(name)]
         self._groups = [(own, factor) for own, factor in ((below, 1.0), (above, head)) if own]
@@ -229,12 +229,10 @@ class AdamW:
             self._add(self._pull * (weight - begun) for weight, begun in start)
         if self._forces:
             self._add(self._forces)
-        if self._copied.weights:
-            self._copied.step(self.lr, self.weight_decay)
+        self._copied.step(self.lr, self.weight_decay)
         self._inner.step()  # of the weights that still have a gradient
         torch.autograd.graph.increment_version(self._dense)  # neither kernels nor a fused step do that
-        if self._copied.weights:
-            self._extractor.copies_renewed()
+        self._copied.renewed()
         for table in self._tables:
             table.step(self.lr, self.weight_decay)
         self.zero_grad()
@@ -342,26 +340,29 @@ class _Copied:
     Nothing where there are no such copies, or no kernels.
     """
 
-    def __init__(self, copies: Mapping[Tensor, Tensor]) -> None:
-        self._steps = 0
-        usable = compiling.has_numba()
-        self.weights = [one for one in copies if usable and one.requires_grad and one.is_cpu]
-        own = [(flat(weight.detach()), flat(copies[weight])) for weight in self.weights]
+    def __init__(self, copies: Copies | None) -> None:
+        found = copies.of if copies and compiling.has_numba() else {}
+        self._weights = [weight for weight in found if weight.requires_grad and weight.is_cpu]
+        self.renewed = copies.renewed if copies and self._weights else lambda: None
+        own = [(flat(weight.detach()), flat(found[weight])) for weight in self._weights]
         self._arrays = [(*both, np.empty_like(both[0]), np.empty_like(both[0])) for both in own]
+        self._steps = [0] * len(own)
 
     def step(self, rate: float, decay: float) -> None:
-        """Renew weights and copies, and clear the gradients; two cores may share the work."""
-        self._steps += 1
-        half = len(self.weights) // 2
-        in_parts([partial(self._renew, some, rate, decay) for some in (slice(half), slice(half, None))])
+        """Renew the weights that have a gradient, and clear it; two cores may share the work."""
+        half = len(self._weights) // 2
+        halves = (range(half), range(half, len(self._weights)))
+        in_parts([partial(self._renew, some, rate, decay) for some in halves if some])
 
-    def _renew(self, some: slice, rate: float, decay: float) -> None:
+    def _renew(self, some: range, rate: float, decay: float) -> None:
         from fedrel.tensors.bfloat16_kernels import adamw
 
-        for weight, arrays in zip(self.weights[some], self._arrays[some], strict=True):
-            if weight.grad is not None:
-                adamw(*arrays, flat(weight.grad.contiguous()), rate, decay, *BETAS, EPSILON, self._steps)
-                weight.grad = None
+        for place in some:
+            gradient, self._weights[place].grad = self._weights[place].grad, None
+            if gradient is not None:
+                self._steps[place] += 1
+                arrays = (*self._arrays[place], flat(gradient.contiguous()))
+                adamw(*arrays, rate, decay, *BETAS, EPSILON, self._steps[place])
 
 
 class _Table:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from fedrel.errors import UserError
+from fedrel.extractors.base import Copies
 from fedrel.extractors.transformer.encoder_loading import positions_begin
 from fedrel.extractors.transformer.packed import packed_layers
 from fedrel.extractors.transformer.packed.hashed_dropout import HashedDropout, key
@@ -72,12 +73,9 @@ class Encoder(nn.Module, ABC):
         That is the last layer's attention in each of h heads, after dropout: [h, Q_s, L_s] for each text s.
         """
 
-    def copies(self) -> dict[Tensor, Tensor]:
-        """Trained weights' copies in bfloat16 (`Extractor.copies`)."""
-        return {}
-
-    def copies_renewed(self) -> None:
-        """Take note that the copies are those of the weights as they are now."""
+    def copies(self) -> Copies | None:
+        """The copies of weights that matrix products read, if they read any."""
+        return None
 
 
 class PackedEncoder(Encoder):
@@ -125,13 +123,9 @@ class PackedEncoder(Encoder):
         super().compute_in(precision)
         self._above.give_gradients_in(precision)
 
-    def copies(self) -> dict[Tensor, Tensor]:
+    def copies(self) -> Copies | None:
         """Those of the layers that are not frozen."""
         return self._above.copies(self.precision)
-
-    def copies_renewed(self) -> None:
-        """Take note of it."""
-        self._above.renewed(self.precision)
 
     def train(self, mode: bool = True) -> Self:
         """Frozen layers stay in evaluation mode, so that the layers above always get the same for a text."""

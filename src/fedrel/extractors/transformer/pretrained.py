@@ -24,7 +24,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from fedrel.errors import UserError
-from fedrel.extractors.base import Extractor
+from fedrel.extractors.base import Copies, Extractor
 from fedrel.extractors.row_tables import RowEmbedding
 from fedrel.extractors.transformer.encoder import Encoder
 from fedrel.extractors.transformer.encoder_loading import quiet
@@ -93,13 +93,9 @@ class Pretrained(Extractor):
         """Compute the encoder's matrix products in this precision."""
         self.encoder.compute_in(getattr(torch, precision))
 
-    def copies(self) -> dict[Tensor, Tensor]:
+    def copies(self) -> Copies | None:
         """Those of the encoder."""
         return self.encoder.copies()
-
-    def copies_renewed(self) -> None:
-        """Tell the encoder."""
-        self.encoder.copies_renewed()
 
     @torch.no_grad()
     def export(self, folder: Path) -> None:

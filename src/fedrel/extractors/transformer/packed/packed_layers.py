@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedrel.extractors.base import Copies
 from fedrel.extractors.transformer.packed.hashed_dropout import has_kernels
 from fedrel.extractors.transformer.packed.layer_pass import Dropout, LayerPass, Settings
 from fedrel.extractors.transformer.packed.layer_weights import (
@@ -76,28 +77,25 @@ class PackedLayers:
         parts = zip(torch.split(attention, sizes), spans, asked, strict=True)
         return states, [part.view(self.heads, len(rows), b - a) for part, (a, b), rows in parts]
 
-    def copies(self, dtype: torch.dtype) -> dict[Tensor, Tensor]:
-        """The copies that products in this precision read, by the weight; none if weights are put together.
-
-        Whoever changes weights and copies alike calls `renewed`.
-        """
+    def copies(self, dtype: torch.dtype) -> Copies | None:
+        """The copies that products in this precision read; none if they read weights, or sums with updates."""
         given = self._given()
         if not given or dtype is torch.float32 or not all(weight.is_leaf for weight in given):
-            return {}
+            return None
         cast = self._matrices(given, _versions(self._parameters), dtype, torch.float32)
+
+        def renewed() -> None:
+            self._cast[dtype, torch.float32] = _versions(self._parameters), cast
+
         places = [place for one in cast for place in by_weight(one)]
-        return {weight: place for weight, place in zip(given, places, strict=True) if place.dtype is dtype}
+        pairs = zip(given, places, strict=True)
+        return Copies({weight: place for weight, place in pairs if place.dtype is dtype}, renewed)
 
     def give_gradients_in(self, dtype: torch.dtype) -> None:
         """Leave gradients of trained weights in the precision of products, where kernels can read them."""
         for weight in self._given():
             if weight.is_leaf and weight.requires_grad:
                 weight.grad_dtype = None if has_kernels(weight) and dtype is torch.bfloat16 else weight.dtype
-
-    def renewed(self, dtype: torch.dtype) -> None:
-        """Take note that the copies are those of the weights as they are now."""
-        _, cast = self._cast[dtype, torch.float32]
-        self._cast[dtype, torch.float32] = _versions(self._parameters), cast
 
     def _given(self) -> list[Tensor]:
         """What products read: weights, with low-rank updates added."""
