@@ -28,6 +28,14 @@ IDENTITY = '{"number": 0, "name": "north", "sites": ["north"]}'
 POLICY = 'coordinator = "localhost:1"\n'
 
 
+@pytest.mark.usefixtures("real_python")
+def test_numpy_starts_no_threads_before_they_are_forbidden() -> None:
+    """`start_tasks` sets OPENBLAS_NUM_THREADS, which numpy reads when it is imported."""
+    code = "import sys, fedrel.deployment.task_starter; print('numpy' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "False"
+
+
 def call(path: str, client: str | None, kind: str = "http") -> tuple[bool, int | None]:
     """Whether the superlink would hear of a request, and else the status of the answer."""
     heard: list[bool] = []

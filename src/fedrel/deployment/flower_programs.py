@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrel.errors import UserError
-from fedrel.federation.flower.simulation import QUIET
+from fedrel.federation.flower import QUIET
 
 START_TIMEOUT = 180.0  # seconds for a program to listen: it takes long on a busy machine
 GRACE = 10.0  # seconds for a program to end after it is told to

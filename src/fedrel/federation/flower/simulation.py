@@ -17,6 +17,7 @@ from queue import Empty, Queue
 from typing import TYPE_CHECKING
 
 from fedrel.errors import UserError
+from fedrel.federation.flower import QUIET
 from fedrel.federation.flower.host import Gate, OpenGate, Refusal, StoredMessages
 from fedrel.federation.site_data import save_for_workers
 from fedrel.files import ScratchFolder
@@ -31,15 +32,6 @@ if TYPE_CHECKING:
     from fedrel.federation.method import Method
     from fedrel.federation.runner import Runner
 
-
-QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-}
-"""The environment for Flower's programs: no telemetry, no check for updates, no installing during a run."""
 
 POLL = 0.02  # seconds between two looks for a reply
 AHEAD = 2  # requests under way for each of Ray's processes
