@@ -141,6 +141,16 @@ def test_a_target_on_test_a_stand_in_and_a_budget(paper: Path, tmp_path: Path) -
     assert "not the paper's corpus" in write_page(out).read_text()
 
 
+def test_one_row_is_trained_and_the_others_are_shown_as_they_were(paper: Path, tmp_path: Path) -> None:
+    out, runs, counts = tmp_path / "out", tmp_path / "runs", []
+    for rows in (["fedavg"], ["one"], []):
+        found = reproduce(f"{paper}/table1", out, runs, seeds=1, rows=rows)
+        counts.append([len(cell.runs) for cell in found.cells if cell.column == "few"])
+    assert counts == [[0, 1, 0], [1, 1, 0], [1, 1, 1]]
+    with pytest.raises(UserError, match="has no row 'oen'"):
+        reproduce(f"{paper}/table1", out, runs, rows=["oen"])
+
+
 def test_one_column_with_its_own_rows_and_the_grid_of_a_stand_in(paper: Path, tmp_path: Path) -> None:
     text = paper.read_text().partition("[exhibits.table2]")[2]
     text = text.replace("paper = { one = 3, fedavg = 5 }", "")

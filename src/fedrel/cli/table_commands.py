@@ -157,6 +157,9 @@ def reproduce(
     column: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Run only this column; may be repeated.")
     ] = None,
+    row: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Train only this row; may be repeated.")
+    ] = None,
     budget: Annotated[
         str, typer.Option(metavar="TIME", help="Stop after this long, as 90m or 2h; run again to go on.")
     ] = "",
@@ -180,7 +183,15 @@ def reproduce(
     seconds = _seconds(budget) if budget else None
     with watching(quiet=quiet, as_json=as_json) as watch:
         found = carry_out(
-            name, folder, runs, seeds=seeds, only=column or [], budget=seconds, search=search, watch=watch
+            name,
+            folder,
+            runs,
+            seeds=seeds,
+            only=column or [],
+            rows=row or [],
+            budget=seconds,
+            search=search,
+            watch=watch,
         )
     page = write_page(folder)
     if as_json:

@@ -172,11 +172,11 @@ class Plan:
         first, second = ([self._kept.units(job.config) for job in own] for own in (ours, theirs))
         return interval(first, second, metric)
 
-    def search(self, watch: Watch) -> None:
-        """Find each row's best settings on dev, from the paper's grid, on the first of its columns at hand."""
+    def search(self, watch: Watch, rows: Sequence[str]) -> None:
+        """Find these rows' best settings on dev, from the paper's grid, on the first of its columns at hand."""
         chosen = self.chosen()
         for row, config, folder in self._searches():
-            if row not in chosen:
+            if row in rows and row not in chosen:
                 finalists = self.exhibit.finalists
                 halving(config, folder, self._grid, [config.method], finalists=finalists, watch=watch)
 
@@ -245,22 +245,27 @@ def reproduce(
     *,
     seeds: int = 3,
     only: Sequence[str] = (),
+    rows: Sequence[str] = (),
     budget: float | None = None,
     search: bool = True,
     watch: Watch = lambda _, __: Watcher(),
 ) -> Reproduction:
     """Run what an exhibit lacks, then write `reproduction.json` into `out`; returns it.
 
-    With `only`, these columns are run and no others. After `budget` seconds no round is begun any more, and the
+    With `only`, these columns are run and shown, and no others; with `rows`, these rows are run, and the others
+    shown as far as they were before. After `budget` seconds no round is begun any more, and the
     record has what is finished by then.
     """
     plan = Plan(name, out, runs, seeds, only)
-    limited = _limited(watch, budget)
+    known = list(plan.exhibit.rows)
+    for unknown in set(rows) - set(known):
+        raise UserError(f"{name} has no row {unknown!r}", hint=nearest(unknown, known))
+    wanted, limited = rows or known, _limited(watch, budget)
     try:
         if search:
-            plan.search(limited)
+            plan.search(limited, wanted)
         for job in plan.jobs(plan.chosen() if search else {}):
-            if plan.finished(job) is None:
+            if job.row in wanted and plan.finished(job) is None:
                 name = f"{job.row}, {job.column}, seed {job.seed}"
                 finished(job.config, job.folder, limited(name, job.config))
     except BudgetSpentError:
