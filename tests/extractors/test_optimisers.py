@@ -17,6 +17,7 @@ from fedrel.extractors.batches import Batch, PieceBatch
 from fedrel.extractors.objective import Correction, DPSteps
 from fedrel.extractors.optimisers import SGD, AdamW, ClippedSum, Optimiser, optimiser
 from fedrel.extractors.pcnn.pcnn import PCNN
+from fedrel.extractors.row_tables import RowEmbedding
 from fedrel.extractors.transformer import TransformerSection
 from fedrel.extractors.transformer.packed import packed_layers
 from fedrel.extractors.transformer.sentence_transformer import sentence_transformer
@@ -352,6 +353,41 @@ def test_two_cores_take_the_steps_of_one(tiny_bert: str) -> None:
         found.append(model.state())
     for name, array in found[0].items():
         np.testing.assert_array_equal(array, found[1][name], err_msg=name)
+
+
+@pytest.mark.skipif(not compiling.has_numba(), reason="numba is not installed")
+def test_sgd_and_noised_steps_take_gradients_in_bfloat16_as_they_are(tiny_bert: str) -> None:
+    plain, clipped, noised = (transformer(tiny_bert, torch.float32) for _ in range(3))
+    for model in (plain, clipped, noised):
+        model.compute_in("bfloat16")
+        model.begin(model.state())
+    start = {name: weight.detach().clone() for name, weight in plain.named_parameters()}
+    found = step_by(plain, SGD(plain, 0.5), 0)
+    assert any(gradient.dtype is torch.bfloat16 for gradient in found.values())
+    norm = torch.stack([one.float().norm() for one in found.values()] + [table_norm(clipped)]).norm()
+    step_by(clipped, optimiser(clipped, training(optimiser="sgd", learning_rate=0.5, clip=CLIP), 1, 10), 0)
+    reading, total = noised.read("none", pieces(2), None), ClippedSum(noised, steps())
+    cross_entropy(reading.logits, reading.labels).backward()
+    assert total.add() == pytest.approx(float(norm), rel=1e-5)
+    total.finish()
+    summed = {name: weight.grad for name, weight in noised.named_parameters() if weight.grad is not None}
+    for name, gradient in found.items():
+        down = start[name] - dict(plain.named_parameters())[name]
+        torch.testing.assert_close(down, 0.5 * gradient.float(), rtol=1e-4, atol=1e-6, msg=name)
+        short = start[name] - dict(clipped.named_parameters())[name]
+        torch.testing.assert_close(short, down * CLIP / norm, rtol=1e-2, atol=1e-6, msg=name)
+        wanted = gradient.float() * CLIP / norm / EXPECTED
+        torch.testing.assert_close(summed[name], wanted, rtol=1e-4, atol=1e-7, msg=name)
+
+
+def table_norm(model: Extractor) -> Tensor:
+    """The norm of the word table's gradient of the first batch."""
+    reading = model.read("none", pieces(2), None)
+    cross_entropy(reading.logits, reading.labels).backward()
+    (table,) = (module for module in model.modules() if isinstance(module, RowEmbedding))
+    norm = table.gradient()[1].norm()
+    SGD(model, 0.0).zero_grad()
+    return norm
 
 
 @pytest.mark.parametrize("options", [{"lora_rank": 2}, {"frozen_layers": 2}], ids=["lora", "frozen"])
