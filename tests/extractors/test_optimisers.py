@@ -291,19 +291,24 @@ def step_by(model: Extractor, chosen: Optimiser, number: int) -> dict[str, torch
 @pytest.mark.skipif(not compiling.has_numba(), reason="numba is not installed")
 @pytest.mark.parametrize("pull", [0.0, 0.5])
 @pytest.mark.parametrize("parts", [False, True])  # gradients of parts are added in float32
+@pytest.mark.parametrize("frozen", [0, 1])
 def test_weights_with_a_copy_in_bfloat16_take_torchs_steps(
-    tiny_bert: str, monkeypatch: pytest.MonkeyPatch, parts: bool, pull: float
+    tiny_bert: str, monkeypatch: pytest.MonkeyPatch, frozen: int, parts: bool, pull: float
 ) -> None:
     if parts:
         monkeypatch.setattr(packed_layers, "SPLIT", 8)
-    model = transformer(tiny_bert, torch.float32)
+    model = transformer(tiny_bert, torch.float32, frozen_layers=frozen)
     model.compute_in("bfloat16")
     model.begin(model.state())
     named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     start = {name: weight.detach().clone() for name, weight in named.items()}
     beside = {name: weight.clone().requires_grad_() for name, weight in start.items()}
-    theirs = torch.optim.AdamW(beside.values(), lr=0.01, weight_decay=0.1)
-    ours = AdamW(model, 0.01, 0.1, Correction(pull=pull))
+    new, old = (
+        [weight for name, weight in beside.items() if model.is_new(name) is own] for own in (True, False)
+    )
+    rates = [{"params": new, "lr": 0.03}, {"params": old, "lr": 0.01}]
+    theirs = torch.optim.AdamW(rates, weight_decay=0.1)
+    ours = AdamW(model, 0.01, 0.1, Correction(pull=pull), head=3.0)
     for number in range(3):
         found = step_by(model, ours, number)
         halves = {name for name, gradient in found.items() if gradient.dtype is torch.bfloat16}
@@ -388,6 +393,21 @@ def table_norm(model: Extractor) -> Tensor:
     norm = table.gradient()[1].norm()
     SGD(model, 0.0).zero_grad()
     return norm
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_other_precisions_have_neither_copies_nor_gradients_in_bfloat16(
+    tiny_bert: str, dtype: torch.dtype
+) -> None:
+    model = transformer(tiny_bert, torch.float32)
+    model.compute_in("bfloat16")
+    step_by(model, AdamW(model, 0.01), 0)
+    if dtype is torch.float32:
+        model.compute_in("float32")
+    model.to(dtype)
+    found = step_by(model, AdamW(model, 0.01), 1)
+    assert model.copies() is None
+    assert all(gradient.dtype is dtype for gradient in found.values())
 
 
 @pytest.mark.parametrize("options", [{"lora_rank": 2}, {"frozen_layers": 2}], ids=["lora", "frozen"])

@@ -165,7 +165,7 @@ def test_two_cores_give_the_bits_of_one(
     monkeypatch.setattr(padded_attention, "LONG", long)
     model, x = made(encoders("bert"), torch.float32)
     model.train()
-    model.precision = precision
+    model.compute_in(precision)
     found = []
     for count in (1, 2):
         with cores(count):
@@ -191,14 +191,16 @@ def test_bfloat16_is_near_float32_and_leaves_weights_and_outputs_float32(
     model, x = made(encoders("bert"), torch.float32)
     exact = run(model, x, asked(LENGTHS))
     right = gradients(model, x, [exact[0], *exact[2]])
-    model.precision = torch.bfloat16
+    model.compute_in(torch.bfloat16)
     near = run(model, x, asked(LENGTHS))
     got = gradients(model, x, [near[0], *near[2]])
     assert near[0].dtype is torch.float32 and near[2][0].dtype is torch.float32
     assert not torch.equal(near[0], exact[0])
     assert (near[0] - exact[0]).norm() < 0.03 * exact[0].norm()
+    matrices = {name for name in right if ".layer." in name and right[name].ndim == 2}
     for name, gradient in right.items():
-        assert got[name].dtype is torch.float32
+        as_found = name in matrices and compiling.has_numba()
+        assert got[name].dtype is (torch.bfloat16 if as_found else torch.float32), name
         if not name.endswith("key.bias"):  # whose gradient is 0: it adds the same to all of a query's scores
             assert (got[name] - gradient).norm() < 0.1 * gradient.norm() + 1e-3, name
     assert all(weight.dtype is torch.float32 for weight in model.parameters())
@@ -252,7 +254,7 @@ def test_in_bfloat16_too_the_way_changes_nothing_but_rounding(
     monkeypatch.setattr(layer_pass, "_FEW", 32)
     model, x = made(encoders("bert"), torch.float32)
     model.train()
-    model.precision = torch.bfloat16
+    model.compute_in(torch.bfloat16)
 
     def all_of_it() -> list[Tensor]:
         read, states, attention = run(model, x, asked(LENGTHS), 7)
@@ -273,7 +275,7 @@ def test_in_bfloat16_too_the_way_changes_nothing_but_rounding(
 
 def test_weights_are_cast_once_for_as_long_as_they_stay(encoders: Callable[[str], str]) -> None:
     model, x = made(encoders("bert"), torch.float32)
-    model.precision = torch.bfloat16
+    model.compute_in(torch.bfloat16)
     layers = model._above
 
     def cast() -> object:
@@ -317,7 +319,7 @@ def test_kernels_and_torch_agree_on_values_and_gradients(
 ) -> None:
     model, x = made(encoders("bert"), torch.float32)
     model.train(seed is not None)
-    model.precision = precision
+    model.compute_in(precision)
 
     def all_of_it() -> list[Tensor]:
         read, states, attention = run(model, x, asked(LENGTHS), seed)

@@ -95,7 +95,7 @@ class Guide:
             return
         dense = [weight.grad for weight in self._dense if weight.grad is not None]
         norms = _norms([*dense, *(table.gradient()[1] for table in self._tables)])
-        norm = torch.linalg.vector_norm(torch.stack(norms))
+        norm = torch.linalg.vector_norm(torch.stack(norms)) if norms else 0.0
         if norm > self._clip:
             gradients = [*dense, *(one for table in self._tables for one in table.gradients())]
             torch._foreach_mul_(gradients, self._clip / float(norm))

@@ -79,8 +79,8 @@ class PackedLayers:
 
     def copies(self, dtype: torch.dtype) -> Copies | None:
         """The copies that products in this precision read; none if they read weights, or sums with updates."""
-        given = self._given()
-        if not given or dtype is torch.float32 or not all(weight.is_leaf for weight in given):
+        given = self._given() if dtype is torch.bfloat16 else []
+        if not given or not all(weight.is_leaf and weight.dtype is torch.float32 for weight in given):
             return None
         cast = self._matrices(given, _versions(self._parameters), dtype, torch.float32)
 
@@ -93,9 +93,10 @@ class PackedLayers:
 
     def give_gradients_in(self, dtype: torch.dtype) -> None:
         """Leave gradients of trained weights in the precision of products, where kernels can read them."""
-        for weight in self._given():
-            if weight.is_leaf and weight.requires_grad:
-                weight.grad_dtype = None if has_kernels(weight) and dtype is torch.bfloat16 else weight.dtype
+        for weight in self._parameters:
+            as_found = dtype is torch.bfloat16 and weight.requires_grad and has_kernels(weight)
+            if as_found != _takes_halves(weight):
+                weight.grad, weight.grad_dtype = None, None if as_found else weight.dtype
 
     def _given(self) -> list[Tensor]:
         """What products read: weights, with low-rank updates added."""
@@ -149,7 +150,7 @@ class _Layers(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         """The parts themselves keep what the backward pass needs."""
         ctx.parts, ctx.dtype, ctx.parameters, ctx.begun = parts, x.dtype, parameters, _versions(parameters)
-        ctx.as_found = [weight.is_leaf and weight.is_cpu and weight.grad_dtype is None for weight in given]
+        ctx.as_found = [weight.is_leaf and _takes_halves(weight) for weight in given]
         return _forward(parts, keep=keep)
 
     @staticmethod
@@ -187,6 +188,12 @@ class _Layers(torch.autograd.Function):
         cast = [None if one is None or not asked_for else one if as_found else one.to(ctx.dtype)
                 for one, asked_for, as_found in needed]  # fmt: skip
         return None, None, None, torch.cat(into), *cast
+
+
+def _takes_halves(weight: Tensor) -> bool:
+    """Whether a weight may have a gradient in bfloat16; older versions of torch would cast it."""
+    may = getattr(weight, "grad_dtype", weight.dtype) is None
+    return may and weight.is_cpu and weight.dtype is torch.float32
 
 
 def _versions(parameters: Sequence[Tensor]) -> list[int]:
