@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
 from fedrel.extractors.batches import Batch
+from fedrel.extractors.dp_sgd import ClippedSum
 from fedrel.extractors.heads import step_seeds
 from fedrel.extractors.objective import Correction, DPSteps, Objective
-from fedrel.extractors.optimisers import SGD, ClippedSum
+from fedrel.extractors.optimisers import SGD
 from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.seeding import numpy_generator
 from fedrel.tensors import compiling

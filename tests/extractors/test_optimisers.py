@@ -14,8 +14,9 @@ from torch.nn.functional import cross_entropy
 from fedrel.config.schema import Training
 from fedrel.extractors.base import Extractor
 from fedrel.extractors.batches import Batch, PieceBatch
+from fedrel.extractors.dp_sgd import ClippedSum
 from fedrel.extractors.objective import Correction, DPSteps
-from fedrel.extractors.optimisers import SGD, AdamW, ClippedSum, Optimiser, optimiser
+from fedrel.extractors.optimisers import SGD, AdamW, Optimiser, optimiser
 from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.extractors.row_tables import RowEmbedding
 from fedrel.extractors.transformer import TransformerSection

@@ -47,6 +47,7 @@ PRELOADED = (
 OURS = (
     "fedrel.data.load",
     "fedrel.extractors.pcnn.pcnn",
+    "fedrel.extractors.dp_sgd",
     "fedrel.extractors.optimisers",
 )  # none imports a mutant
 

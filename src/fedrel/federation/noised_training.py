@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from fedrel.config.config_sections import DifferentialPrivacy
     from fedrel.extractors.base import Fitted
     from fedrel.extractors.batches import Batch
+    from fedrel.extractors.dp_sgd import ClippedSum
     from fedrel.extractors.objective import Objective
-    from fedrel.extractors.optimisers import ClippedSum, Optimiser
+    from fedrel.extractors.optimisers import Optimiser
     from fedrel.federation.resident import ResidentModel
 
 
@@ -70,7 +71,7 @@ class NoisedTraining:
 
         `optimiser` gets the number of steps.
         """
-        from fedrel.extractors.optimisers import ClippedSum
+        from fedrel.extractors.dp_sgd import ClippedSum
 
         steps = self._steps(bags)
         takes = optimiser(len(steps.batches))
