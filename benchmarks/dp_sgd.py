@@ -29,8 +29,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fedrel.extractors.batches import Batch, PieceBatch
-from fedrel.extractors.objective import DPSteps, Objective
 from fedrel.extractors.dp_sgd import ClippedSum
+from fedrel.extractors.objective import DPSteps, Objective
 from fedrel.extractors.optimisers import SGD
 from fedrel.extractors.pcnn.pcnn import PCNN
 from fedrel.extractors.transformer import TransformerSection
