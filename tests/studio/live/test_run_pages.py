@@ -51,3 +51,30 @@ def test_a_run_tells_of_its_new_rounds_then_of_its_end(tmp_path):
         (tmp_path / "other" / name).rename(run / name)
     write_state(run, "finished", rounds=5)
     assert watch() == {"reload": True}
+
+
+def test_a_round_that_is_written_between_two_looks_is_told_of_in_full(tmp_path, monkeypatch):
+    """The folder is looked at, then a round is added, then the rounds are read: the next look tells the rest."""
+    run = tmp_path / "run"
+    run.mkdir()
+    write_state(run, "training", rounds=5)
+    index = RunIndex(tmp_path)
+    with trained_in(run):
+        index.scan()
+        watch = RunWatch(index, "run", Lock())
+        watch()
+        add_round(run, 1, 0.1)
+        look_at = index.look_at
+
+        def then_a_round(identity):
+            row = look_at(identity)
+            add_round(run, 2, 0.2)
+            return row
+
+        with monkeypatch.context() as patched:
+            patched.setattr(index, "look_at", then_a_round)
+            event = watch()
+        assert len(event["plots"]["AUC on the development set"]["data"][0]["x"]) == 2
+        assert "round 1 of 5" in event["parts"]["banner"]
+        assert "round 2 of 5" in watch()["parts"]["banner"]
+        assert watch() is None

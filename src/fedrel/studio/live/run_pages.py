@@ -165,6 +165,7 @@ class RunWatch:
         self._index, self._identity, self._lock = index, identity, lock
         self._follow = Follow(index.folder(identity))
         self._row: Row | None = None
+        self._banner = ""
 
     def __call__(self) -> Event | None:
         """The parts and plots of the run's page that are new; `reload` if it is another page by now."""
@@ -172,15 +173,16 @@ class RunWatch:
             row = self._index.look_at(self._identity)
         if row == self._row:
             return None
-        before, self._row = self._row, row
+        self._row = row
         if row is None or row.state in ("finished", "unreadable"):
             return {"reload": True}
-        grown = self._follow.grow()
-        if before is not None and row.state == before.state and not grown:
+        grown, before = self._follow.grow(), self._banner
+        self._banner = render_part("live_parts.html", "banner", row)
+        if self._banner == before and not grown:
             return None
         values = run_page(self._follow.run(row))
         parts = {
-            "banner": render_part("live_parts.html", "banner", row),
+            "banner": self._banner,
             "tiles": render_part("parts.html", "tiles", values["tiles"]),
         }
         return {"parts": parts, "plots": plots_of(values)}
