@@ -163,7 +163,7 @@ def detect(runs: Path, seeds: int) -> dict[str, Any]:
     """The reproduced table's models on judged sentences that they were not trained on."""
     plan = Plan(TABLE, PAGE, runs, seeds, ["C=0.1"])
     models: dict[str, list[Path]] = {}
-    for job in plan.jobs(plan.chosen()):
+    for job in plan.jobs():
         if plan.finished(job):
             models.setdefault(job.row, []).append(job.folder)
     data = dataset(load_config(PRESET).data)

@@ -41,9 +41,13 @@ def _unwritable(path: Path, error: OSError) -> UserError:
     return UserError(f"cannot write: {reason}", file=path, hint="free some space or choose another folder")
 
 
+class InUseError(UserError):
+    """Another process works in a folder."""
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Lock a folder, made if need be, for this process; fail if another process holds the lock.
+    """Lock a folder, made if need be, for this process; `InUseError` if another process holds the lock.
 
     A new folder is for this user only, and one that is empty in the end is removed. What killed processes left in
     it is removed, too.
@@ -58,7 +62,7 @@ def locked(folder: Path) -> Iterator[None]:
     except BlockingIOError as error:
         os.close(handle)
         hint = f"wait until it is done, stop it, or {ELSEWHERE}"
-        raise UserError("another process works in this folder", file=folder, hint=hint) from error
+        raise InUseError("another process works in this folder", file=folder, hint=hint) from error
     try:
         remove_leftovers(folder, deep=True)
         yield

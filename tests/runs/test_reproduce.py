@@ -12,6 +12,7 @@ import pytest
 from fedrel.config.papers import experiment, find_exhibit, missing_files, papers
 from fedrel.config.sources import presets
 from fedrel.errors import UserError
+from fedrel.files import locked
 from fedrel.runs.folder import read_json
 from fedrel.runs.reproduce import Plan, Reproduction, reproduce
 from fedrel.runs.train import Watcher
@@ -149,6 +150,25 @@ def test_one_row_is_trained_and_the_others_are_shown_as_they_were(paper: Path, t
     assert counts == [[0, 1, 0], [1, 1, 0], [1, 1, 1]]
     with pytest.raises(UserError, match="has no row 'oen'"):
         reproduce(f"{paper}/table1", out, runs, rows=["oen"])
+
+
+def test_what_another_process_is_at_is_passed_over(paper: Path, tmp_path: Path) -> None:
+    out, runs = tmp_path / "out", tmp_path / "runs"
+
+    def counts(table: str) -> list[int]:
+        found = reproduce(f"{paper}/{table}", out / table, runs, seeds=1)
+        return [len(cell.runs) for cell in found.cells if cell.column == "few"]
+
+    plan = Plan(f"{paper}/table2", out / "table2", runs, 1)
+    first, _ = (job.folder for job in plan.jobs())
+    with locked(first):
+        assert counts("table2") == [0, 1]
+    assert counts("table2") == [1, 1]
+
+    searched = {row: folder for row, _, folder in Plan(f"{paper}/table1", out, runs, 1)._searches()}
+    with locked(searched["fedavg"]):  # without its settings, the row is not trained either
+        assert counts("table1") == [1, 0, 1]
+    assert counts("table1") == [1, 1, 1]
 
 
 def test_one_column_with_its_own_rows_and_the_grid_of_a_stand_in(paper: Path, tmp_path: Path) -> None:

@@ -257,7 +257,7 @@ def _about(plan: Plan) -> dict[str, Any]:
     """An exhibit in the list: what can be run here, what is finished, and how long the rest takes."""
     from fedrel.studio.formatting import duration
 
-    jobs = list(plan.jobs(plan.chosen()))
+    jobs = list(plan.jobs())
     done = [run for run in map(plan.finished, jobs) if run is not None]
     missing = [column for column in plan.columns if column.missing]
     if len(missing) == len(plan.columns):

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 import lzma
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from fedrel.methods.by_name import method
 from fedrel.runs.checkpoint import Checkpoints
 from fedrel.runs.folder import UNITS, Run, read_json, read_run, write_json
 from fedrel.runs.records import ComparisonRow, ComparisonRows, Environment, Result, Round
-from fedrel.runs.run_notes import differences
+from fedrel.runs.run_notes import StoppedError, differences
 from fedrel.runs.train import Watcher, is_over, run
 
 _log = logging.getLogger(__name__)
@@ -83,6 +85,31 @@ def is_finished(config: Config, folder: Path) -> bool:
         return False
     checkpoint = Checkpoints(folder / "checkpoint", config.shapes_result()).latest()
     return checkpoint is not None and is_over(config, checkpoint.round, checkpoint.best_round)
+
+
+class BudgetSpentError(StoppedError):
+    """The time that was given for this call is over; every finished round is kept."""
+
+
+def limited(watch: Watch, budget: float | None) -> Watch:
+    """The same display, which ends a run between two rounds once the budget is spent."""
+    if budget is None:
+        return watch
+    end = time.monotonic() + budget
+
+    def watched(name: str, config: Config) -> Watcher:
+        if time.monotonic() > end:
+            raise BudgetSpentError
+        inner = watch(name, config)
+
+        def round_done(one: Any) -> None:
+            inner.round_done(one)
+            if time.monotonic() > end:
+                raise BudgetSpentError
+
+        return replace(inner, round_done=round_done)
+
+    return watched
 
 
 def interval(ours: Sequence[Units], theirs: Sequence[Units], metric: str) -> Interval | None:

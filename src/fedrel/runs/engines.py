@@ -24,7 +24,7 @@ from fedrel.federation.site_memory import SiteStates
 from fedrel.methods.by_name import method
 from fedrel.runs.prepare import Preparation, prepare
 from fedrel.tensors import compiling
-from fedrel.tensors.machine import FLOAT32, resolve
+from fedrel.tensors.machine import FLOAT32, available, resolve
 
 if TYPE_CHECKING:
     from fedrel.data.store import Progress
@@ -69,7 +69,7 @@ def engine(config: Config, ready: Preparation, states: Path) -> Iterator[Engine]
     training = config.training.model_copy(update={"precision": precision_of(config)})
     config = config.model_copy(update={"training": training})
     active = max(int(config.training.fraction * ready.site_data.partition.sites), 1)
-    workers = min(config.engine.workers or os.cpu_count() or 1, max(active, 1))
+    workers = min(config.engine.workers or available(), max(active, 1))
     if config.engine.kind == "flower":
         raise UserError(
             "between real sites, a run is started from the coordinator's folder",

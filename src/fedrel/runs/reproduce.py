@@ -2,15 +2,15 @@
 
 Each cell is some runs, one a seed, in folders named after their configs, so that exhibits share the runs that they
 have in common. A stopped reproduction goes on where it was. What is finished is read: from its folder, or as it was
-kept beside the page.
+kept beside the page. Several processes may work at one exhibit: each passes over what another one is at.
 """
 
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
@@ -20,10 +20,10 @@ from fedrel.config.schema import Config
 from fedrel.errors import UserError, nearest
 from fedrel.evaluation.bootstrap import Interval
 from fedrel.evaluation.outcome import Record
-from fedrel.runs.compare import KeptRun, KeptRuns, Watch, finished, interval
+from fedrel.files import InUseError, locked
+from fedrel.runs.compare import BudgetSpentError, KeptRun, KeptRuns, Watch, finished, interval, limited
 from fedrel.runs.folder import read_json, write_json
 from fedrel.runs.records import Environment, to_target
-from fedrel.runs.run_notes import StoppedError
 from fedrel.runs.sweep import best_of, combination_folder, halving, is_swept
 from fedrel.runs.train import Watcher
 
@@ -31,10 +31,6 @@ LATE = 0.1  # a best round within this last share of a run means that it was sti
 POINTS = 80  # of a curve
 
 Verdict = Literal["holds", "fails", "cannot be told"]
-
-
-class BudgetSpentError(StoppedError):
-    """The time that was given for this call is over; every finished round is kept."""
 
 
 class SeedRun(Record):
@@ -118,23 +114,28 @@ class Reproduction(Record):
 
 @dataclass(frozen=True)
 class Job:
-    """A run that an exhibit needs."""
+    """A run that an exhibit needs; its config is not `settled` before its row's settings are found."""
 
     row: str
     column: str
     seed: int
     config: Config
     folder: Path
+    settled: bool
 
 
 class Plan:
     """An exhibit on this machine: which columns can be run, by which presets, and the runs of each cell.
 
-    `out` is the page's folder, which keeps finished runs in short; `runs` has the folders of runs.
+    `out` is the page's folder, which keeps finished runs in short; `runs` has the folders of runs. Without
+    `searched`, the presets' settings stay.
     """
 
-    def __init__(self, name: str, out: Path, runs: Path, seeds: int, only: Sequence[str] = ()) -> None:
-        self.name, self.seeds, self.only, self._out, self._runs = name, seeds, list(only), out, runs
+    def __init__(
+        self, name: str, out: Path, runs: Path, seeds: int, only: Sequence[str] = (), *, searched: bool = True
+    ) -> None:
+        self.name, self.seeds, self.only, self.searched = name, seeds, list(only), searched
+        self._out, self._runs = out, runs
         self._kept = KeptRuns(out / "runs")
         self.paper, self.exhibit = find_exhibit(name)
         self.columns = [self._note(column) for column in self.exhibit.columns]
@@ -153,19 +154,21 @@ class Plan:
         """Of those, the columns that were asked for."""
         return [one for one in self.at_hand if not self.only or one[0].name in self.only]
 
-    def jobs(self, chosen: Mapping[str, Mapping[str, Any]]) -> Iterator[Job]:
-        """All runs, the first seed of every cell first; `chosen` has the searched settings by row."""
+    def jobs(self) -> Iterator[Job]:
+        """All runs, the first seed of every cell first, with the settings that are chosen by now."""
+        chosen = self.chosen()
         searched = dict(self._searched(chosen))
         for number in range(self.seeds):
             for column, note in self.runnable:
                 for row, asked in self.exhibit.rows_of(column).items():
                     config = experiment(column, row, asked, chosen.get(row, {}), number).config
                     folder = searched.get(config.digest()) or self._folder(note, config)
-                    yield Job(row, column.name, config.seed, config, folder)
+                    settled = row in chosen or not self._grid
+                    yield Job(row, column.name, config.seed, config, folder, settled)
 
     def finished(self, job: Job) -> KeptRun | None:
         """A run in short, if it is finished."""
-        return self._kept.find(job.config, job.folder)
+        return self._kept.find(job.config, job.folder) if job.settled else None
 
     def difference(self, ours: Sequence[Job], theirs: Sequence[Job], metric: str) -> Interval | None:
         """The interval of a difference between two rows, given as their finished runs (see `interval`)."""
@@ -174,11 +177,11 @@ class Plan:
 
     def search(self, watch: Watch, rows: Sequence[str]) -> None:
         """Find these rows' best settings on dev, from the paper's grid, on the first of its columns at hand."""
-        chosen = self.chosen()
         for row, config, folder in self._searches():
-            if row in rows and row not in chosen:
+            if row in rows and row not in self.chosen():
                 finalists = self.exhibit.finalists
-                halving(config, folder, self._grid, [config.method], finalists=finalists, watch=watch)
+                with suppress(InUseError), locked(folder):
+                    halving(config, folder, self._grid, [config.method], finalists=finalists, watch=watch)
 
     def chosen(self) -> dict[str, dict[str, Any]]:
         """The searched settings by row, as far as the search is finished; what the page has counts, too."""
@@ -218,6 +221,8 @@ class Plan:
 
     @property
     def _grid(self) -> dict[str, list[Any]]:
+        if not self.searched:
+            return {}
         instead = any(note.instead for _, note in self.at_hand)
         return (self.exhibit.instead_search if instead else {}) or self.exhibit.search
 
@@ -253,34 +258,32 @@ def reproduce(
     """Run what an exhibit lacks, then write `reproduction.json` into `out`; returns it.
 
     With `only`, these columns are run and shown, and no others; with `rows`, these rows are run, and the others
-    shown as far as they were before. After `budget` seconds no round is begun any more, and the
-    record has what is finished by then.
+    shown as far as they were before. After `budget` seconds no round is begun any more. The record has what is
+    finished by then.
     """
-    plan = Plan(name, out, runs, seeds, only)
+    plan = Plan(name, out, runs, seeds, only, searched=search)
     known = list(plan.exhibit.rows)
     for unknown in set(rows) - set(known):
         raise UserError(f"{name} has no row {unknown!r}", hint=nearest(unknown, known))
-    wanted, limited = rows or known, _limited(watch, budget)
-    try:
-        if search:
-            plan.search(limited, wanted)
-        for job in plan.jobs(plan.chosen() if search else {}):
-            if job.row in wanted and plan.finished(job) is None:
+    wanted, watch = rows or known, limited(watch, budget)
+    with suppress(BudgetSpentError):
+        plan.search(watch, wanted)
+        for job in plan.jobs():
+            if job.row in wanted and job.settled and plan.finished(job) is None:
                 name = f"{job.row}, {job.column}, seed {job.seed}"
-                finished(job.config, job.folder, limited(name, job.config))
-    except BudgetSpentError:
-        pass
-    found = collect(plan, plan.chosen() if search else {}, searched=search)
+                with suppress(InUseError):
+                    finished(job.config, job.folder, watch(name, job.config))
+    found = collect(plan)
     write_json(out / "reproduction.json", found)
     return found
 
 
-def collect(plan: Plan, chosen: Mapping[str, Mapping[str, Any]], *, searched: bool = True) -> Reproduction:
+def collect(plan: Plan) -> Reproduction:
     """The record of the finished runs."""
-    exhibit = plan.exhibit
+    exhibit, chosen = plan.exhibit, plan.chosen()
     jobs: dict[tuple[str, str], list[Job]] = {}
     runs: dict[tuple[str, str], list[KeptRun]] = {}
-    for job in plan.jobs(chosen):
+    for job in plan.jobs():
         if (found := plan.finished(job)) is not None:
             jobs.setdefault((job.row, job.column), []).append(job)
             runs.setdefault((job.row, job.column), []).append(found)
@@ -290,7 +293,7 @@ def collect(plan: Plan, chosen: Mapping[str, Mapping[str, Any]], *, searched: bo
             row=row,
             column=column.name,
             paper=column.paper.get(row),
-            settings=dict(chosen.get(row, {})),
+            settings=chosen.get(row, {}),
             runs=[
                 _seed_run(run, exhibit, notes[column.name].metric) for run in runs.get((row, column.name), [])
             ],
@@ -315,7 +318,7 @@ def collect(plan: Plan, chosen: Mapping[str, Mapping[str, Any]], *, searched: bo
         orderings=list(_orderings(plan, cells, jobs, notes)),
         dev_metric=every[0].result.primary if every else "",
         only=plan.only,
-        searched=searched,
+        searched=plan.searched,
         environments=list(distinct.values()),
     )
 
@@ -375,24 +378,3 @@ def _orderings(
 
 
 _VERDICTS: dict[int, Verdict] = {1: "holds", -1: "fails", 0: "cannot be told"}
-
-
-def _limited(watch: Watch, budget: float | None) -> Watch:
-    """The same display, which ends a run between two rounds once the budget is spent."""
-    if budget is None:
-        return watch
-    end = time.monotonic() + budget
-
-    def limited(name: str, config: Config) -> Watcher:
-        if time.monotonic() > end:
-            raise BudgetSpentError
-        inner = watch(name, config)
-
-        def round_done(one: Any) -> None:
-            inner.round_done(one)
-            if time.monotonic() > end:
-                raise BudgetSpentError
-
-        return replace(inner, round_done=round_done)
-
-    return limited
