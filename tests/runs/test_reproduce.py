@@ -13,8 +13,9 @@ from fedrel.config.papers import experiment, find_exhibit, missing_files, papers
 from fedrel.config.sources import presets
 from fedrel.errors import UserError
 from fedrel.files import locked
+from fedrel.runs.exhibits import listed_exhibits
 from fedrel.runs.folder import read_json
-from fedrel.runs.reproduce import Plan, Reproduction, reproduce
+from fedrel.runs.reproduce import Plan, Reproduction, page_folder, reproduce
 from fedrel.runs.train import Watcher
 from fedrel.studio.reproduction_page import page_text, write_page
 from tests.conftest import tiny
@@ -169,6 +170,64 @@ def test_what_another_process_is_at_is_passed_over(paper: Path, tmp_path: Path) 
     with locked(searched["fedavg"]):  # without its settings, the row is not trained either
         assert counts("table1") == [1, 0, 1]
     assert counts("table1") == [1, 1, 1]
+
+
+def test_an_exhibit_of_the_same_runs_trains_none(paper: Path, tmp_path: Path) -> None:
+    same = """
+[exhibits.table7]
+about = "Its maximal F1"
+metric = "max_f1"
+runs_of = "table1"
+rows = { one = {}, fedavg = {} }
+
+[[exhibits.table7.columns]]
+name = "few"
+preset = "CONFIG"
+set = { "training.fraction" = 0.5 }
+""".replace("CONFIG", str(tmp_path / "config.toml"))
+    text = paper.read_text()
+    paper.write_text(text + same)
+    pages, runs = tmp_path / "pages", tmp_path / "runs"
+    first = reproduce(f"{paper}/table1", pages / page_folder(f"{paper}/table1"), runs, seeds=1)
+    shutil.rmtree(runs)  # as in another clone
+    found = reproduce(f"{paper}/table7", pages / "table7", runs, seeds=1)
+    assert not runs.exists()
+    assert [cell.settings for cell in found.cells] == [{"training.learning_rate": 0.3}] * 2
+    assert [cell.runs[0].best_round for cell in found.cells] == [
+        cell.runs[0].best_round for cell in first.cells[:2]
+    ]
+    assert not (pages / "table7" / "runs").exists()  # kept once, by the first page
+    paper.write_text(text + same.replace('runs_of = "table1"', 'runs_of = "tabel1"'))
+    with pytest.raises(UserError, match="table7: `runs_of` names another exhibit"):
+        find_exhibit(f"{paper}/table7")
+
+
+def test_the_list_estimates_what_is_left_from_trained_rounds(
+    paper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedrel.config.papers.papers_folder", lambda: paper.parent / "papers")
+    (paper.parent / "papers").mkdir()
+    paper.rename(paper.parent / "papers" / "made_up.toml")
+    monkeypatch.setattr("fedrel.config.papers.papers", papers.__wrapped__)
+    monkeypatch.setattr("fedrel.runs.exhibits.papers", papers.__wrapped__)
+    pages, runs = tmp_path / "pages", tmp_path / "runs"
+    before = {one.name: one for one in listed_exhibits(pages, runs, 2)}
+    assert [(one.data, one.done, one.runs) for one in before.values()] == [("some", 0, 6), ("in part", 0, 4)]
+    assert {one.seconds_left for one in before.values()} == {None}
+    assert before["made_up/table1"].missing == [f"{tmp_path.name}/no.jsonl"]  # no published corpus
+
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("made_up/table2", pages / "made_up-table2", runs, seeds=2, watch=stop_after(1))
+    (folder,) = runs.iterdir()
+    (line,) = (folder / "metrics.jsonl").open()
+    seconds = json.loads(line)["seconds"]
+    after = {one.name: one.seconds_left for one in listed_exhibits(pages, runs, 2)}
+    assert after["made_up/table2"] == pytest.approx(
+        seconds * (3 + 3 * 4)
+    )  # of four rounds each, one is trained
+    assert after["made_up/table1"] == pytest.approx(seconds * 6 * 4)  # the same preset in another table
+    reproduce("made_up/table2", pages / "made_up-table2", runs, seeds=2)
+    assert listed_exhibits(pages, runs, 2)[1].seconds_left == 0
 
 
 def test_one_column_with_its_own_rows_and_the_grid_of_a_stand_in(paper: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,8 +26,10 @@ from fedrel.cli.options import (
 from fedrel.errors import UserError
 
 if TYPE_CHECKING:
-    from fedrel.runs.reproduce import Plan, Reproduction
+    from fedrel.runs.reproduce import Reproduction
 
+
+RESULTS = Path("results")
 
 _ALL = "all"
 
@@ -176,10 +178,11 @@ def reproduce(
         _list(seeds, runs, as_json=as_json)
         return
     from fedrel.cli.progress import console, watching
+    from fedrel.runs.reproduce import page_folder
     from fedrel.runs.reproduce import reproduce as carry_out
     from fedrel.studio.reproduction_page import write_page
 
-    folder = out or _page_folder(name)
+    folder = out or RESULTS / page_folder(name)
     seconds = _seconds(budget) if budget else None
     with watching(quiet=quiet, as_json=as_json) as watch:
         found = carry_out(
@@ -214,10 +217,6 @@ def _targets(given: str) -> list[float | None]:
     return [None if math.isinf(number) else number for number in numbers]
 
 
-def _page_folder(name: str) -> Path:
-    return Path("results") / name.replace("/", "-")
-
-
 def _summary(found: Reproduction) -> str:
     here = {column.name for column in found.asked if not column.missing}
     wanted = sum(cell.column in here for cell in found.cells) * found.seeds
@@ -236,48 +235,30 @@ def _list(seeds: int, runs: Path, *, as_json: bool) -> None:
     from rich.table import Table
 
     from fedrel.cli.progress import console
-    from fedrel.config.papers import papers
-    from fedrel.runs.reproduce import Plan
+    from fedrel.runs.exhibits import listed_exhibits
+    from fedrel.studio.formatting import duration
 
-    names = [f"{paper}/{exhibit}" for paper, facts in papers().items() for exhibit in facts.exhibits]
-    found = [_about(Plan(name, _page_folder(name), runs, seeds)) for name in names]
+    found = listed_exhibits(RESULTS, runs, seeds)
     if as_json:
         print_json(found)
         return
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("table", "what", "data", "runs", "left"):
+    for name in ("table", "what", "data", "runs", "time left"):
         table.add_column(name, no_wrap=name == "table")
     for one in found:
-        table.add_row(one["name"], one["about"], one["data"], f"{one['done']} of {one['runs']}", one["left"])
+        left = "not known" if one.seconds_left is None else f"about {duration(one.seconds_left)}"
+        left = left if one.done < one.runs else "nothing" if one.runs else "—"
+        table.add_row(one.name, one.about, one.data, f"{one.done} of {one.runs}", left)
     console.print(table)
-    console.print(f"Run one: fedrel reproduce {found[0]['name']} --budget 2h", soft_wrap=True)
-
-
-def _about(plan: Plan) -> dict[str, Any]:
-    """An exhibit in the list: what can be run here, what is finished, and how long the rest takes."""
-    from fedrel.studio.formatting import duration
-
-    jobs = list(plan.jobs())
-    done = [run for run in map(plan.finished, jobs) if run is not None]
-    missing = [column for column in plan.columns if column.missing]
-    if len(missing) == len(plan.columns):
-        data = "missing"
-    elif any(column.instead for column in plan.columns):
-        data = "in part"
-    else:
-        data = "some" if missing else "at hand"
-    left = "nothing" if len(done) == len(jobs) else "not known before a run"
-    if done and len(done) < len(jobs):
-        mean = sum(run.result.seconds for run in done) / len(done)
-        left = f"about {duration(mean * (len(jobs) - len(done)))}"
-    return {
-        "name": plan.name,
-        "about": plan.exhibit.about,
-        "data": data,
-        "runs": len(jobs),
-        "done": len(done),
-        "left": left if jobs else "—",
-    }
+    for line in dict.fromkeys(line for one in found for line in one.missing):
+        console.print(f"not at hand: {line}", soft_wrap=True)
+    unknown = next((one.name for one in found if one.seconds_left is None), None)
+    if unknown is not None:
+        console.print(
+            f"To know how long one takes, train a little: fedrel reproduce {unknown} --budget 2m",
+            soft_wrap=True,
+        )
+    console.print(f"Run one: fedrel reproduce {found[0].name} --budget 2h", soft_wrap=True)
 
 
 def _seconds(text: str) -> float:

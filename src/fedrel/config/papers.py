@@ -7,6 +7,7 @@ column may name another preset to run `instead`, where the paper's own corpus is
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -87,6 +88,8 @@ class Exhibit(Section):
     """The grid where `instead` was run, if it is another one."""
     finalists: int = Field(3, ge=1)
     """How many points of the grid the search trains to the end, at most."""
+    runs_of: str = ""
+    """Another exhibit of the paper that is of the same runs: its search gives the settings here, too."""
 
     def rows_of(self, column: Column) -> dict[str, Row]:
         """The rows to be run in a column: those that the paper has there, and those that it has nowhere."""
@@ -118,6 +121,17 @@ class Paper(Section):
     title: str
     exhibits: dict[str, Exhibit] = Field(min_length=1)
 
+    def searched_in(self, exhibit: str) -> str:
+        """The exhibit that has the grid of this one: another one of the same runs, or itself."""
+        return self.exhibits[exhibit].runs_of or exhibit
+
+    @model_validator(mode="after")
+    def _runs_are_of_exhibits(self) -> Paper:
+        for name, exhibit in self.exhibits.items():
+            if exhibit.runs_of and (exhibit.runs_of not in self.exhibits or exhibit.search):
+                raise ValueError(f"{name}: `runs_of` names another exhibit, which has the `search`")
+        return self
+
 
 class Experiment(NamedTuple):
     """A cell of an exhibit, ready to be run; the seed is the config's."""
@@ -127,6 +141,7 @@ class Experiment(NamedTuple):
     instead: bool
 
 
+@cache
 def papers() -> dict[str, Paper]:
     """All papers by the name of their file."""
     return {path.stem: _read(path) for path in sorted(papers_folder().glob("*.toml"))}

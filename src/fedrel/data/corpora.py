@@ -74,7 +74,7 @@ def data_folder() -> Path:
 
 def no_such_file(path: Path) -> UserError:
     """The error for a data file that is not there: what to set, and where a published one can be got."""
-    known = next((one for one in corpora().values() if _is_of(one, path)), None)
+    known = corpus_of(path)
     if os.environ.get("FEDREL_DATA"):
         hint = "paths of data start from FEDREL_DATA, which is set"
     elif known is None:
@@ -86,9 +86,17 @@ def no_such_file(path: Path) -> UserError:
     return UserError("no such file", file=path, hint=hint)
 
 
-def _is_of(corpus: PublishedCorpus, path: Path) -> bool:
+def corpus_of(path: Path) -> PublishedCorpus | None:
+    """The published corpus that a file is of, by its folder and name; None if it is of none."""
     plain = uncompressed(path).as_posix()
-    return any(f"/{plain}".endswith(f"/{corpus.folder}/{name}") for name in corpus.files)
+    return next(
+        (
+            one
+            for one in corpora().values()
+            if any(f"/{plain}".endswith(f"/{one.folder}/{name}") for name in one.files)
+        ),
+        None,
+    )
 
 
 def _digest(path: Path) -> str:

@@ -155,15 +155,17 @@ class KeptRun(Record):
 
 
 class KeptRuns:
-    """A folder of them: two files a run, named after its method, its seed and the digest of its config."""
+    """A page's folder of them: two files a run, named after its method, its seed and the digest of its config.
+
+    A run that another page beside this one keeps is found there.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def find(self, config: Config, run: Path) -> KeptRun | None:
         """The finished run of a config, as it was kept; one that is finished in its folder is kept now."""
-        path = self._path(config)
-        if path.exists():
+        if (path := self._path(config)).exists():
             found: KeptRun = read_json(KeptRun, path)
             if is_over(config, found.result.rounds, found.result.best_round or 0):
                 return found
@@ -173,7 +175,7 @@ class KeptRuns:
         """A kept run's answers on the test set."""
         from safetensors.numpy import load
 
-        path = self._units_path(config)
+        path = _units_path(self._path(config))
         try:
             return units_of(load(lzma.decompress(path.read_bytes())))
         except (OSError, lzma.LZMAError) as error:
@@ -192,16 +194,23 @@ class KeptRuns:
             else {one.relation: one.f1 for one in run.classes.per_class},
             uploaded=run.per_site_and_round.up if run.per_site_and_round else None,
         )
-        with atomic_file(self._units_path(config)) as path:
+        own = self._folder / _kept_name(config)
+        with atomic_file(_units_path(own)) as path:
             path.write_bytes(lzma.compress((folder / UNITS).read_bytes()))
-        write_json(self._path(config), found, indent=None)
+        write_json(own, found, indent=None)
         return found
 
     def _path(self, config: Config) -> Path:
-        return self._folder / f"{config.method}-seed-{config.seed}-{config.digest()[:10]}.json"
+        own, pages = self._folder / _kept_name(config), self._folder.parent.parent
+        return own if own.exists() else next(pages.glob(f"*/{self._folder.name}/{own.name}"), own)
 
-    def _units_path(self, config: Config) -> Path:
-        return self._path(config).with_suffix(".units.xz")
+
+def _kept_name(config: Config) -> str:
+    return f"{config.method}-seed-{config.seed}-{config.digest()[:10]}.json"
+
+
+def _units_path(kept: Path) -> Path:
+    return kept.with_suffix(".units.xz")
 
 
 def _say_if_made_unlike(folders: Sequence[Path]) -> None:

@@ -119,9 +119,15 @@ class Job:
     row: str
     column: str
     seed: int
+    preset: str
     config: Config
     folder: Path
     settled: bool
+
+
+def page_folder(name: str) -> str:
+    """What the folder of an exhibit's page is called."""
+    return name.replace("/", "-")
 
 
 class Plan:
@@ -138,6 +144,8 @@ class Plan:
         self._out, self._runs = out, runs
         self._kept = KeptRuns(out / "runs")
         self.paper, self.exhibit = find_exhibit(name)
+        of, _, own = name.rpartition("/")
+        self._searched_in = f"{of}/{self.paper.searched_in(own)}"
         self.columns = [self._note(column) for column in self.exhibit.columns]
         known = [column.name for column in self.columns]
         for unknown in set(only) - set(known):
@@ -164,7 +172,7 @@ class Plan:
                     config = experiment(column, row, asked, chosen.get(row, {}), number).config
                     folder = searched.get(config.digest()) or self._folder(note, config)
                     settled = row in chosen or not self._grid
-                    yield Job(row, column.name, config.seed, config, folder, settled)
+                    yield Job(row, column.name, config.seed, note.preset, config, folder, settled)
 
     def finished(self, job: Job) -> KeptRun | None:
         """A run in short, if it is finished."""
@@ -179,17 +187,19 @@ class Plan:
         """Find these rows' best settings on dev, from the paper's grid, on the first of its columns at hand."""
         for row, config, folder in self._searches():
             if row in rows and row not in self.chosen():
-                finalists = self.exhibit.finalists
+                finalists = self._searching.finalists
                 with suppress(InUseError), locked(folder):
                     halving(config, folder, self._grid, [config.method], finalists=finalists, watch=watch)
 
     def chosen(self) -> dict[str, dict[str, Any]]:
-        """The searched settings by row, as far as the search is finished; what the page has counts, too."""
-        path, grid = self._out / "reproduction.json", self._grid
-        before = read_json(Reproduction, path).cells if path.exists() else []
+        """The searched settings by row, as far as the search is finished; what pages have counts, too."""
+        grid, pages = self._grid, (self._out.parent / page_folder(self._searched_in), self._out)
+        records = [page / "reproduction.json" for page in pages]
         known = {
             cell.row: cell.settings
-            for cell in before
+            for record in records
+            if record.exists()
+            for cell in read_json(Reproduction, record).cells
             if cell.settings.keys() == grid.keys() and all(cell.settings[key] in grid[key] for key in grid)
         }
         return {
@@ -224,7 +234,11 @@ class Plan:
         if not self.searched:
             return {}
         instead = any(note.instead for _, note in self.at_hand)
-        return (self.exhibit.instead_search if instead else {}) or self.exhibit.search
+        return (self._searching.instead_search if instead else {}) or self._searching.search
+
+    @property
+    def _searching(self) -> Exhibit:
+        return find_exhibit(self._searched_in)[1]
 
     def _folder(self, note: ColumnNote, config: Config, *inside: str) -> Path:
         named = f"{note.preset.replace('/', '-')}-{config.method}-{config.digest()[:10]}"

@@ -1,0 +1,107 @@
+"""The papers' tables and figures as `fedrel reproduce` lists them: data, finished runs, and the time for the rest.
+
+The time is estimated from rounds that were trained: those of finished runs of the same preset, in any exhibit, and
+those in the folders of stopped runs. So a preset that nobody has run yet is known after a minute of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import Literal, NamedTuple
+
+from fedrel.config.papers import missing_files, papers
+from fedrel.config.schema import Config
+from fedrel.config.sources import load_config
+from fedrel.data.corpora import corpus_of
+from fedrel.evaluation.outcome import Record
+from fedrel.runs.compare import KeptRun
+from fedrel.runs.folder import MetricsFile
+from fedrel.runs.reproduce import Job, Plan, page_folder
+
+
+class ListedExhibit(Record):
+    """An exhibit in the list."""
+
+    name: str
+    about: str
+    data: Literal["at hand", "some", "in part", "missing"]
+    """`some`: not for all columns; `in part`: another corpus stands in for a column's own."""
+    missing: list[str]
+    """The corpora that it lacks, and where each can be got."""
+    runs: int
+    done: int
+    seconds_left: float | None
+    """None where no round of a preset that it needs was ever trained."""
+
+
+def listed_exhibits(pages: Path, runs: Path, seeds: int) -> list[ListedExhibit]:
+    """All exhibits of all papers; `pages` has the folders of their pages, `runs` those of runs."""
+    names = [f"{paper}/{exhibit}" for paper, facts in papers().items() for exhibit in facts.exhibits]
+    plans = [Plan(name, pages / page_folder(name), runs, seeds) for name in names]
+    jobs = {plan.name: [_Begun.of(job, plan.finished(job)) for job in plan.jobs()] for plan in plans}
+    known = [one for own in jobs.values() for one in own if one.rounds]
+    return [_listed(plan, jobs[plan.name], known) for plan in plans]
+
+
+class _Begun(NamedTuple):
+    """A run that an exhibit needs, as far as it was trained."""
+
+    job: Job
+    rounds: int
+    seconds: float
+    finished: bool
+
+    @classmethod
+    def of(cls, job: Job, found: KeptRun | None) -> _Begun:
+        if found is not None:
+            return cls(job, found.result.rounds, found.result.seconds, finished=True)
+        rounds = MetricsFile(job.folder / "metrics.jsonl").rounds()
+        return cls(job, len(rounds), sum(one.seconds for one in rounds), finished=False)
+
+    def seconds_left(self, known: list[_Begun]) -> float | None:
+        """As many seconds as others of its preset took, its own method's if there are some; fewer active sites or
+        epochs take less. A run that may end early has as many rounds as finished ones had."""
+        same = [one for one in known if one.job.preset == self.job.preset]
+        same = [one for one in same if one.job.config.method == self.job.config.method] or same
+        if not same:
+            return None
+        config = self.job.config
+        rounds = [one.rounds for one in same if one.finished] if config.evaluation.patience else []
+        expected = min(config.training.rounds, fmean(rounds or [config.training.rounds]))
+        pace = sum(one.seconds for one in same) / sum(one.rounds * _work(one.job.config) for one in same)
+        return max(pace * _work(config) * (expected - self.rounds), 0.0)
+
+
+def _work(config: Config) -> float:
+    """How much is trained in a round, up to a factor that all runs of a preset have in common."""
+    return config.training.epochs * config.training.fraction
+
+
+def _listed(plan: Plan, jobs: list[_Begun], known: list[_Begun]) -> ListedExhibit:
+    lacks = [column for column in plan.columns if column.missing]
+    data: Literal["at hand", "some", "in part", "missing"] = "some" if lacks else "at hand"
+    if len(lacks) == len(plan.columns):
+        data = "missing"
+    elif any(column.instead for column in plan.columns):
+        data = "in part"
+    left = [one.seconds_left(known) for one in jobs if not one.finished]
+    return ListedExhibit(
+        name=plan.name,
+        about=plan.exhibit.about,
+        data=data,
+        missing=list(dict.fromkeys(_missing(plan))),
+        runs=len(jobs),
+        done=sum(one.finished for one in jobs),
+        seconds_left=None if None in left else sum(one or 0.0 for one in left),
+    )
+
+
+def _missing(plan: Plan) -> Iterator[str]:
+    """The corpora that the papers' own presets need and that are not at hand."""
+    for column, note in zip(plan.exhibit.columns, plan.columns, strict=True):
+        if note.missing or note.instead:
+            file = missing_files(load_config(column.preset))[0]
+            corpus = corpus_of(file)
+            yield f"{file.parent.name}/{file.name}" if corpus is None else f"{corpus.title}: {corpus.source}"
