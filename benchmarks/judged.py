@@ -164,7 +164,7 @@ def detect(runs: Path, seeds: int) -> dict[str, Any]:
     plan = Plan(TABLE, PAGE, runs, seeds, ["C=0.1"])
     models: dict[str, list[Path]] = {}
     for job in plan.jobs():
-        if plan.finished(job):
+        if plan.finished(job) and (job.folder / "model").exists():  # not where only the page keeps it
             models.setdefault(job.row, []).append(job.folder)
     data = dataset(load_config(PRESET).data)
     corpus = data.corpus.require(SentenceCorpus)
