@@ -155,7 +155,7 @@ def _orderings(found: Reproduction) -> str:
 
 
 def _how(found: Reproduction) -> str:
-    """Command, settings, time, commit and versions."""
+    """Command, settings, time, commit, precision and versions."""
     lines = ["## How", "", "```sh", found.command, "```", ""]
     for row, settings in {cell.row: cell.settings for cell in found.cells if cell.settings}.items():
         lines.append(
@@ -169,7 +169,8 @@ def _how(found: Reproduction) -> str:
         versions = ", ".join(
             f"{name} {version}" for name, version in one.versions.items() if version != "not installed"
         )
-        made.append(f"- commit {one.commit or 'unknown'}, {one.platform}; {versions}")
+        precision = f", {one.precision}" if one.precision else ""
+        made.append(f"- commit {one.commit or 'unknown'}, {one.platform}{precision}; {versions}")
     return "\n".join([*lines, *dict.fromkeys(made)])  # columns with other data have the same versions
 
 
