@@ -15,7 +15,8 @@ from fedrel.errors import UserError
 from fedrel.files import locked
 from fedrel.runs.exhibits import listed_exhibits
 from fedrel.runs.folder import read_json
-from fedrel.runs.reproduce import Plan, Reproduction, page_folder, reproduce
+from fedrel.runs.reproduce import Plan, page_folder, reproduce
+from fedrel.runs.reproduction_record import Reproduction
 from fedrel.runs.train import Watcher
 from fedrel.studio.reproduction_page import page_text, write_page
 from tests.conftest import tiny
@@ -266,6 +267,21 @@ def test_one_column_with_its_own_rows_and_the_grid_of_a_stand_in(paper: Path, tm
     paper.write_text(paper.read_text().replace('columns = ["much"]', 'columns = ["little"]'))
     with pytest.raises(UserError, match="names \\['little'\\], which are no columns"):
         find_exhibit(f"{paper}/table2")
+
+
+def test_bytes_are_counted_and_so_ordered_without_an_interval(paper: Path, tmp_path: Path) -> None:
+    text = paper.read_text().partition("[exhibits.table2]")[0]
+    counted = text.replace('metric = "auc"', 'metric = "bytes"\nbetter = "less"').replace(
+        "one = 70.0", "lazy-mil = 70.0"
+    )
+    counted = counted.replace("one = {}", "lazy-mil = {}").replace("paper = { one = 1.0 }", "")
+    paper.write_text(counted)
+    found = reproduce(f"{paper}/table1", tmp_path / "out", tmp_path / "runs", seeds=1, search=False)
+    (ordering,) = found.orderings
+    lazy, fedavg = (cell.runs[0].value or 0 for cell in found.cells[:2])
+    assert ordering.ours is not None
+    assert ordering.ours.mean == ordering.ours.low == ordering.ours.high == fedavg - lazy
+    assert ordering.verdict == ("holds" if fedavg < lazy else "fails")
 
 
 def test_late_best_rounds_are_marked() -> None:

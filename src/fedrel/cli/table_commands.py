@@ -26,7 +26,7 @@ from fedrel.cli.options import (
 from fedrel.errors import UserError
 
 if TYPE_CHECKING:
-    from fedrel.runs.reproduce import Reproduction
+    from fedrel.runs.reproduction_record import Reproduction
 
 
 RESULTS = Path("results")

@@ -7,109 +7,28 @@ kept beside the page. Several processes may work at one exhibit: each passes ove
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 from fedrel.config.papers import Column, Exhibit, experiment, find_exhibit
 from fedrel.config.schema import Config
 from fedrel.errors import UserError, nearest
 from fedrel.evaluation.bootstrap import Interval
-from fedrel.evaluation.outcome import Record
 from fedrel.files import InUseError, locked
 from fedrel.runs.compare import BudgetSpentError, KeptRun, KeptRuns, Watch, finished, interval, limited
 from fedrel.runs.folder import read_json, write_json
-from fedrel.runs.records import Environment, to_target
+from fedrel.runs.records import to_target
+from fedrel.runs.reproduction_record import Cell, ColumnNote, Ordering, Reproduction, SeedRun, Verdict
 from fedrel.runs.sweep import best_of, combination_folder, halving, is_swept
 from fedrel.runs.train import Watcher
 
 LATE = 0.1  # a best round within this last share of a run means that it was still getting better
 POINTS = 80  # of a curve
-
-Verdict = Literal["holds", "fails", "cannot be told"]
-
-
-class SeedRun(Record):
-    """One run of a cell."""
-
-    seed: int
-    value: float | None
-    best_round: int
-    rounds: int
-    converged: bool
-    seconds: float
-    dev: list[tuple[int, float]]
-    """The dev metric by round."""
-
-
-class Cell(Record):
-    """A row of an exhibit in one of its columns."""
-
-    row: str
-    column: str
-    paper: float | None = None
-    settings: dict[str, Any] = {}
-    """What the search on dev chose."""
-    runs: list[SeedRun] = []
-
-
-class Ordering(Record):
-    """Two rows that the paper orders, and whether our runs order them the same way."""
-
-    column: str
-    better: str
-    worse: str
-    paper: float
-    ours: Interval | None = None
-    verdict: Verdict
-
-
-class ColumnNote(Record):
-    """Which experiment a column is."""
-
-    name: str
-    preset: str
-    instead: bool = False
-    metric: str
-    missing: str = ""
-    """Why it could not be run."""
-
-
-class Reproduction(Record):
-    """`reproduction.json`: all that the page shows."""
-
-    name: str
-    title: str
-    about: str
-    scale: float
-    better: Literal["more", "less"]
-    target: float | None
-    seeds: int
-    columns: list[ColumnNote]
-    rows: list[str]
-    cells: list[Cell]
-    orderings: list[Ordering]
-    dev_metric: str = ""
-    only: list[str] = []
-    """The columns that were asked for; empty: all."""
-    searched: bool = True
-    """Whether settings were searched, where the paper did."""
-    environments: list[Environment]
-
-    @property
-    def asked(self) -> list[ColumnNote]:
-        """The columns that were asked for."""
-        return [column for column in self.columns if not self.only or column.name in self.only]
-
-    @property
-    def command(self) -> str:
-        """What makes the same numbers."""
-        only = "".join(f" --column {shlex.quote(column)}" for column in self.only)
-        return f"fedrel reproduce {self.name} --seeds {self.seeds}{only}{'' if self.searched else ' --no-search'}"
 
 
 @dataclass(frozen=True)
@@ -380,7 +299,8 @@ def _orderings(
             if better.paper == worse.paper:
                 continue
             first, second = (jobs.get((row, column.name), []) for row in (better.row, worse.row))
-            ours = plan.difference(first, second, notes[column.name].metric)
+            metric = notes[column.name].metric
+            ours = _counted(better, worse) if metric == "bytes" else plan.difference(first, second, metric)
             yield Ordering(
                 column=column.name,
                 better=better.row,
@@ -389,6 +309,14 @@ def _orderings(
                 ours=ours,
                 verdict=_VERDICTS[0 if ours is None else sign * ours.sign],
             )
+
+
+def _counted(ours: Cell, theirs: Cell) -> Interval | None:
+    """The difference of two rows whose numbers are counted and not estimated: it has no spread."""
+    if not (ours.runs and theirs.runs):
+        return None
+    first, second = (fmean(run.value or 0 for run in cell.runs) for cell in (ours, theirs))
+    return Interval(mean=first - second, low=first - second, high=first - second)
 
 
 _VERDICTS: dict[int, Verdict] = {1: "holds", -1: "fails", 0: "cannot be told"}

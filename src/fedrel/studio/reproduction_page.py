@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fedrel.files import write_text
 from fedrel.runs.folder import read_json
-from fedrel.runs.reproduce import Cell, Ordering, Reproduction, Verdict
+from fedrel.runs.reproduction_record import Cell, Ordering, Reproduction, Verdict
 from fedrel.studio.formatting import NOTHING, Spread, duration, label, median, several
 from fedrel.studio.tables import ENOUGH
 
@@ -131,7 +131,7 @@ def _verdicts(orderings: Sequence[Ordering]) -> str:
     return (
         f"Of {len(orderings)} pairs that the paper orders: {said}. "
         "An ordering holds, or fails, if the 95 % interval of our difference (paired bootstrap over test units and "
-        "seeds) lies on one side of zero."
+        "seeds; bytes are counted and have none) lies on one side of zero."
     )
 
 
@@ -145,7 +145,7 @@ def _orderings(found: Reproduction) -> str:
         ours = NOTHING
         if one.ours is not None:
             mean, low, high = (value * found.scale for value in (one.ours.mean, one.ours.low, one.ours.high))
-            ours = f"{mean:+.3g} [{low:+.3g}, {high:+.3g}]"
+            ours = f"{mean:+.3g}" + (f" [{low:+.3g}, {high:+.3g}]" if low < high else "")
         lines.append(
             f"| {one.column} | {one.better} before {one.worse} | {one.paper:+.3g} | {ours} | {one.verdict} |"
         )

@@ -1,0 +1,91 @@
+"""`reproduction.json`: a reproduced table or figure beside the paper's numbers, all that its page shows."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any, Literal
+
+from fedrel.evaluation.bootstrap import Interval
+from fedrel.evaluation.outcome import Record
+from fedrel.runs.records import Environment
+
+Verdict = Literal["holds", "fails", "cannot be told"]
+
+
+class SeedRun(Record):
+    """One run of a cell."""
+
+    seed: int
+    value: float | None
+    best_round: int
+    rounds: int
+    converged: bool
+    seconds: float
+    dev: list[tuple[int, float]]
+    """The dev metric by round."""
+
+
+class Cell(Record):
+    """A row of an exhibit in one of its columns."""
+
+    row: str
+    column: str
+    paper: float | None = None
+    settings: dict[str, Any] = {}
+    """What the search on dev chose."""
+    runs: list[SeedRun] = []
+
+
+class Ordering(Record):
+    """Two rows that the paper orders, and whether our runs order them the same way."""
+
+    column: str
+    better: str
+    worse: str
+    paper: float
+    ours: Interval | None = None
+    verdict: Verdict
+
+
+class ColumnNote(Record):
+    """Which experiment a column is."""
+
+    name: str
+    preset: str
+    instead: bool = False
+    metric: str
+    missing: str = ""
+    """Why it could not be run."""
+
+
+class Reproduction(Record):
+    """`reproduction.json`: all that the page shows."""
+
+    name: str
+    title: str
+    about: str
+    scale: float
+    better: Literal["more", "less"]
+    target: float | None
+    seeds: int
+    columns: list[ColumnNote]
+    rows: list[str]
+    cells: list[Cell]
+    orderings: list[Ordering]
+    dev_metric: str = ""
+    only: list[str] = []
+    """The columns that were asked for; empty: all."""
+    searched: bool = True
+    """Whether settings were searched, where the paper did."""
+    environments: list[Environment]
+
+    @property
+    def asked(self) -> list[ColumnNote]:
+        """The columns that were asked for."""
+        return [column for column in self.columns if not self.only or column.name in self.only]
+
+    @property
+    def command(self) -> str:
+        """What makes the same numbers."""
+        only = "".join(f" --column {shlex.quote(column)}" for column in self.only)
+        return f"fedrel reproduce {self.name} --seeds {self.seeds}{only}{'' if self.searched else ' --no-search'}"
