@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -122,8 +123,15 @@ class RankedUnits(Units):
 
     def value(self, metric: str, times: Ints) -> float:
         """The metric of the list in which each guess stands as often as its pair."""
-        right = np.repeat(self.right, times[self.pair])
-        return Ranking(np.flatnonzero(right), len(right)).metrics()[metric]
+        often = times[self.pair]
+        after, own = np.cumsum(often), often[self._facts]
+        first = after[self._facts] - own  # where a right guess stands for the first time
+        places = np.repeat(first - np.cumsum(own) + own, own) + np.arange(own.sum())
+        return Ranking(places, int(often.sum())).metrics()[metric]
+
+    @cached_property
+    def _facts(self) -> Ints:
+        return np.flatnonzero(self.right)
 
 
 def units_of(arrays: Arrays) -> Units:
