@@ -88,7 +88,7 @@ def _cell_text(found: Reproduction, cell: Cell | None) -> str:
     spread = Spread.of(values)
     if spread is None:
         return (NOTHING if not cell.runs else "never") + paper
-    deviation = f" ± {_number(spread.std)}" if spread.runs > 1 else ""
+    deviation = f" ± {_number(spread.std, spread.mean)}" if spread.runs > 1 else ""
     reached = f" ({spread.runs} of {len(values)})" if spread.runs < len(values) else ""
     late = NOT_CONVERGED if any(not run.converged for run in cell.runs) else ""
     middle = median(values) if len(values) >= ENOUGH else None
@@ -96,8 +96,9 @@ def _cell_text(found: Reproduction, cell: Cell | None) -> str:
     return f"{_number(spread.mean)}{deviation}{late}{reached}{half}{paper}"
 
 
-def _number(value: float) -> str:
-    size = abs(value)
+def _number(value: float, beside: float | None = None) -> str:
+    """With as many digits as the number that it stands beside."""
+    size = abs(value if beside is None else beside)
     return f"{value:,.0f}" if size >= 1000 else f"{value:.1f}" if size >= 2 else f"{value:.3f}"
 
 
