@@ -10,7 +10,7 @@ import pytest
 
 from fedrel.config.check import check
 from fedrel.config.config_sections import DocumentData
-from fedrel.data.corpora import PublishedCorpus, corpora, no_such_file
+from fedrel.data.corpora import PublishedCorpus, corpora, corpus_of, no_such_file
 from fedrel.data.load import dataset
 from fedrel.errors import UserError
 
@@ -59,3 +59,9 @@ def test_the_real_corpora_are_those_that_were_published(real_data: Path) -> None
     differ = [problem for one in states.values() for problem in one["problems"] if "differs" in problem]
     assert differ == []
     assert states["cdr"]["state"] == states["ppi"]["state"] == "present"
+
+
+def test_a_file_within_an_archive_is_of_the_archives_corpus() -> None:
+    found = corpus_of(Path("/data/gad_euadr/REdata.zip/GAD/1/train.tsv"))
+    assert found is not None and found.name == "gad"
+    assert corpus_of(Path("/data/gad_euadr/REdata.zipped/train.tsv")) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,9 @@ from fedrel.config.papers import experiment, find_exhibit, missing_files, papers
 from fedrel.config.sources import presets
 from fedrel.errors import UserError
 from fedrel.files import locked
-from fedrel.runs.exhibits import listed_exhibits
+from fedrel.runs.exhibits import _Begun, listed_exhibits
 from fedrel.runs.folder import read_json
-from fedrel.runs.reproduce import Plan, page_folder, reproduce
+from fedrel.runs.reproduce import Job, Plan, page_folder, reproduce
 from fedrel.runs.reproduction_record import Reproduction
 from fedrel.runs.train import Watcher
 from fedrel.studio.reproduction_page import page_text, write_page
@@ -173,6 +174,41 @@ def test_what_another_process_is_at_is_passed_over(paper: Path, tmp_path: Path) 
     assert counts("table1") == [1, 1, 1]
 
 
+def test_what_another_process_has_left_is_taken_up(paper: Path, tmp_path: Path) -> None:
+    runs, stack = tmp_path / "runs", ExitStack()
+    first, _ = (job.folder for job in Plan(f"{paper}/table2", tmp_path / "out", runs, 1).jobs())
+    stack.enter_context(locked(first))
+
+    def watch(_: str, __: object) -> Watcher:
+        return Watcher(finished=lambda _: stack.close())  # the other one dies while the second run is trained
+
+    found = reproduce(f"{paper}/table2", tmp_path / "out", runs, seeds=1, watch=watch)
+    assert [len(cell.runs) for cell in found.cells] == [1, 1]
+
+
+def test_the_result_of_an_earlier_end_does_not_count(paper: Path, tmp_path: Path) -> None:
+    text = paper.read_text().replace("scale = 100\n", "scale = 100\nfinalists = 1\n", 1)
+    paper.write_text(text)
+    whole = reproduce(f"{paper}/table1", tmp_path / "out", tmp_path / "runs", seeds=1, rows=["one"])
+    # Four rounds of one are two for each rate, then two more for the better one: stopped before these are tested.
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(
+            f"{paper}/table1", tmp_path / "o", tmp_path / "r", seeds=1, rows=["one"], watch=stop_after(6)
+        )
+    again = reproduce(f"{paper}/table1", tmp_path / "o", tmp_path / "r", seeds=1, rows=["one"])
+    assert [(run.rounds, run.value) for run in again.cells[0].runs] == [
+        (run.rounds, run.value) for run in whole.cells[0].runs
+    ]
+    assert again.cells[0].runs[0].rounds == 4
+
+
+def test_a_point_of_the_grid_that_diverges_loses(paper: Path, tmp_path: Path) -> None:
+    paper.write_text(paper.read_text().replace("[1e-6, 0.3]", "[1e30, 0.3]"))
+    found = reproduce(f"{paper}/table1", tmp_path / "out", tmp_path / "runs", seeds=1, rows=["fedavg"])
+    assert found.cells[1].settings == {"training.learning_rate": 0.3}
+    assert len(found.cells[1].runs) == 1
+
+
 def test_an_exhibit_of_the_same_runs_trains_none(paper: Path, tmp_path: Path) -> None:
     same = """
 [exhibits.table7]
@@ -198,8 +234,12 @@ set = { "training.fraction" = 0.5 }
         cell.runs[0].best_round for cell in first.cells[:2]
     ]
     assert not (pages / "table7" / "runs").exists()  # kept once, by the first page
-    paper.write_text(text + same.replace('runs_of = "table1"', 'runs_of = "tabel1"'))
-    with pytest.raises(UserError, match="table7: `runs_of` names another exhibit"):
+    for wrong in ('runs_of = "tabel1"', 'runs_of = "table7"', 'runs_of = "table1"\nsearch = { seed = [1] }'):
+        paper.write_text(text + same.replace('runs_of = "table1"', wrong))
+        with pytest.raises(UserError, match="table7: `runs_of` names another exhibit"):
+            find_exhibit(f"{paper}/table7")
+    paper.write_text(text + same.replace("fedavg = {}", 'fedavg = { method = "fedprox" }'))
+    with pytest.raises(UserError, match=r"table1 has no such rows as \['fedavg'\]"):
         find_exhibit(f"{paper}/table7")
 
 
@@ -215,7 +255,7 @@ def test_the_list_estimates_what_is_left_from_trained_rounds(
     before = {one.name: one for one in listed_exhibits(pages, runs, 2)}
     assert [(one.data, one.done, one.runs) for one in before.values()] == [("some", 0, 6), ("in part", 0, 4)]
     assert {one.seconds_left for one in before.values()} == {None}
-    assert before["made_up/table1"].missing == [f"{tmp_path.name}/no.jsonl"]  # no published corpus
+    assert before["made_up/table1"].missing == [f"no such file: {tmp_path.name}/no.jsonl"]  # none published
 
     with pytest.raises(KeyboardInterrupt):
         reproduce("made_up/table2", pages / "made_up-table2", runs, seeds=2, watch=stop_after(1))
@@ -229,6 +269,31 @@ def test_the_list_estimates_what_is_left_from_trained_rounds(
     assert after["made_up/table1"] == pytest.approx(seconds * 6 * 4)  # the same preset in another table
     reproduce("made_up/table2", pages / "made_up-table2", runs, seeds=2)
     assert listed_exhibits(pages, runs, 2)[1].seconds_left == 0
+
+
+def test_an_estimate_follows_method_epochs_active_sites_and_patience() -> None:
+    def begun(
+        rounds: int, seconds: float, preset: str = "p", finished: bool = False, **settings: object
+    ) -> _Begun:
+        config = tiny(**{"training__rounds": 10, **settings})
+        job = Job("row", "column", 1, preset, config, Path("none"), {}, settled=True)
+        return _Begun(job, rounds, seconds, finished)
+
+    known = [begun(10, 20.0, method="one", finished=True), begun(5, 5.0, method="fedavg")]
+    epochs, fraction = tiny().training.epochs, tiny().training.fraction
+
+    def left(rounds: int = 0, preset: str = "p", **settings: object) -> float | None:
+        return begun(rounds, 0.0, preset, **settings).seconds_left(known)
+
+    assert left(method="one") == pytest.approx(20)
+    assert left(method="fedavg") == pytest.approx(10)
+    assert left(4, method="fedavg") == pytest.approx(6)  # four of ten rounds are trained
+    assert left(method="ave") == pytest.approx(10 * 25 / 15)  # as all others on average
+    assert left(method="one", training__epochs=2 * epochs) == pytest.approx(40)
+    assert left(method="one", training__fraction=fraction / 2) == pytest.approx(10)
+    assert left(method="one", training__rounds=100) == pytest.approx(200)
+    assert left(method="one", training__rounds=100, evaluation__patience=5) == pytest.approx(20)
+    assert left(method="one", preset="another") is None
 
 
 def test_one_column_with_its_own_rows_and_the_grid_of_a_stand_in(paper: Path, tmp_path: Path) -> None:
@@ -281,6 +346,7 @@ def test_bytes_are_counted_and_so_ordered_without_an_interval(paper: Path, tmp_p
     lazy, fedavg = (cell.runs[0].value or 0 for cell in found.cells[:2])
     assert ordering.ours is not None
     assert ordering.ours.mean == ordering.ours.low == ordering.ours.high == fedavg - lazy
+    assert (ordering.better, ordering.worse) == ("fedavg", "lazy-mil")  # 60 bytes against 70 in the paper
     assert ordering.verdict == ("holds" if fedavg < lazy else "fails")
 
 

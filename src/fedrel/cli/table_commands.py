@@ -252,7 +252,7 @@ def _list(seeds: int, runs: Path, *, as_json: bool) -> None:
     console.print(table)
     for line in dict.fromkeys(line for one in found for line in one.missing):
         console.print(f"not at hand: {line}", soft_wrap=True)
-    unknown = next((one.name for one in found if one.seconds_left is None), None)
+    unknown = next((one.name for one in found if one.seconds_left is None and one.runs), None)
     if unknown is not None:
         console.print(
             f"To know how long one takes, train a little: fedrel reproduce {unknown} --budget 2m",

@@ -121,15 +121,16 @@ class Paper(Section):
     title: str
     exhibits: dict[str, Exhibit] = Field(min_length=1)
 
-    def searched_in(self, exhibit: str) -> str:
-        """The exhibit that has the grid of this one: another one of the same runs, or itself."""
-        return self.exhibits[exhibit].runs_of or exhibit
-
     @model_validator(mode="after")
     def _runs_are_of_exhibits(self) -> Paper:
         for name, exhibit in self.exhibits.items():
-            if exhibit.runs_of and (exhibit.runs_of not in self.exhibits or exhibit.search):
+            if not exhibit.runs_of:
+                continue
+            other = self.exhibits.get(exhibit.runs_of)
+            if other is None or other.runs_of or exhibit.search or exhibit.instead_search:
                 raise ValueError(f"{name}: `runs_of` names another exhibit, which has the `search`")
+            if unlike := [row for row, asked in exhibit.rows.items() if other.rows.get(row) != asked]:
+                raise ValueError(f"{name}: {exhibit.runs_of} has no such rows as {unlike}")
         return self
 
 

@@ -87,13 +87,13 @@ def no_such_file(path: Path) -> UserError:
 
 
 def corpus_of(path: Path) -> PublishedCorpus | None:
-    """The published corpus that a file is of, by its folder and name; None if it is of none."""
+    """The published corpus that a file is of, or one in its archive, by folder and name; None if it is of none."""
     plain = uncompressed(path).as_posix()
     return next(
         (
             one
             for one in corpora().values()
-            if any(f"/{plain}".endswith(f"/{one.folder}/{name}") for name in one.files)
+            if any(f"/{one.folder}/{name}/" in f"/{plain}/" for name in one.files)
         ),
         None,
     )

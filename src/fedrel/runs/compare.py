@@ -80,11 +80,14 @@ def finished(config: Config, folder: Path, watcher: Watcher, report: Report | No
 
 
 def is_finished(config: Config, folder: Path) -> bool:
-    """Whether this run is finished in the folder."""
+    """Whether this run is finished in the folder, with the result of its last round and not of an earlier end."""
     if not (folder / "result.json").exists():
         return False
+    result: Result = read_json(Result, folder / "result.json")
     checkpoint = Checkpoints(folder / "checkpoint", config.shapes_result()).latest()
-    return checkpoint is not None and is_over(config, checkpoint.round, checkpoint.best_round)
+    if checkpoint is None or checkpoint.round != result.rounds:
+        return False
+    return is_over(config, checkpoint.round, checkpoint.best_round)
 
 
 class BudgetSpentError(StoppedError):
@@ -165,21 +168,20 @@ class KeptRuns:
 
     def find(self, config: Config, run: Path) -> KeptRun | None:
         """The finished run of a config, as it was kept; one that is finished in its folder is kept now."""
-        if (path := self._path(config)).exists():
-            found: KeptRun = read_json(KeptRun, path)
-            if is_over(config, found.result.rounds, found.result.best_round or 0):
-                return found
+        if (path := self._path(config)) is not None:
+            return self._read(path)
         return self._keep(config, run) if is_finished(config, run) else None
 
     def units(self, config: Config) -> Units:
         """A kept run's answers on the test set."""
         from safetensors.numpy import load
 
-        path = _units_path(self._path(config))
+        kept = self._path(config) or self._folder / _kept_name(config)
+        path = _units_path(kept)
         try:
             return units_of(load(lzma.decompress(path.read_bytes())))
         except (OSError, lzma.LZMAError) as error:
-            hint = f"delete {self._path(config).name}, and the run is made again"
+            hint = f"delete {kept.name} beside it, and the run is made again"
             raise UserError(f"cannot be read: {error}", file=path, hint=hint) from error
 
     def _keep(self, config: Config, folder: Path) -> KeptRun:
@@ -200,9 +202,20 @@ class KeptRuns:
         write_json(own, found, indent=None)
         return found
 
-    def _path(self, config: Config) -> Path:
+    def _path(self, config: Config) -> Path | None:
+        """Where a run is kept that is long enough for the config: here, or beside another page; None: nowhere."""
         own, pages = self._folder / _kept_name(config), self._folder.parent.parent
-        return own if own.exists() else next(pages.glob(f"*/{self._folder.name}/{own.name}"), own)
+        for path in (own, *sorted(pages.glob(f"*/{self._folder.name}/{own.name}"))):
+            if path.exists():
+                result = self._read(path).result
+                if is_over(config, result.rounds, result.best_round or 0):
+                    return path
+        return None
+
+    @staticmethod
+    def _read(path: Path) -> KeptRun:
+        found: KeptRun = read_json(KeptRun, path)
+        return found
 
 
 def _kept_name(config: Config) -> str:

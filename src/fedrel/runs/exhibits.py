@@ -33,7 +33,7 @@ class ListedExhibit(Record):
     runs: int
     done: int
     seconds_left: float | None
-    """None where no round of a preset that it needs was ever trained."""
+    """Without what a search of settings takes; None where no round of a preset that it needs was ever trained."""
 
 
 def listed_exhibits(pages: Path, runs: Path, seeds: int) -> list[ListedExhibit]:
@@ -42,6 +42,7 @@ def listed_exhibits(pages: Path, runs: Path, seeds: int) -> list[ListedExhibit]:
     plans = [Plan(name, pages / page_folder(name), runs, seeds) for name in names]
     jobs = {plan.name: [_Begun.of(job, plan.finished(job)) for job in plan.jobs()] for plan in plans}
     known = [one for own in jobs.values() for one in own if one.rounds]
+    known += [_Begun.in_folder(*one) for plan in plans for one in plan.searched_runs()]
     return [_listed(plan, jobs[plan.name], known) for plan in plans]
 
 
@@ -57,7 +58,11 @@ class _Begun(NamedTuple):
     def of(cls, job: Job, found: KeptRun | None) -> _Begun:
         if found is not None:
             return cls(job, found.result.rounds, found.result.seconds, finished=True)
-        rounds = MetricsFile(job.folder / "metrics.jsonl").rounds()
+        return cls.in_folder(job, job.folder) if job.settled else cls(job, 0, 0.0, finished=False)
+
+    @classmethod
+    def in_folder(cls, job: Job, folder: Path) -> _Begun:
+        rounds = MetricsFile(folder / "metrics.jsonl").rounds()
         return cls(job, len(rounds), sum(one.seconds for one in rounds), finished=False)
 
     def seconds_left(self, known: list[_Begun]) -> float | None:
@@ -65,7 +70,7 @@ class _Begun(NamedTuple):
         epochs take less. A run that may end early has as many rounds as finished ones had."""
         same = [one for one in known if one.job.preset == self.job.preset]
         same = [one for one in same if one.job.config.method == self.job.config.method] or same
-        if not same:
+        if not any(one.rounds for one in same):
             return None
         config = self.job.config
         rounds = [one.rounds for one in same if one.finished] if config.evaluation.patience else []
@@ -94,7 +99,7 @@ def _listed(plan: Plan, jobs: list[_Begun], known: list[_Begun]) -> ListedExhibi
         missing=list(dict.fromkeys(_missing(plan))),
         runs=len(jobs),
         done=sum(one.finished for one in jobs),
-        seconds_left=None if None in left else sum(one or 0.0 for one in left),
+        seconds_left=None if None in left or not jobs else sum(one or 0.0 for one in left),
     )
 
 
@@ -102,6 +107,6 @@ def _missing(plan: Plan) -> Iterator[str]:
     """The corpora that the papers' own presets need and that are not at hand."""
     for column, note in zip(plan.exhibit.columns, plan.columns, strict=True):
         if note.missing or note.instead:
-            file = missing_files(load_config(column.preset))[0]
-            corpus = corpus_of(file)
-            yield f"{file.parent.name}/{file.name}" if corpus is None else f"{corpus.title}: {corpus.source}"
+            files = missing_files(load_config(column.preset))
+            corpus = corpus_of(files[0]) if files else None
+            yield note.missing if corpus is None else f"{corpus.title}: {corpus.source}"

@@ -19,7 +19,7 @@ from fedrel.config.papers import Column, Exhibit, experiment, find_exhibit
 from fedrel.config.schema import Config
 from fedrel.errors import UserError, nearest
 from fedrel.evaluation.bootstrap import Interval
-from fedrel.files import InUseError, locked
+from fedrel.files import InUseError, locked, locked_in_turn
 from fedrel.runs.compare import BudgetSpentError, KeptRun, KeptRuns, Watch, finished, interval, limited
 from fedrel.runs.folder import read_json, write_json
 from fedrel.runs.records import to_target
@@ -41,6 +41,8 @@ class Job:
     preset: str
     config: Config
     folder: Path
+    settings: Mapping[str, Any]
+    """What the search chose for its row."""
     settled: bool
 
 
@@ -60,11 +62,13 @@ class Plan:
         self, name: str, out: Path, runs: Path, seeds: int, only: Sequence[str] = (), *, searched: bool = True
     ) -> None:
         self.name, self.seeds, self.only, self.searched = name, seeds, list(only), searched
-        self._out, self._runs = out, runs
+        self._runs = runs
         self._kept = KeptRuns(out / "runs")
         self.paper, self.exhibit = find_exhibit(name)
         of, _, own = name.rpartition("/")
-        self._searched_in = f"{of}/{self.paper.searched_in(own)}"
+        searched_in = self.exhibit.runs_of or own
+        self._searching = self.paper.exhibits[searched_in]
+        self._pages = (out.parent / page_folder(f"{of}/{searched_in}"), out)
         self.columns = [self._note(column) for column in self.exhibit.columns]
         known = [column.name for column in self.columns]
         for unknown in set(only) - set(known):
@@ -88,10 +92,11 @@ class Plan:
         for number in range(self.seeds):
             for column, note in self.runnable:
                 for row, asked in self.exhibit.rows_of(column).items():
-                    config = experiment(column, row, asked, chosen.get(row, {}), number).config
-                    folder = searched.get(config.digest()) or self._folder(note, config)
+                    settings = chosen.get(row, {})
+                    config = experiment(column, row, asked, settings, number).config
+                    folder = searched.get(config.digest()) or self._folder(note.preset, config)
                     settled = row in chosen or not self._grid
-                    yield Job(row, column.name, config.seed, note.preset, config, folder, settled)
+                    yield Job(row, column.name, config.seed, note.preset, config, folder, settings, settled)
 
     def finished(self, job: Job) -> KeptRun | None:
         """A run in short, if it is finished."""
@@ -101,6 +106,13 @@ class Plan:
         """The interval of a difference between two rows, given as their finished runs (see `interval`)."""
         first, second = ([self._kept.units(job.config) for job in own] for own in (ours, theirs))
         return interval(first, second, metric)
+
+    def searched_runs(self) -> Iterator[tuple[Job, Path]]:
+        """The folders of runs that searches have trained, each with a job of its row."""
+        rows = {job.row: job for job in self.jobs()}
+        for row, _, folder in self._searches():
+            for metrics in sorted(folder.rglob("metrics.jsonl")):
+                yield rows[row], metrics.parent
 
     def search(self, watch: Watch, rows: Sequence[str]) -> None:
         """Find these rows' best settings on dev, from the paper's grid, on the first of its columns at hand."""
@@ -112,8 +124,7 @@ class Plan:
 
     def chosen(self) -> dict[str, dict[str, Any]]:
         """The searched settings by row, as far as the search is finished; what pages have counts, too."""
-        grid, pages = self._grid, (self._out.parent / page_folder(self._searched_in), self._out)
-        records = [page / "reproduction.json" for page in pages]
+        grid, records = self._grid, [page / "reproduction.json" for page in self._pages]
         known = {
             cell.row: cell.settings
             for record in records
@@ -132,12 +143,15 @@ class Plan:
         if not self._grid:
             return
         wanted = {row for column, _ in self.runnable for row in self.exhibit.rows_of(column)}
-        for row, asked in self.exhibit.rows.items():
-            own = [(column, note) for column, note in self.at_hand if row in self.exhibit.rows_of(column)]
-            if row in wanted:
-                column, note = own[0]
-                config = experiment(column, row, asked, {}).config
-                yield row, config, self._folder(note, config, "search")
+        for column in self._searching.columns:
+            for row, asked in self._searching.rows_of(column).items():
+                if row in wanted:
+                    try:
+                        found = experiment(column, row, asked, {})
+                    except UserError:  # its data are missing: the next column counts
+                        continue
+                    wanted.remove(row)
+                    yield row, found.config, self._folder(found.preset, found.config, "search")
 
     def _searched(self, chosen: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Path]]:
         """The runs of the search that are runs of the table, too: the best settings of each row."""
@@ -155,12 +169,8 @@ class Plan:
         instead = any(note.instead for _, note in self.at_hand)
         return (self._searching.instead_search if instead else {}) or self._searching.search
 
-    @property
-    def _searching(self) -> Exhibit:
-        return find_exhibit(self._searched_in)[1]
-
-    def _folder(self, note: ColumnNote, config: Config, *inside: str) -> Path:
-        named = f"{note.preset.replace('/', '-')}-{config.method}-{config.digest()[:10]}"
+    def _folder(self, preset: str, config: Config, *inside: str) -> Path:
+        named = f"{preset.replace('/', '-')}-{config.method}-{config.digest()[:10]}"
         return self._runs.joinpath(*inside, named)
 
     def _note(self, column: Column) -> ColumnNote:
@@ -200,23 +210,35 @@ def reproduce(
         raise UserError(f"{name} has no row {unknown!r}", hint=nearest(unknown, known))
     wanted, watch = rows or known, limited(watch, budget)
     with suppress(BudgetSpentError):
-        plan.search(watch, wanted)
-        for job in plan.jobs():
-            if job.row in wanted and job.settled and plan.finished(job) is None:
-                name = f"{job.row}, {job.column}, seed {job.seed}"
-                with suppress(InUseError):
-                    finished(job.config, job.folder, watch(name, job.config))
-    found = collect(plan)
-    write_json(out / "reproduction.json", found)
+        while _train_missing(plan, wanted, watch):
+            pass  # what another process was at when it was passed over may be left now
+    out.mkdir(parents=True, exist_ok=True)
+    with locked_in_turn(out):  # whoever writes last has read last
+        found = collect(plan)
+        write_json(out / "reproduction.json", found)
     return found
+
+
+def _train_missing(plan: Plan, rows: Sequence[str], watch: Watch) -> bool:
+    """Search and train what these rows lack and no other process is at; whether there was anything."""
+    plan.search(watch, rows)
+    some = False
+    for job in plan.jobs():
+        if job.row in rows and job.settled and plan.finished(job) is None:
+            with suppress(InUseError):
+                name = f"{job.row}, {job.column}, seed {job.seed}"
+                finished(job.config, job.folder, watch(name, job.config))
+                some = True
+    return some
 
 
 def collect(plan: Plan) -> Reproduction:
     """The record of the finished runs."""
-    exhibit, chosen = plan.exhibit, plan.chosen()
+    exhibit, chosen = plan.exhibit, {}
     jobs: dict[tuple[str, str], list[Job]] = {}
     runs: dict[tuple[str, str], list[KeptRun]] = {}
     for job in plan.jobs():
+        chosen[job.row] = job.settings
         if (found := plan.finished(job)) is not None:
             jobs.setdefault((job.row, job.column), []).append(job)
             runs.setdefault((job.row, job.column), []).append(found)
@@ -226,7 +248,7 @@ def collect(plan: Plan) -> Reproduction:
             row=row,
             column=column.name,
             paper=column.paper.get(row),
-            settings=chosen.get(row, {}),
+            settings=dict(chosen.get(row, {})),
             runs=[
                 _seed_run(run, exhibit, notes[column.name].metric) for run in runs.get((row, column.name), [])
             ],

@@ -31,6 +31,10 @@ from fedrel.tensors.weights import Weights
 SHOWN = 10  # sites that are named when a round fails
 
 
+class DivergedRunError(UserError):
+    """A run cannot go on, since its weights grew out of bounds."""
+
+
 @dataclass(eq=False)
 class LostRoundError(Exception):
     """A round that has failed as often as it may be tried: no model came of it."""
@@ -84,7 +88,8 @@ class LostRoundError(Exception):
         said = list(dict.fromkeys(said))
         more = [f"and {len(said) - SHOWN} more"] if len(said) > SHOWN else []
         about = "; ".join(said[:SHOWN] + more) or "no site answered"
-        return UserError(f"round {self.round}: {self.problem} ({about})", hint=hint)
+        kind = DivergedRunError if self.diverged else UserError
+        return kind(f"round {self.round}: {self.problem} ({about})", hint=hint)
 
 
 def check_weights(weights: Weights, state: Weights, before: Checkpoint) -> None:

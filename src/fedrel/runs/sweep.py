@@ -13,8 +13,10 @@ from fedrel.errors import UserError
 from fedrel.runs.compare import Report, Settings, Watch, checked, finished
 from fedrel.runs.folder import MetricsFile, read_json, write_json
 from fedrel.runs.records import Reached, Sweep, Trial
+from fedrel.runs.round_outcome import DivergedRunError
 from fedrel.runs.train import Watcher
 
+DIVERGED = -1.0  # below every dev metric
 FINALISTS = 3  # combinations that halving trains to the end, at most
 
 
@@ -177,7 +179,7 @@ def _rungs(count: int, rounds: int, finalists: int) -> list[int]:
 
 
 def _dev_after(config: Config, folder: Path, rounds: int, watcher: Watcher) -> float:
-    """The best dev metric within so many rounds; trained on if the run has not come so far.
+    """The best dev metric within so many rounds, trained on if need be; `DIVERGED` if the run cannot go so far.
 
     A learning rate that follows the run goes its whole way in every rung, which so is a run of its own.
     """
@@ -186,7 +188,10 @@ def _dev_after(config: Config, folder: Path, rounds: int, watcher: Watcher) -> f
     metrics = MetricsFile(folder / "metrics.jsonl").rounds()
     if not metrics or metrics[-1].round < rounds:
         asked = config.with_settings({"training.rounds": rounds})
-        result = finished(asked, folder, watcher)
+        try:
+            result = finished(asked, folder, watcher)
+        except DivergedRunError:  # the others of the grid go on
+            return DIVERGED
         return next(iter(result.dev_metric.values()))
     measured = [(one.dev or {}).get(config.evaluation.measure) for one in metrics if one.round <= rounds]
-    return max((value for value in measured if value is not None), default=-1.0)
+    return max((value for value in measured if value is not None), default=DIVERGED)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
-from fedrel.files import write_text
+from fedrel.files import atomic_file, write_text
 from fedrel.runs.folder import read_json
 from fedrel.runs.reproduction_record import Cell, Ordering, Reproduction, Verdict
 from fedrel.studio.formatting import NOTHING, Spread, duration, label, median, several
@@ -198,4 +198,5 @@ def _draw(found: Reproduction, path: Path) -> None:
         axis.remove()
     handles, names = axes[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 6) or 1, frameon=False)
-    figure.savefig(path, metadata={"Date": None})
+    with atomic_file(path) as part:
+        figure.savefig(part, format="svg", metadata={"Date": None})
