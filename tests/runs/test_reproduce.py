@@ -189,7 +189,9 @@ def test_what_another_process_has_left_is_taken_up(paper: Path, tmp_path: Path) 
 def test_the_result_of_an_earlier_end_does_not_count(paper: Path, tmp_path: Path) -> None:
     text = paper.read_text().replace("scale = 100\n", "scale = 100\nfinalists = 1\n", 1)
     paper.write_text(text)
-    whole = reproduce(f"{paper}/table1", tmp_path / "out", tmp_path / "runs", seeds=1, rows=["one"])
+    whole = reproduce(
+        f"{paper}/table1", tmp_path / "elsewhere" / "out", tmp_path / "runs", seeds=1, rows=["one"]
+    )
     # Four rounds of one are two for each rate, then two more for the better one: stopped before these are tested.
     with pytest.raises(KeyboardInterrupt):
         reproduce(
