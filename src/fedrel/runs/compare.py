@@ -168,15 +168,14 @@ class KeptRuns:
 
     def find(self, config: Config, run: Path) -> KeptRun | None:
         """The finished run of a config, as it was kept; one that is finished in its folder is kept now."""
-        if (path := self._path(config)) is not None:
-            return self._read(path)
-        return self._keep(config, run) if is_finished(config, run) else None
+        _, found = self._found(config)
+        return found or (self._keep(config, run) if is_finished(config, run) else None)
 
     def units(self, config: Config) -> Units:
         """A kept run's answers on the test set."""
         from safetensors.numpy import load
 
-        kept = self._path(config) or self._folder / _kept_name(config)
+        kept, _ = self._found(config)
         path = _units_path(kept)
         try:
             return units_of(load(lzma.decompress(path.read_bytes())))
@@ -202,20 +201,15 @@ class KeptRuns:
         write_json(own, found, indent=None)
         return found
 
-    def _path(self, config: Config) -> Path | None:
-        """Where a run is kept that is long enough for the config: here, or beside another page; None: nowhere."""
+    def _found(self, config: Config) -> tuple[Path, KeptRun | None]:
+        """The file of a run that is long enough for the config, here or beside another page, and what it says."""
         own, pages = self._folder / _kept_name(config), self._folder.parent.parent
         for path in (own, *sorted(pages.glob(f"*/{self._folder.name}/{own.name}"))):
             if path.exists():
-                result = self._read(path).result
-                if is_over(config, result.rounds, result.best_round or 0):
-                    return path
-        return None
-
-    @staticmethod
-    def _read(path: Path) -> KeptRun:
-        found: KeptRun = read_json(KeptRun, path)
-        return found
+                found: KeptRun = read_json(KeptRun, path)
+                if is_over(config, found.result.rounds, found.result.best_round or 0):
+                    return path, found
+        return own, None
 
 
 def _kept_name(config: Config) -> str:
