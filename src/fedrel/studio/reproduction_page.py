@@ -124,7 +124,7 @@ def _verdicts(orderings: Sequence[Ordering]) -> str:
     counts = Counter(one.verdict for one in orderings)
     said = several(
         [
-            f"{counts[verdict]} {verdict}"
+            f"{counts[verdict]} {_PLURAL[verdict] if counts[verdict] > 1 else verdict}"
             for verdict in ("holds", "fails", "cannot be told")
             if counts[verdict]
         ]
