@@ -273,6 +273,30 @@ def test_the_list_estimates_what_is_left_from_trained_rounds(
     assert listed_exhibits(pages, runs, 2)[1].seconds_left == 0
 
 
+def test_the_rounds_of_a_search_count_with_the_sites_that_it_had(
+    paper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (
+        paper.read_text()
+        .partition("[exhibits.table2]")[0]
+        .partition('[[exhibits.table1.columns]]\nname = "lost"')[0]
+    )
+    more = text[text.index("[[exhibits") :].replace('"few"', '"all"').replace("= 0.5 }", "= 1.0 }")
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    (folder / "made_up.toml").write_text(text + more)
+    monkeypatch.setattr("fedrel.config.papers.papers_folder", lambda: folder)
+    monkeypatch.setattr("fedrel.config.papers.papers", papers.__wrapped__)
+    monkeypatch.setattr("fedrel.runs.exhibits.papers", papers.__wrapped__)
+    pages, runs = tmp_path / "pages", tmp_path / "runs"
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("made_up/table1", pages / "made_up-table1", runs, seeds=1, watch=stop_after(1))
+    (line,) = next(runs.rglob("metrics.jsonl")).open()
+    seconds = json.loads(line)["seconds"]  # of a round with half of the sites
+    (listed,) = listed_exhibits(pages, runs, 1)
+    assert listed.seconds_left == pytest.approx(3 * 4 * seconds + 3 * 4 * 2 * seconds)
+
+
 def test_an_estimate_follows_method_epochs_active_sites_and_patience() -> None:
     def begun(
         rounds: int, seconds: float, preset: str = "p", finished: bool = False, **settings: object

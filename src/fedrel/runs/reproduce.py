@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
@@ -108,11 +108,11 @@ class Plan:
         return interval(first, second, metric)
 
     def searched_runs(self) -> Iterator[tuple[Job, Path]]:
-        """The folders of runs that searches have trained, each with a job of its row."""
+        """The folders of runs that searches have trained, each with a job of its row and the search's config."""
         rows = {job.row: job for job in self.jobs()}
-        for row, _, folder in self._searches():
+        for row, config, folder in self._searches():
             for metrics in sorted(folder.rglob("metrics.jsonl")):
-                yield rows[row], metrics.parent
+                yield replace(rows[row], config=config), metrics.parent
 
     def search(self, watch: Watch, rows: Sequence[str]) -> None:
         """Find these rows' best settings on dev, from the paper's grid, on the first of its columns at hand."""
