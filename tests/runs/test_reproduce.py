@@ -211,6 +211,26 @@ def test_a_point_of_the_grid_that_diverges_loses(paper: Path, tmp_path: Path) ->
     assert len(found.cells[1].runs) == 1
 
 
+def test_a_row_searches_its_own_options_together_with_the_tables_grid(paper: Path, tmp_path: Path) -> None:
+    text = paper.read_text().replace("one = {}\nfedavg = {}", "one = {}\nfedprox = { search = { OWN } }", 1)
+    text = text.replace("fedavg = 60.0", "fedprox = 60.0", 1)
+    out, runs = tmp_path / "out", tmp_path / "runs"
+
+    def chosen(own: str, runs: Path) -> list[dict[str, float]]:
+        paper.write_text(text.replace("OWN", own))
+        found = reproduce(f"{paper}/table1", out, runs, seeds=1, rows=["one", "fedprox"])
+        return [cell.settings for cell in found.cells[:2]]
+
+    rate, mu = "training.learning_rate", "methods.fedprox.mu"
+    assert chosen(f'"{mu}" = [3.0, 0.01]', runs) == [{rate: 0.3}, {rate: 0.3, mu: 0.01}]
+    (trials,) = (json.loads(path.read_text())["rows"] for path in runs.glob("search/*-fedprox-*/sweep.json"))
+    tried = {(one["settings"][rate], one["settings"][mu]) for one in trials}
+    assert tried == {(1e-6, 3.0), (1e-6, 0.01), (0.3, 3.0), (0.3, 0.01)}
+    # Another grid: neither what the page says nor what the folder of runs has is of it.
+    assert chosen(f'"{mu}" = [0.02]', runs) == [{rate: 0.3}, {rate: 0.3, mu: 0.02}]
+    assert chosen(f'"{mu}" = [0.03]', tmp_path / "others") == [{rate: 0.3}, {rate: 0.3, mu: 0.03}]
+
+
 def test_an_exhibit_of_the_same_runs_trains_none(paper: Path, tmp_path: Path) -> None:
     same = """
 [exhibits.table7]
@@ -411,8 +431,10 @@ def test_every_cell_of_every_paper_is_a_valid_experiment(name: str, monkeypatch:
         assert column.instead is None or column.instead in known
         row, asked = next(iter(exhibit.rows_of(column).items()))
         config = experiment(column, row, asked, {}).config
-        for key, values in (exhibit.search | exhibit.instead_search).items():
-            config.with_settings({key: values[0]})
+        grids = [exhibit.search, exhibit.instead_search, *(row.search for row in exhibit.rows.values())]
+        for key, values in (item for grid in grids for item in grid.items()):
+            for value in values:
+                config.with_settings({key: value})
 
 
 def test_each_seed_has_its_own_fold_and_after_the_last_the_first_again(

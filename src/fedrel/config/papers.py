@@ -26,6 +26,8 @@ class Row(Section):
     """The method; by default the line's own name."""
     set: dict[str, Any] = {}
     """Settings, by key."""
+    search: dict[str, list[Any]] = {}
+    """A grid of the method's own options, searched together with the exhibit's."""
     columns: list[str] = []
     """The only columns to run it in; by default all."""
 
