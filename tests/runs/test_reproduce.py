@@ -211,6 +211,25 @@ def test_a_point_of_the_grid_that_diverges_loses(paper: Path, tmp_path: Path) ->
     assert len(found.cells[1].runs) == 1
 
 
+def test_a_seed_that_diverges_is_said_so_and_the_others_go_on(paper: Path, tmp_path: Path) -> None:
+    out, runs = tmp_path / "out", tmp_path / "runs"
+    paper.write_text(
+        paper.read_text().replace('"training.learning_rate" = 1e-9', '"training.learning_rate" = 1e30')
+    )
+    for _ in range(2):  # the second time, what diverged is not tried again
+        trained: list[str] = []
+
+        def watch(name: str, _: object, trained: list[str] = trained) -> Watcher:
+            trained.append(name)
+            return Watcher()
+
+        found = reproduce(f"{paper}/table1", out, runs, seeds=2, search=False, watch=watch)
+        shown = {cell.row: (len(cell.runs), cell.diverged) for cell in found.cells if cell.column == "few"}
+        assert shown == {"one": (2, []), "fedavg": (2, []), "fedavg, still": (0, [1, 2])}
+    assert trained == []
+    assert "| fedavg, still | —, 2 diverged |" in write_page(out).read_text()
+
+
 def test_a_row_searches_its_own_options_together_with_the_tables_grid(paper: Path, tmp_path: Path) -> None:
     text = paper.read_text().replace("one = {}\nfedavg = {}", "one = {}\nfedprox = { search = { OWN } }", 1)
     text = text.replace("fedavg = 60.0", "fedprox = 60.0", 1)

@@ -91,7 +91,7 @@ def _listed(plan: Plan, jobs: list[_Begun], known: list[_Begun]) -> ListedExhibi
         data = "missing"
     elif any(column.instead for column in plan.columns):
         data = "in part"
-    left = [one.seconds_left(known) for one in jobs if not one.finished]
+    left = [one.seconds_left(known) for one in jobs if not (one.finished or one.job.diverged)]
     return ListedExhibit(
         name=plan.name,
         about=plan.exhibit.about,

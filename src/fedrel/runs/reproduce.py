@@ -7,6 +7,7 @@ kept beside the page. Several processes may work at one exhibit: each passes ove
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,16 +20,20 @@ from fedrel.config.papers import Column, Exhibit, experiment, find_exhibit
 from fedrel.config.schema import Config
 from fedrel.errors import UserError, nearest
 from fedrel.evaluation.bootstrap import Interval
-from fedrel.files import InUseError, locked, locked_in_turn
+from fedrel.files import InUseError, locked, locked_in_turn, write_text
 from fedrel.runs.compare import BudgetSpentError, KeptRun, KeptRuns, Watch, finished, interval, limited
 from fedrel.runs.folder import read_json, write_json
 from fedrel.runs.records import to_target
 from fedrel.runs.reproduction_record import Cell, ColumnNote, Ordering, Reproduction, SeedRun, Verdict
+from fedrel.runs.round_outcome import DivergedRunError
 from fedrel.runs.sweep import best_of, combination_folder, halving, is_swept
 from fedrel.runs.train import Watcher
 
+_log = logging.getLogger(__name__)
+
 LATE = 0.1  # a best round within this last share of a run means that it was still getting better
 POINTS = 80  # of a curve
+DIVERGED = "diverged.txt"  # in the folder of a run that diverged: what it said; it would do so again
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,11 @@ class Job:
     settings: Mapping[str, Any]
     """What the search chose for its row."""
     settled: bool
+
+    @property
+    def diverged(self) -> bool:
+        """Whether it was tried and could not go on."""
+        return (self.folder / DIVERGED).exists()
 
 
 def page_folder(name: str) -> str:
@@ -229,10 +239,14 @@ def _train_missing(plan: Plan, rows: Sequence[str], watch: Watch) -> bool:
     plan.search(watch, rows)
     some = False
     for job in plan.jobs():
-        if job.row in rows and job.settled and plan.finished(job) is None:
+        if job.row in rows and job.settled and not job.diverged and plan.finished(job) is None:
             with suppress(InUseError):
                 name = f"{job.row}, {job.column}, seed {job.seed}"
-                finished(job.config, job.folder, watch(name, job.config))
+                try:
+                    finished(job.config, job.folder, watch(name, job.config))
+                except DivergedRunError as error:  # the others go on
+                    _log.warning("%s diverged and is left out: %s", name, error.problem)
+                    write_text(job.folder / DIVERGED, f"{error}\n")
                 some = True
     return some
 
@@ -242,11 +256,14 @@ def collect(plan: Plan) -> Reproduction:
     exhibit, chosen = plan.exhibit, {}
     jobs: dict[tuple[str, str], list[Job]] = {}
     runs: dict[tuple[str, str], list[KeptRun]] = {}
+    diverged: dict[tuple[str, str], list[int]] = {}
     for job in plan.jobs():
         chosen[job.row] = job.settings
         if (found := plan.finished(job)) is not None:
             jobs.setdefault((job.row, job.column), []).append(job)
             runs.setdefault((job.row, job.column), []).append(found)
+        elif job.settled and job.diverged:
+            diverged.setdefault((job.row, job.column), []).append(job.seed)
     notes = {note.name: note for note in plan.columns}
     cells = [
         Cell(
@@ -257,6 +274,7 @@ def collect(plan: Plan) -> Reproduction:
             runs=[
                 _seed_run(run, exhibit, notes[column.name].metric) for run in runs.get((row, column.name), [])
             ],
+            diverged=diverged.get((row, column.name), []),
         )
         for column in exhibit.columns
         for row in exhibit.rows_of(column)

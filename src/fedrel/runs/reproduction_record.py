@@ -34,6 +34,8 @@ class Cell(Record):
     settings: dict[str, Any] = {}
     """What the search on dev chose."""
     runs: list[SeedRun] = []
+    diverged: list[int] = []
+    """The seeds whose runs could not go on, since weights grew out of bounds; they are not among `runs`."""
 
 
 class Ordering(Record):

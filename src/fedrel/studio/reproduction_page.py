@@ -86,14 +86,15 @@ def _cell_text(found: Reproduction, cell: Cell | None) -> str:
     paper = f" [{_number(cell.paper)}]" if cell.paper is not None else ""
     values = [None if run.value is None else run.value * found.scale for run in cell.runs]
     spread = Spread.of(values)
+    diverged = f", {len(cell.diverged)} diverged" if cell.diverged else ""
     if spread is None:
-        return (NOTHING if not cell.runs else "never") + paper
+        return (NOTHING if not cell.runs else "never") + diverged + paper
     deviation = f" ± {_number(spread.std, spread.mean)}" if spread.runs > 1 else ""
     reached = f" ({spread.runs} of {len(values)})" if spread.runs < len(values) else ""
     late = NOT_CONVERGED if any(not run.converged for run in cell.runs) else ""
     middle = median(values) if len(values) >= ENOUGH else None
     half = f", median {_number(middle)}" if middle is not None else ""
-    return f"{_number(spread.mean)}{deviation}{late}{reached}{half}{paper}"
+    return f"{_number(spread.mean)}{deviation}{late}{reached}{half}{diverged}{paper}"
 
 
 def _number(value: float, beside: float | None = None) -> str:
