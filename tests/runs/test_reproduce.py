@@ -241,13 +241,18 @@ def test_a_row_searches_its_own_options_together_with_the_tables_grid(paper: Pat
         return [cell.settings for cell in found.cells[:2]]
 
     rate, mu = "training.learning_rate", "methods.fedprox.mu"
+    assert chosen(f'"{mu}" = [3.0]', runs) == [{rate: 0.3}, {rate: 0.3, mu: 3.0}]
+    # Another grid: neither what the page says nor what the folder of runs has is of it, though in it.
     assert chosen(f'"{mu}" = [3.0, 0.01]', runs) == [{rate: 0.3}, {rate: 0.3, mu: 0.01}]
     (trials,) = (json.loads(path.read_text())["rows"] for path in runs.glob("search/*-fedprox-*/sweep.json"))
     tried = {(one["settings"][rate], one["settings"][mu]) for one in trials}
     assert tried == {(1e-6, 3.0), (1e-6, 0.01), (0.3, 3.0), (0.3, 0.01)}
-    # Another grid: neither what the page says nor what the folder of runs has is of it.
-    assert chosen(f'"{mu}" = [0.02]', runs) == [{rate: 0.3}, {rate: 0.3, mu: 0.02}]
-    assert chosen(f'"{mu}" = [0.03]', tmp_path / "others") == [{rate: 0.3}, {rate: 0.3, mu: 0.03}]
+    assert "chosen on dev from 4 combinations" in write_page(out).read_text()
+    assert chosen(f'"{mu}" = [0.01, 0.0]', tmp_path / "others") == [{rate: 0.3}, {rate: 0.3, mu: 0.0}]
+    # A row's own values of a setting count, not the table's; a search that is in the page is not made again.
+    own = f'"{rate}" = [0.2], "{mu}" = [0.02]'
+    assert chosen(own, runs) == chosen(own, tmp_path / "nothing") == [{rate: 0.3}, {rate: 0.2, mu: 0.02}]
+    assert not (tmp_path / "nothing").exists()
 
 
 def test_an_exhibit_of_the_same_runs_trains_none(paper: Path, tmp_path: Path) -> None:

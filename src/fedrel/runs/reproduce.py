@@ -105,7 +105,7 @@ class Plan:
                     settings = chosen.get(row, {})
                     config = experiment(column, row, asked, settings, number).config
                     folder = searched.get(config.digest()) or self._folder(note.preset, config)
-                    settled = row in chosen or not self._grid(row)
+                    settled = row in chosen or not self.grid(row)
                     yield Job(row, column.name, config.seed, note.preset, config, folder, settings, settled)
 
     def finished(self, job: Job) -> KeptRun | None:
@@ -128,36 +128,41 @@ class Plan:
         """Find these rows' best settings on dev, from the paper's grid, on the first of its columns at hand."""
         for row, config, folder in self._searches():
             if row in rows and row not in self.chosen():
-                grid, finalists = self._grid(row), self._searching.finalists
+                grid, finalists = self.grid(row), self._searching.finalists
                 with suppress(InUseError), locked(folder):
                     halving(config, folder, grid, [config.method], finalists=finalists, watch=watch)
+
+    def grid(self, row: str) -> dict[str, list[Any]]:
+        """What is searched for a row: the exhibit's settings and the method's own options."""
+        if not self.searched:
+            return {}
+        instead = any(note.instead for _, note in self.at_hand)
+        shared = (self._searching.instead_search if instead else {}) or self._searching.search
+        return {**shared, **self._searching.rows[row].search}
 
     def chosen(self) -> dict[str, dict[str, Any]]:
         """The searched settings by row, as far as the search is finished; what pages have counts, too.
 
-        What was found in another grid than the present one does not count.
+        What was searched in another grid than the present one does not count.
         """
         records = [page / "reproduction.json" for page in self._pages]
         shown = [cell for one in records if one.exists() for cell in read_json(Reproduction, one).cells]
         chosen = {}
         for row, config, folder in self._searches():
-            known = [cell.settings for cell in shown if cell.row == row]
-            if is_swept(folder):
-                known.append(best_of(folder)[config.method])
-            grid = self._grid(row)
-            fitting = [
-                one
-                for one in known
-                if one.keys() == grid.keys() and all(one[key] in grid[key] for key in grid)
+            grid = self.grid(row)
+            known = [
+                cell.settings for cell in shown if cell.row == row and cell.settings and cell.grid == grid
             ]
-            if fitting:
-                chosen[row] = fitting[-1]
+            if is_swept(folder, grid):
+                known.append(best_of(folder)[config.method])
+            if known:
+                chosen[row] = known[-1]
         return chosen
 
     def _searches(self) -> Iterator[tuple[str, Config, Path]]:
         """Each row's search: its config and its folder."""
         shown = {row for column, _ in self.runnable for row in self.exhibit.rows_of(column)}
-        wanted = {row for row in shown if self._grid(row)}
+        wanted = {row for row in shown if self.grid(row)}
         for column in self._searching.columns:
             for row, asked in self._searching.rows_of(column).items():
                 if row in wanted:
@@ -176,13 +181,6 @@ class Plan:
                     config.with_settings(chosen[row]).digest(),
                     combination_folder(folder, config.method, chosen[row]),
                 )
-
-    def _grid(self, row: str) -> dict[str, list[Any]]:
-        if not self.searched:
-            return {}
-        instead = any(note.instead for _, note in self.at_hand)
-        shared = (self._searching.instead_search if instead else {}) or self._searching.search
-        return {**shared, **self._searching.rows[row].search}
 
     def _folder(self, preset: str, config: Config, *inside: str) -> Path:
         named = f"{preset.replace('/', '-')}-{config.method}-{config.digest()[:10]}"
@@ -271,6 +269,7 @@ def collect(plan: Plan) -> Reproduction:
             column=column.name,
             paper=column.paper.get(row),
             settings=dict(chosen.get(row, {})),
+            grid=plan.grid(row) if chosen.get(row) else {},
             runs=[
                 _seed_run(run, exhibit, notes[column.name].metric) for run in runs.get((row, column.name), [])
             ],

@@ -33,6 +33,8 @@ class Cell(Record):
     paper: float | None = None
     settings: dict[str, Any] = {}
     """What the search on dev chose."""
+    grid: dict[str, list[Any]] = {}
+    """All that it chose from."""
     runs: list[SeedRun] = []
     diverged: list[int] = []
     """The seeds whose runs could not go on, since weights grew out of bounds; they are not among `runs`."""

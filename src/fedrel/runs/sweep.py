@@ -80,15 +80,23 @@ def halving(
 
 def best_of(folder: Path) -> dict[str, dict[str, Any]]:
     """Each method's best settings, from a sweep's folder."""
-    if not is_swept(folder):
+    if not (folder / "sweep.json").exists():
         raise UserError("holds no finished sweep", file=folder, hint="run `fedrel sweep` first")
     found: Sweep = read_json(Sweep, folder / "sweep.json")
     return found.best
 
 
-def is_swept(folder: Path) -> bool:
-    """Whether a sweep is finished in this folder."""
-    return (folder / "sweep.json").exists()
+def is_swept(folder: Path, grid: Mapping[str, Sequence[Any]]) -> bool:
+    """Whether a sweep of just this grid is finished in this folder."""
+    if not (folder / "sweep.json").exists():
+        return False
+    found: Sweep = read_json(Sweep, folder / "sweep.json")
+    tried = {_name(one.settings) for one in found.rows}
+    return tried == {_name(point) for point in _points(grid)}
+
+
+def _points(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
 
 def combination_folder(out: Path, method: str, settings: Settings) -> Path:
@@ -120,8 +128,7 @@ def _combinations(
         raise UserError("nothing to sweep", hint="give --grid key=v1,v2, or a [sweep] section in the config")
     found = []
     for name in methods:
-        for values in itertools.product(*grid.values()):
-            settings: Settings = dict(zip(grid, values, strict=True))
+        for settings in _points(grid):
             point = _Combination(name, tuple(settings.items()), ())
             folder = combination_folder(out, name, settings)
             runs = [

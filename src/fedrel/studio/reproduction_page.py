@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
+from math import prod
 from pathlib import Path
 
 from fedrel.files import atomic_file, write_text
@@ -159,10 +160,10 @@ def _orderings(found: Reproduction) -> str:
 def _how(found: Reproduction) -> str:
     """Command, settings, time, commit, precision and versions."""
     lines = ["## How", "", "```sh", found.command, "```", ""]
-    for row, settings in {cell.row: cell.settings for cell in found.cells if cell.settings}.items():
-        lines.append(
-            f"- {row}: {', '.join(f'`{key} = {value}`' for key, value in settings.items())}, chosen on dev"
-        )
+    for row, cell in {cell.row: cell for cell in found.cells if cell.settings}.items():
+        settings = ", ".join(f"`{key} = {value}`" for key, value in cell.settings.items())
+        points = prod(len(values) for values in cell.grid.values())
+        lines.append(f"- {row}: {settings}, chosen on dev from {points} combinations")
     runs = [run for cell in found.cells for run in cell.runs]
     if runs:
         lines.append(f"- {len(runs)} runs, {duration(sum(run.seconds for run in runs))} of training in all")
