@@ -18,6 +18,7 @@ from fedrel.runs.exhibits import _Begun, listed_exhibits
 from fedrel.runs.folder import read_json
 from fedrel.runs.reproduce import Job, Plan, page_folder, reproduce
 from fedrel.runs.reproduction_record import Reproduction
+from fedrel.runs.sweep import halving, halving_rounds
 from fedrel.runs.train import Watcher
 from fedrel.studio.reproduction_page import page_text, write_page
 from tests.conftest import tiny
@@ -312,7 +313,8 @@ def test_the_list_estimates_what_is_left_from_trained_rounds(
     assert after["made_up/table2"] == pytest.approx(
         seconds * (3 + 3 * 4)
     )  # of four rounds each, one is trained
-    assert after["made_up/table1"] == pytest.approx(seconds * 6 * 4)  # the same preset in another table
+    # The same preset in another table: six runs, and a search of three rows, whose better point is a run.
+    assert after["made_up/table1"] == pytest.approx(seconds * (6 * 4 + 3 * 4))
     reproduce("made_up/table2", pages / "made_up-table2", runs, seeds=2)
     assert listed_exhibits(pages, runs, 2)[1].seconds_left == 0
 
@@ -338,7 +340,25 @@ def test_the_rounds_of_a_search_count_with_the_sites_that_it_had(
     (line,) = next(runs.rglob("metrics.jsonl")).open()
     seconds = json.loads(line)["seconds"]  # of a round with half of the sites
     (listed,) = listed_exhibits(pages, runs, 1)
-    assert listed.seconds_left == pytest.approx(3 * 4 * seconds + 3 * 4 * 2 * seconds)
+    searched = 3 * 4  # rounds of points that will not be runs of the table
+    assert listed.seconds_left == pytest.approx((searched + 3 * 4) * seconds + 3 * 4 * 2 * seconds)
+
+
+def test_the_rounds_of_a_search_are_counted_as_halving_trains_them(tmp_path: Path) -> None:
+    grid = {"training.learning_rate": [0.01, 0.02, 0.03, 0.04, 0.05], "training.batch_size": [8]}
+    for decay in (False, True):  # a rate that follows the run begins anew in every rung
+        config, trained = tiny(training__rounds=4, training__linear_decay=decay), []
+        halving(
+            config,
+            tmp_path / str(decay),
+            grid,
+            ["fedavg"],
+            finalists=2,
+            watch=lambda _, __, trained=trained: Watcher(round_done=trained.append),
+        )
+        assert (
+            halving_rounds(config, grid, 2) == len(trained) == (5 * 1 + 3 * (1 + decay) + 2 * (2 + 2 * decay))
+        )
 
 
 def test_an_estimate_follows_method_epochs_active_sites_and_patience() -> None:

@@ -33,7 +33,7 @@ class ListedExhibit(Record):
     runs: int
     done: int
     seconds_left: float | None
-    """Without what a search of settings takes; None where no round of a preset that it needs was ever trained."""
+    """With the searches that are left; None where no round of a preset that it needs was ever trained."""
 
 
 def listed_exhibits(pages: Path, runs: Path, seeds: int) -> list[ListedExhibit]:
@@ -42,7 +42,12 @@ def listed_exhibits(pages: Path, runs: Path, seeds: int) -> list[ListedExhibit]:
     plans = [Plan(name, pages / page_folder(name), runs, seeds) for name in names]
     jobs = {plan.name: [_Begun.of(job, plan.finished(job)) for job in plan.jobs()] for plan in plans}
     known = [one for own in jobs.values() for one in own if one.rounds]
-    known += [_Begun.in_folder(*one) for plan in plans for one in plan.searched_runs()]
+    known += [
+        _Begun.in_folder(search.job, metrics.parent)
+        for plan in plans
+        for search in plan.searches()
+        for metrics in sorted(search.job.folder.rglob("metrics.jsonl"))
+    ]
     return [_listed(plan, jobs[plan.name], known) for plan in plans]
 
 
@@ -66,17 +71,25 @@ class _Begun(NamedTuple):
         return cls(job, len(rounds), sum(one.seconds for one in rounds), finished=False)
 
     def seconds_left(self, known: list[_Begun]) -> float | None:
-        """As many seconds as others of its preset took, its own method's if there are some; fewer active sites or
-        epochs take less. A run that may end early has as many rounds as finished ones had."""
-        same = [one for one in known if one.job.preset == self.job.preset]
-        same = [one for one in same if one.job.config.method == self.job.config.method] or same
-        if not any(one.rounds for one in same):
-            return None
-        config = self.job.config
+        """How long the rest takes. A run that may end early has as many rounds as finished ones had."""
+        same, config = self._like(known), self.job.config
         rounds = [one.rounds for one in same if one.finished] if config.evaluation.patience else []
         expected = min(config.training.rounds, fmean(rounds or [config.training.rounds]))
-        pace = sum(one.seconds for one in same) / sum(one.rounds * _work(one.job.config) for one in same)
-        return max(pace * _work(config) * (expected - self.rounds), 0.0)
+        pace = self.pace(known)
+        return None if pace is None else max(pace * (expected - self.rounds), 0.0)
+
+    def pace(self, known: list[_Begun]) -> float | None:
+        """The seconds of a round, as others of its preset took; fewer active sites or epochs take less."""
+        same = self._like(known)
+        if not any(one.rounds for one in same):
+            return None
+        seconds = sum(one.seconds for one in same) / sum(one.rounds * _work(one.job.config) for one in same)
+        return seconds * _work(self.job.config)
+
+    def _like(self, known: list[_Begun]) -> list[_Begun]:
+        """The runs of its preset; only its own method's, if there are some."""
+        same = [one for one in known if one.job.preset == self.job.preset]
+        return [one for one in same if one.job.config.method == self.job.config.method] or same
 
 
 def _work(config: Config) -> float:
@@ -92,6 +105,7 @@ def _listed(plan: Plan, jobs: list[_Begun], known: list[_Begun]) -> ListedExhibi
     elif any(column.instead for column in plan.columns):
         data = "in part"
     left = [one.seconds_left(known) for one in jobs if not (one.finished or one.job.diverged)]
+    left += [_search_seconds(*one, known) for one in plan.searches() if not one.job.settled]
     return ListedExhibit(
         name=plan.name,
         about=plan.exhibit.about,
@@ -101,6 +115,12 @@ def _listed(plan: Plan, jobs: list[_Begun], known: list[_Begun]) -> ListedExhibi
         done=sum(one.finished for one in jobs),
         seconds_left=None if None in left or not jobs else sum(one or 0.0 for one in left),
     )
+
+
+def _search_seconds(job: Job, rounds: int, known: list[_Begun]) -> float | None:
+    """How long a row's search takes, but for the run of it that is a run of the table, too."""
+    pace = _Begun(job, 0, 0.0, finished=False).pace(known)
+    return None if pace is None else pace * (rounds - job.config.training.rounds)
 
 
 def _missing(plan: Plan) -> Iterator[str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from fedrel.config.papers import Column, Exhibit, experiment, find_exhibit
 from fedrel.config.schema import Config
@@ -26,7 +26,7 @@ from fedrel.runs.folder import read_json, write_json
 from fedrel.runs.records import to_target
 from fedrel.runs.reproduction_record import Cell, ColumnNote, Ordering, Reproduction, SeedRun, Verdict
 from fedrel.runs.round_outcome import DivergedRunError
-from fedrel.runs.sweep import best_of, combination_folder, halving, is_swept
+from fedrel.runs.sweep import best_of, combination_folder, halving, halving_rounds, is_swept
 from fedrel.runs.train import Watcher
 
 _log = logging.getLogger(__name__)
@@ -54,6 +54,14 @@ class Job:
     def diverged(self) -> bool:
         """Whether it was tried and could not go on."""
         return (self.folder / DIVERGED).exists()
+
+
+class Search(NamedTuple):
+    """A row's search, as a job whose folder has those of the runs that it trains."""
+
+    job: Job
+    rounds: int
+    """How many it trains in all, if none of its runs ends early."""
 
 
 def page_folder(name: str) -> str:
@@ -117,12 +125,12 @@ class Plan:
         first, second = ([self._kept.units(job.config) for job in own] for own in (ours, theirs))
         return interval(first, second, metric)
 
-    def searched_runs(self) -> Iterator[tuple[Job, Path]]:
-        """The folders of runs that searches have trained, each with a job of its row and the search's config."""
+    def searches(self) -> Iterator[Search]:
+        """Each row's search, finished or not."""
         rows = {job.row: job for job in self.jobs()}
         for row, config, folder in self._searches():
-            for metrics in sorted(folder.rglob("metrics.jsonl")):
-                yield replace(rows[row], config=config), metrics.parent
+            rounds = halving_rounds(config, self.grid(row), self._searching.finalists)
+            yield Search(replace(rows[row], config=config, folder=folder), rounds)
 
     def search(self, watch: Watch, rows: Sequence[str]) -> None:
         """Find these rows' best settings on dev, from the paper's grid, on the first of its columns at hand."""

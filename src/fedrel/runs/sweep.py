@@ -74,8 +74,17 @@ def halving(
             ]
             trials += tried
             order = sorted(range(len(left)), key=lambda place: -tried[place].dev)
-            left = [left[place] for place in order[: max(-(-len(left) // 2), 1)]]
+            left = [left[place] for place in order[: _better_half(len(left))]]
     return _written(out, methods, trials)
+
+
+def halving_rounds(config: Config, grid: Mapping[str, Sequence[Any]], finalists: int) -> int:
+    """How many rounds `halving` trains for one method and seed, if none of its runs ends early."""
+    left, before, total = len(_points(grid)), 0, 0
+    for rounds in _rungs(left, config.training.rounds, finalists):
+        total += left * (rounds - before)
+        left, before = _better_half(left), 0 if config.training.follows_run else rounds
+    return total
 
 
 def best_of(folder: Path) -> dict[str, dict[str, Any]]:
@@ -181,8 +190,12 @@ def _rungs(count: int, rounds: int, finalists: int) -> list[int]:
     rungs = [rounds]
     while count > finalists and rungs[0] > 1:
         rungs.insert(0, rungs[0] // 2)
-        count = -(-count // 2)
+        count = _better_half(count)
     return rungs
+
+
+def _better_half(count: int) -> int:
+    return max(-(-count // 2), 1)
 
 
 def _dev_after(config: Config, folder: Path, rounds: int, watcher: Watcher) -> float:
