@@ -156,6 +156,17 @@ def test_one_row_is_trained_and_the_others_are_shown_as_they_were(paper: Path, t
         reproduce(f"{paper}/table1", out, runs, rows=["oen"])
 
 
+def test_a_difference_is_of_the_seeds_that_both_rows_have(paper: Path, tmp_path: Path) -> None:
+    out, runs = tmp_path / "out", tmp_path / "runs"
+    reproduce(f"{paper}/table1", out, runs, seeds=1, search=False, rows=["fedavg"])
+    found = reproduce(f"{paper}/table1", out, runs, seeds=3, search=False, rows=["one"])
+    one, fedavg = ([run.value or 0 for run in cell.runs] for cell in found.cells[:2])
+    assert (len(one), len(fedavg)) == (3, 1)
+    (ordering,) = found.orderings[:1]
+    assert ordering.ours is not None
+    assert ordering.ours.mean == pytest.approx(one[0] - fedavg[0])
+
+
 def test_what_another_process_is_at_is_passed_over(paper: Path, tmp_path: Path) -> None:
     out, runs = tmp_path / "out", tmp_path / "runs"
 

@@ -121,8 +121,14 @@ class Plan:
         return self._kept.find(job.config, job.folder) if job.settled else None
 
     def difference(self, ours: Sequence[Job], theirs: Sequence[Job], metric: str) -> Interval | None:
-        """The interval of a difference between two rows, given as their finished runs (see `interval`)."""
-        first, second = ([self._kept.units(job.config) for job in own] for own in (ours, theirs))
+        """The interval of a difference between two rows, given as their finished runs (see `interval`).
+
+        Only seeds that both have count: another seed may have another fold of the test set.
+        """
+        common = {job.seed for job in ours} & {job.seed for job in theirs}
+        first, second = (
+            [self._kept.units(job.config) for job in own if job.seed in common] for own in (ours, theirs)
+        )
         return interval(first, second, metric)
 
     def searches(self) -> Iterator[Search]:

@@ -134,7 +134,7 @@ def _verdicts(orderings: Sequence[Ordering]) -> str:
     return (
         f"Of {len(orderings)} pairs that the paper orders: {said}. "
         "An ordering holds, or fails, if the 95 % interval of our difference (paired bootstrap over test units and "
-        "seeds; bytes are counted and have none) lies on one side of zero."
+        "the seeds that both have; bytes are counted and have none) lies on one side of zero."
     )
 
 
