@@ -228,7 +228,9 @@ def test_a_seed_that_diverges_is_said_so_and_the_others_go_on(paper: Path, tmp_p
     paper.write_text(
         paper.read_text().replace('"training.learning_rate" = 1e-9', '"training.learning_rate" = 1e30')
     )
-    for _ in range(2):  # the second time, what diverged is not tried again
+    for attempt in range(3):  # the second time, what diverged is not tried again; nor in another clone
+        if attempt == 2:
+            shutil.rmtree(runs)
         trained: list[str] = []
 
         def watch(name: str, _: object, trained: list[str] = trained) -> Watcher:
@@ -240,6 +242,30 @@ def test_a_seed_that_diverges_is_said_so_and_the_others_go_on(paper: Path, tmp_p
         assert shown == {"one": (2, []), "fedavg": (2, []), "fedavg, still": (0, [1, 2])}
     assert trained == []
     assert "| fedavg, still | —, 2 diverged |" in write_page(out).read_text()
+
+
+def test_rows_and_tables_of_one_method_with_other_grids_keep_their_searches_apart(
+    paper: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = paper.read_text().replace(
+        "one = {}\n", 'one = { search = { "training.batch_size" = [4, 8] } }\n', 1
+    )
+    text = text.replace("fedavg = {}\n", '"one, as it is" = { method = "one" }\nfedavg = {}\n', 1)
+    paper.write_text(text)
+    out, runs = tmp_path / "out", tmp_path / "runs"
+    found = reproduce(f"{paper}/table1", out, runs, seeds=1, rows=["one", "one, as it is"])
+    first, second = (cell for cell in found.cells if cell.row.startswith("one") and cell.column == "few")
+    assert (len(first.runs), len(second.runs)) == (1, 1)
+    assert (len(first.settings), len(second.settings)) == (2, 1)
+    assert len(list(runs.glob("search/*/sweep-*.json"))) == 2
+    assert not caplog.records
+    paper.write_text(text.replace("[1e-6, 0.3]", "[0.3, 0.2]"))
+    reproduce(f"{paper}/table1", out, runs, seeds=1, rows=["one"], budget=0)
+    said = [record.getMessage() for record in caplog.records if "another grid" in record.getMessage()]
+    assert [one.partition(":")[0] for one in said] == ["one", "one, as it is"]
+    paper.write_text(text.replace("[1e-6, 0.3]", "[]"))
+    with pytest.raises(UserError, match="at least 1 item"):
+        find_exhibit(f"{paper}/table1")
 
 
 def test_a_row_searches_its_own_options_together_with_the_tables_grid(paper: Path, tmp_path: Path) -> None:
@@ -256,7 +282,10 @@ def test_a_row_searches_its_own_options_together_with_the_tables_grid(paper: Pat
     assert chosen(f'"{mu}" = [3.0]', runs) == [{rate: 0.3}, {rate: 0.3, mu: 3.0}]
     # Another grid: neither what the page says nor what the folder of runs has is of it, though in it.
     assert chosen(f'"{mu}" = [3.0, 0.01]', runs) == [{rate: 0.3}, {rate: 0.3, mu: 0.01}]
-    (trials,) = (json.loads(path.read_text())["rows"] for path in runs.glob("search/*-fedprox-*/sweep.json"))
+    trials = max(
+        (json.loads(path.read_text())["rows"] for path in runs.glob("search/*-fedprox-*/sweep-*.json")),
+        key=len,
+    )
     tried = {(one["settings"][rate], one["settings"][mu]) for one in trials}
     assert tried == {(1e-6, 3.0), (1e-6, 0.01), (0.3, 3.0), (0.3, 0.01)}
     assert "chosen on dev from 4 combinations" in write_page(out).read_text()
@@ -351,7 +380,7 @@ def test_the_rounds_of_a_search_count_with_the_sites_that_it_had(
     (line,) = next(runs.rglob("metrics.jsonl")).open()
     seconds = json.loads(line)["seconds"]  # of a round with half of the sites
     (listed,) = listed_exhibits(pages, runs, 1)
-    searched = 3 * 4  # rounds of points that will not be runs of the table
+    searched = 3 * 4 - 1  # rounds of points that will not be runs of the table
     assert listed.seconds_left == pytest.approx((searched + 3 * 4) * seconds + 3 * 4 * 2 * seconds)
 
 

@@ -223,9 +223,11 @@ def _summary(found: Reproduction) -> str:
     done = sum(len(cell.runs) for cell in found.cells)
     verdicts = [one.verdict for one in found.orderings if one.ours is not None]
     told = ", ".join(f"{verdicts.count(one)} {one}" for one in dict.fromkeys(verdicts))
+    diverged = sum(len(cell.diverged) for cell in found.cells)
     lines = [
         f"{done} of {wanted} runs are finished"
-        + ("" if done == wanted else "; run the command again to go on")
+        + (f", {diverged} diverged" if diverged else "")
+        + ("" if done + diverged == wanted else "; run the command again to go on")
     ]
     lines += [f"{one.name}: {one.missing}" for one in found.asked if one.missing]
     return "\n".join([*lines, f"orderings of the paper: {told}"] if told else lines)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -17,6 +17,9 @@ from fedrel.config.check import Section, check, read_toml
 from fedrel.config.schema import Config
 from fedrel.config.sources import load_config, papers_folder
 from fedrel.errors import UserError, nearest
+
+Grid = dict[str, Annotated[list[Any], Field(min_length=1)]]
+"""The values to be tried of each setting."""
 
 
 class Row(Section):
@@ -26,8 +29,9 @@ class Row(Section):
     """The method; by default the line's own name."""
     set: dict[str, Any] = {}
     """Settings, by key."""
-    search: dict[str, list[Any]] = {}
-    """A grid of the method's own options, searched together with the exhibit's."""
+    search: Grid = {}
+    """Values of the method's own options, searched together with the exhibit's grid; of a setting that is in both,
+    these."""
     columns: list[str] = []
     """The only columns to run it in; by default all."""
 
@@ -84,9 +88,9 @@ class Exhibit(Section):
     """Which of two numbers is the better one."""
     rows: dict[str, Row]
     columns: list[Column]
-    search: dict[str, list[Any]] = {}
+    search: Grid = {}
     """The paper's own grid: each row's settings are searched on dev before its seeds are run."""
-    instead_search: dict[str, list[Any]] = {}
+    instead_search: Grid = {}
     """The grid where `instead` was run, if it is another one."""
     finalists: int = Field(3, ge=1)
     """How many points of the grid the search trains to the end, at most."""

@@ -19,7 +19,7 @@ from fedrel.config.schema import Config
 from fedrel.errors import UserError
 from fedrel.evaluation.bootstrap import Interval, Units, difference, units_of
 from fedrel.evaluation.outcome import Record
-from fedrel.files import atomic_file
+from fedrel.files import atomic_file, write_text
 from fedrel.methods.by_name import method
 from fedrel.runs.checkpoint import Checkpoints
 from fedrel.runs.folder import UNITS, Run, read_json, read_run, write_json
@@ -171,6 +171,15 @@ class KeptRuns:
         _, found = self._found(config)
         return found or (self._keep(config, run) if is_finished(config, run) else None)
 
+    def diverged(self, config: Config) -> bool:
+        """Whether the run of a config was tried and diverged; it would do so again."""
+        note = _divergence(self._folder / _kept_name(config))
+        return note.exists() or any(self._beside(note.name))
+
+    def keep_divergence(self, config: Config, said: str) -> None:
+        """Note that the run of a config diverged, and what it said."""
+        write_text(_divergence(self._folder / _kept_name(config)), f"{said}\n")
+
     def units(self, config: Config) -> Units:
         """A kept run's answers on the test set."""
         from safetensors.numpy import load
@@ -203,13 +212,17 @@ class KeptRuns:
 
     def _found(self, config: Config) -> tuple[Path, KeptRun | None]:
         """The file of a run that is long enough for the config, here or beside another page, and what it says."""
-        own, pages = self._folder / _kept_name(config), self._folder.parent.parent
-        for path in (own, *sorted(pages.glob(f"*/{self._folder.name}/{own.name}"))):
+        own = self._folder / _kept_name(config)
+        for path in (own, *self._beside(own.name)):
             if path.exists():
                 found: KeptRun = read_json(KeptRun, path)
                 if is_over(config, found.result.rounds, found.result.best_round or 0):
                     return path, found
         return own, None
+
+    def _beside(self, name: str) -> list[Path]:
+        """The files of this name that pages beside this one keep."""
+        return sorted(self._folder.parent.parent.glob(f"*/{self._folder.name}/{name}"))
 
 
 def _kept_name(config: Config) -> str:
@@ -218,6 +231,10 @@ def _kept_name(config: Config) -> str:
 
 def _units_path(kept: Path) -> Path:
     return kept.with_suffix(".units.xz")
+
+
+def _divergence(kept: Path) -> Path:
+    return kept.with_suffix(".diverged.txt")
 
 
 def _say_if_made_unlike(folders: Sequence[Path]) -> None:

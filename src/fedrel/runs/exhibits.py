@@ -32,6 +32,7 @@ class ListedExhibit(Record):
     """The corpora that it lacks, and where each can be got."""
     runs: int
     done: int
+    """Finished, or diverged."""
     seconds_left: float | None
     """With the searches that are left; None where no round of a preset that it needs was ever trained."""
 
@@ -104,7 +105,8 @@ def _listed(plan: Plan, jobs: list[_Begun], known: list[_Begun]) -> ListedExhibi
         data = "missing"
     elif any(column.instead for column in plan.columns):
         data = "in part"
-    left = [one.seconds_left(known) for one in jobs if not (one.finished or one.job.diverged)]
+    diverged = sum(plan.diverged(one.job) for one in jobs)
+    left = [one.seconds_left(known) for one in jobs if not (one.finished or plan.diverged(one.job))]
     left += [_search_seconds(*one, known) for one in plan.searches() if not one.job.settled]
     return ListedExhibit(
         name=plan.name,
@@ -112,15 +114,17 @@ def _listed(plan: Plan, jobs: list[_Begun], known: list[_Begun]) -> ListedExhibi
         data=data,
         missing=list(dict.fromkeys(_missing(plan))),
         runs=len(jobs),
-        done=sum(one.finished for one in jobs),
+        done=sum(one.finished for one in jobs) + diverged,
         seconds_left=None if None in left or not jobs else sum(one or 0.0 for one in left),
     )
 
 
 def _search_seconds(job: Job, rounds: int, known: list[_Begun]) -> float | None:
-    """How long a row's search takes, but for the run of it that is a run of the table, too."""
-    pace = _Begun(job, 0, 0.0, finished=False).pace(known)
-    return None if pace is None else pace * (rounds - job.config.training.rounds)
+    """How long a row's search takes at most, but for the run of it that is a run of the table, too."""
+    begun = _Begun(job, 0, 0.0, finished=False)
+    trained = sum(one.rounds for one in known if one.job == job)
+    pace = begun.pace(known)
+    return None if pace is None else max(pace * (rounds - job.config.training.rounds - trained), 0.0)
 
 
 def _missing(plan: Plan) -> Iterator[str]:

@@ -7,33 +7,34 @@ kept beside the page. Several processes may work at one exhibit: each passes ove
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
-from fedrel.config.papers import Column, Exhibit, experiment, find_exhibit
+from fedrel.config.papers import Column, Exhibit, Experiment, experiment, find_exhibit
 from fedrel.config.schema import Config
 from fedrel.errors import UserError, nearest
 from fedrel.evaluation.bootstrap import Interval
-from fedrel.files import InUseError, locked, locked_in_turn, write_text
+from fedrel.files import InUseError, locked, locked_in_turn
 from fedrel.runs.compare import BudgetSpentError, KeptRun, KeptRuns, Watch, finished, interval, limited
 from fedrel.runs.folder import read_json, write_json
-from fedrel.runs.records import to_target
+from fedrel.runs.records import Sweep, to_target
 from fedrel.runs.reproduction_record import Cell, ColumnNote, Ordering, Reproduction, SeedRun, Verdict
 from fedrel.runs.round_outcome import DivergedRunError
-from fedrel.runs.sweep import best_of, combination_folder, halving, halving_rounds, is_swept
+from fedrel.runs.sweep import combination_folder, halving, halving_rounds
 from fedrel.runs.train import Watcher
 
 _log = logging.getLogger(__name__)
 
 LATE = 0.1  # a best round within this last share of a run means that it was still getting better
 POINTS = 80  # of a curve
-DIVERGED = "diverged.txt"  # in the folder of a run that diverged: what it said; it would do so again
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,6 @@ class Job:
     settings: Mapping[str, Any]
     """What the search chose for its row."""
     settled: bool
-
-    @property
-    def diverged(self) -> bool:
-        """Whether it was tried and could not go on."""
-        return (self.folder / DIVERGED).exists()
 
 
 class Search(NamedTuple):
@@ -120,6 +116,18 @@ class Plan:
         """A run in short, if it is finished."""
         return self._kept.find(job.config, job.folder) if job.settled else None
 
+    def diverged(self, job: Job) -> bool:
+        """Whether a run was tried and diverged."""
+        return job.settled and self._kept.diverged(job.config)
+
+    def train(self, job: Job, name: str, watcher: Watcher) -> None:
+        """Train a run to its end, or until it diverges, which is noted: the others go on."""
+        try:
+            finished(job.config, job.folder, watcher)
+        except DivergedRunError as error:
+            _log.warning("%s diverged and is left out: %s", name, error.problem)
+            self._kept.keep_divergence(job.config, str(error))
+
     def difference(self, ours: Sequence[Job], theirs: Sequence[Job], metric: str) -> Interval | None:
         """The interval of a difference between two rows, given as their finished runs (see `interval`).
 
@@ -134,17 +142,19 @@ class Plan:
     def searches(self) -> Iterator[Search]:
         """Each row's search, finished or not."""
         rows = {job.row: job for job in self.jobs()}
-        for row, config, folder in self._searches():
-            rounds = halving_rounds(config, self.grid(row), self._searching.finalists)
-            yield Search(replace(rows[row], config=config, folder=folder), rounds)
+        for row, found, folder in self._searches():
+            rounds = halving_rounds(found.config, self.grid(row), self._searching.finalists)
+            yield Search(replace(rows[row], config=found.config, preset=found.preset, folder=folder), rounds)
 
     def search(self, watch: Watch, rows: Sequence[str]) -> None:
         """Find these rows' best settings on dev, from the paper's grid, on the first of its columns at hand."""
-        for row, config, folder in self._searches():
+        for row, (config, *_), folder in self._searches():
             if row in rows and row not in self.chosen():
-                grid, finalists = self.grid(row), self._searching.finalists
+                grid, finalists, name = self.grid(row), self._searching.finalists, self._sweep_name(row)
                 with suppress(InUseError), locked(folder):
-                    halving(config, folder, grid, [config.method], finalists=finalists, watch=watch)
+                    halving(
+                        config, folder, grid, [config.method], finalists=finalists, watch=watch, name=name
+                    )
 
     def grid(self, row: str) -> dict[str, list[Any]]:
         """What is searched for a row: the exhibit's settings and the method's own options."""
@@ -159,22 +169,34 @@ class Plan:
 
         What was searched in another grid than the present one does not count.
         """
-        records = [page / "reproduction.json" for page in self._pages]
-        shown = [cell for one in records if one.exists() for cell in read_json(Reproduction, one).cells]
         chosen = {}
-        for row, config, folder in self._searches():
-            grid = self.grid(row)
-            known = [
-                cell.settings for cell in shown if cell.row == row and cell.settings and cell.grid == grid
-            ]
-            if is_swept(folder, grid):
-                known.append(best_of(folder)[config.method])
+        for row, (config, *_), folder in self._searches():
+            known = [cell.settings for cell in self._shown(row) if cell.grid == self.grid(row)]
+            if (swept := folder / self._sweep_name(row)).exists():
+                found: Sweep = read_json(Sweep, swept)
+                known.append(found.best[config.method])
             if known:
                 chosen[row] = known[-1]
         return chosen
 
-    def _searches(self) -> Iterator[tuple[str, Config, Path]]:
-        """Each row's search: its config and its folder."""
+    def outdated(self) -> list[str]:
+        """The rows whose settings in the page are of another grid, and that have none of the present one yet."""
+        missing = {row for row, _, _ in self._searches()} - self.chosen().keys()
+        return [row for row in self.exhibit.rows if row in missing and any(self._shown(row))]
+
+    def _shown(self, row: str) -> list[Cell]:
+        """A row's cells with settings, in the pages that there are."""
+        records = [page / "reproduction.json" for page in self._pages]
+        cells = [cell for one in records if one.exists() for cell in read_json(Reproduction, one).cells]
+        return [cell for cell in cells if cell.row == row and cell.settings]
+
+    def _sweep_name(self, row: str) -> str:
+        """The file of a row's search: rows and exhibits with other grids may have the same folder of runs."""
+        facts = json.dumps([self.grid(row), self._searching.finalists], sort_keys=True)
+        return f"sweep-{sha256(facts.encode()).hexdigest()[:10]}.json"
+
+    def _searches(self) -> Iterator[tuple[str, Experiment, Path]]:
+        """Each row's search: its experiment and its folder."""
         shown = {row for column, _ in self.runnable for row in self.exhibit.rows_of(column)}
         wanted = {row for row in shown if self.grid(row)}
         for column in self._searching.columns:
@@ -185,11 +207,11 @@ class Plan:
                     except UserError:  # its data are missing: the next column counts
                         continue
                     wanted.remove(row)
-                    yield row, found.config, self._folder(found.preset, found.config, "search")
+                    yield row, found, self._folder(found.preset, found.config, "search")
 
     def _searched(self, chosen: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Path]]:
         """The runs of the search that are runs of the table, too: the best settings of each row."""
-        for row, config, folder in self._searches():
+        for row, (config, *_), folder in self._searches():
             if row in chosen:
                 yield (
                     config.with_settings(chosen[row]).digest(),
@@ -228,14 +250,18 @@ def reproduce(
     """Run what an exhibit lacks, then write `reproduction.json` into `out`; returns it.
 
     With `only`, these columns are run and shown, and no others; with `rows`, these rows are run, and the others
-    shown as far as they were before. After `budget` seconds no round is begun any more. The record has what is
-    finished by then.
+    shown as far as they were before, in the present grid. After `budget` seconds no round is begun any more. The
+    record has what is finished by then.
     """
     plan = Plan(name, out, runs, seeds, only, searched=search)
     known = list(plan.exhibit.rows)
     for unknown in set(rows) - set(known):
         raise UserError(f"{name} has no row {unknown!r}", hint=nearest(unknown, known))
     wanted, watch = rows or known, limited(watch, budget)
+    for row in plan.outdated():
+        _log.warning(
+            "%s: the page has settings from another grid; it is left out until it is searched anew", row
+        )
     with suppress(BudgetSpentError):
         while _train_missing(plan, wanted, watch):
             pass  # what another process was at when it was passed over may be left now
@@ -251,14 +277,10 @@ def _train_missing(plan: Plan, rows: Sequence[str], watch: Watch) -> bool:
     plan.search(watch, rows)
     some = False
     for job in plan.jobs():
-        if job.row in rows and job.settled and not job.diverged and plan.finished(job) is None:
+        if job.row in rows and job.settled and not plan.diverged(job) and plan.finished(job) is None:
             with suppress(InUseError):
                 name = f"{job.row}, {job.column}, seed {job.seed}"
-                try:
-                    finished(job.config, job.folder, watch(name, job.config))
-                except DivergedRunError as error:  # the others go on
-                    _log.warning("%s diverged and is left out: %s", name, error.problem)
-                    write_text(job.folder / DIVERGED, f"{error}\n")
+                plan.train(job, name, watch(name, job.config))
                 some = True
     return some
 
@@ -274,7 +296,7 @@ def collect(plan: Plan) -> Reproduction:
         if (found := plan.finished(job)) is not None:
             jobs.setdefault((job.row, job.column), []).append(job)
             runs.setdefault((job.row, job.column), []).append(found)
-        elif job.settled and job.diverged:
+        elif plan.diverged(job):
             diverged.setdefault((job.row, job.column), []).append(job.seed)
     notes = {note.name: note for note in plan.columns}
     cells = [

@@ -16,6 +16,7 @@ from fedrel.runs.records import Reached, Sweep, Trial
 from fedrel.runs.round_outcome import DivergedRunError
 from fedrel.runs.train import Watcher
 
+SWEEP = "sweep.json"
 DIVERGED = -1.0  # below every dev metric
 FINALISTS = 3  # combinations that halving trains to the end, at most
 
@@ -40,7 +41,7 @@ def sweep(
         values = [next(iter(result.dev_metric.values())) for result in results]
         reached = [result.to_target for result in results] if config.evaluation.target else []
         trials.append(_trial(one, values, reached))
-    return _written(out, methods, trials)
+    return _written(out / SWEEP, methods, trials)
 
 
 def halving(
@@ -52,16 +53,18 @@ def halving(
     seeds: int = 1,
     finalists: int = FINALISTS,
     watch: Watch = lambda _, __: Watcher(),
+    name: str = SWEEP,
 ) -> Sweep:
     """Successive halving (Jamieson and Talwalkar 2016): as `sweep`, at a fraction of the rounds.
 
     All combinations are trained for a few rounds, the better half for twice as many, and so on, until the last
-    `finalists` or fewer have all `training.rounds`. Every method gets the same number of rounds in all.
+    `finalists` or fewer have all `training.rounds`. Every method gets the same number of rounds in all. The file
+    `name` in `out` has what was found; with other names, searches of several grids share the runs in `out`.
     """
     asked = _combinations(config, out, grid, methods, seeds)
     trials = []
-    for name in methods:
-        left = [one for one in asked if one.method == name]
+    for method in methods:
+        left = [one for one in asked if one.method == method]
         for rounds in _rungs(len(left), config.training.rounds, finalists):
             tried = [
                 _trial(
@@ -75,7 +78,7 @@ def halving(
             trials += tried
             order = sorted(range(len(left)), key=lambda place: -tried[place].dev)
             left = [left[place] for place in order[: _better_half(len(left))]]
-    return _written(out, methods, trials)
+    return _written(out / name, methods, trials)
 
 
 def halving_rounds(config: Config, grid: Mapping[str, Sequence[Any]], finalists: int) -> int:
@@ -89,19 +92,10 @@ def halving_rounds(config: Config, grid: Mapping[str, Sequence[Any]], finalists:
 
 def best_of(folder: Path) -> dict[str, dict[str, Any]]:
     """Each method's best settings, from a sweep's folder."""
-    if not (folder / "sweep.json").exists():
+    if not (folder / SWEEP).exists():
         raise UserError("holds no finished sweep", file=folder, hint="run `fedrel sweep` first")
-    found: Sweep = read_json(Sweep, folder / "sweep.json")
+    found: Sweep = read_json(Sweep, folder / SWEEP)
     return found.best
-
-
-def is_swept(folder: Path, grid: Mapping[str, Sequence[Any]]) -> bool:
-    """Whether a sweep of just this grid is finished in this folder."""
-    if not (folder / "sweep.json").exists():
-        return False
-    found: Sweep = read_json(Sweep, folder / "sweep.json")
-    tried = {_name(one.settings) for one in found.rows}
-    return tried == {_name(point) for point in _points(grid)}
 
 
 def _points(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
@@ -171,8 +165,8 @@ def _trial(
     )
 
 
-def _written(out: Path, methods: Sequence[str], trials: Sequence[Trial]) -> Sweep:
-    """`sweep.json`: a method's best are the settings with the highest dev metric of those that went furthest."""
+def _written(file: Path, methods: Sequence[str], trials: Sequence[Trial]) -> Sweep:
+    """Write a sweep: a method's best are the settings with the highest dev metric of those that went furthest."""
     best = {}
     for name in methods:
         own = [one for one in trials if one.method == name]
@@ -181,7 +175,7 @@ def _written(out: Path, methods: Sequence[str], trials: Sequence[Trial]) -> Swee
             (one for one in own if (one.rounds or 0) == furthest), key=lambda one: one.dev
         ).settings
     found = Sweep(rows=list(trials), best=best)
-    write_json(out / "sweep.json", found)
+    write_json(file, found)
     return found
 
 

@@ -163,7 +163,8 @@ def _how(found: Reproduction) -> str:
     for row, cell in {cell.row: cell for cell in found.cells if cell.settings}.items():
         settings = ", ".join(f"`{key} = {value}`" for key, value in cell.settings.items())
         points = prod(len(values) for values in cell.grid.values())
-        lines.append(f"- {row}: {settings}, chosen on dev from {points} combinations")
+        among = f" from {points} combinations" if points > 1 else ""
+        lines.append(f"- {row}: {settings}, chosen on dev{among}")
     runs = [run for cell in found.cells for run in cell.runs]
     if runs:
         lines.append(f"- {len(runs)} runs, {duration(sum(run.seconds for run in runs))} of training in all")
