@@ -44,10 +44,10 @@ def listed_exhibits(pages: Path, runs: Path, seeds: int) -> list[ListedExhibit]:
     jobs = {plan.name: [_Begun.of(job, plan.finished(job)) for job in plan.jobs()] for plan in plans}
     known = [one for own in jobs.values() for one in own if one.rounds]
     known += [
-        _Begun.in_folder(search.job, metrics.parent)
+        _Begun.in_folder(job, metrics.parent)
         for plan in plans
-        for search in plan.searches()
-        for metrics in sorted(search.job.folder.rglob("metrics.jsonl"))
+        for job, _ in plan.searches()
+        for metrics in sorted(job.folder.rglob("metrics.jsonl"))
     ]
     return [_listed(plan, jobs[plan.name], known) for plan in plans]
 
@@ -107,7 +107,7 @@ def _listed(plan: Plan, jobs: list[_Begun], known: list[_Begun]) -> ListedExhibi
         data = "in part"
     diverged = sum(plan.diverged(one.job) for one in jobs)
     left = [one.seconds_left(known) for one in jobs if not (one.finished or plan.diverged(one.job))]
-    left += [_search_seconds(*one, known) for one in plan.searches() if not one.job.settled]
+    left += [_search_seconds(job, rounds, known) for job, rounds in plan.searches() if not job.settled]
     return ListedExhibit(
         name=plan.name,
         about=plan.exhibit.about,

@@ -16,7 +16,7 @@ from hashlib import sha256
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from fedrel.config.papers import Column, Exhibit, Experiment, experiment, find_exhibit
 from fedrel.config.schema import Config
@@ -50,14 +50,6 @@ class Job:
     settings: Mapping[str, Any]
     """What the search chose for its row."""
     settled: bool
-
-
-class Search(NamedTuple):
-    """A row's search, as a job whose folder has those of the runs that it trains."""
-
-    job: Job
-    rounds: int
-    """How many it trains in all, if none of its runs ends early."""
 
 
 def page_folder(name: str) -> str:
@@ -139,12 +131,13 @@ class Plan:
         )
         return interval(first, second, metric)
 
-    def searches(self) -> Iterator[Search]:
-        """Each row's search, finished or not."""
+    def searches(self) -> Iterator[tuple[Job, int]]:
+        """Each row's search, finished or not, as a job whose folder has those of the runs that it trains; and how many
+        rounds these have, if none ends early."""
         rows = {job.row: job for job in self.jobs()}
         for row, found, folder in self._searches():
             rounds = halving_rounds(found.config, self.grid(row), self._searching.finalists)
-            yield Search(replace(rows[row], config=found.config, preset=found.preset, folder=folder), rounds)
+            yield replace(rows[row], config=found.config, preset=found.preset, folder=folder), rounds
 
     def search(self, watch: Watch, rows: Sequence[str]) -> None:
         """Find these rows' best settings on dev, from the paper's grid, on the first of its columns at hand."""
