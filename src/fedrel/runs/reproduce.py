@@ -132,8 +132,8 @@ class Plan:
         return interval(first, second, metric)
 
     def searches(self) -> Iterator[tuple[Job, int]]:
-        """Each row's search, finished or not, as a job whose folder has those of the runs that it trains; and how many
-        rounds these have, if none ends early."""
+        """Each row's search, finished or not, as a job whose folder has those of the runs that it trains; and how
+        many rounds these have, if none ends early."""
         rows = {job.row: job for job in self.jobs()}
         for row, found, folder in self._searches():
             rounds = halving_rounds(found.config, self.grid(row), self._searching.finalists)
