@@ -495,7 +495,30 @@ def test_late_best_rounds_are_marked() -> None:
         "columns": [{"name": "c", "preset": "demo", "metric": "auc"}], "rows": ["one"],
         "cells": [{"row": "one", "column": "c", "runs": [run]}], "orderings": [], "environments": [],
     }  # fmt: skip
-    assert "0.500†" in page_text(Reproduction.model_validate(record))
+    found = Reproduction.model_validate(record)
+    assert "0.500†" in page_text(found) and "in brackets" not in page_text(found)
+
+
+def test_rounds_have_one_digit_and_brackets_are_told_of_where_they_are() -> None:
+    runs = [
+        {
+            "seed": seed,
+            "value": value,
+            "best_round": 1,
+            "rounds": 9,
+            "converged": True,
+            "seconds": 1,
+            "dev": [],
+        }
+        for seed, value in ((1, 1.0), (2, 2.0))
+    ]
+    record = {
+        "name": "a/table8", "title": "A", "about": "B", "scale": 1, "better": "less", "target": 0.75, "seeds": 2,
+        "columns": [{"name": "c", "preset": "demo", "metric": "rounds"}], "rows": ["one"],
+        "cells": [{"row": "one", "column": "c", "paper": 1, "runs": runs}], "orderings": [], "environments": [],
+    }  # fmt: skip
+    page = page_text(Reproduction.model_validate(record))
+    assert "| one | 1.5 ± 0.7 [1.0] |" in page and "in brackets the paper's number" in page
 
 
 def test_an_unknown_table_is_refused_with_the_nearest() -> None:

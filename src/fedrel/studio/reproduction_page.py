@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from math import prod
 from pathlib import Path
@@ -84,24 +85,25 @@ def _table(found: Reproduction) -> str:
 def _cell_text(found: Reproduction, cell: Cell | None) -> str:
     if cell is None:
         return ""
-    paper = f" [{_number(cell.paper)}]" if cell.paper is not None else ""
+    number = partial(_number, small=3 if found.target is None else 1)  # rounds to a target are whole
+    paper = f" [{number(cell.paper)}]" if cell.paper is not None else ""
     values = [None if run.value is None else run.value * found.scale for run in cell.runs]
     spread = Spread.of(values)
     diverged = f", {len(cell.diverged)} diverged" if cell.diverged else ""
     if spread is None:
         return (NOTHING if not cell.runs else "never") + diverged + paper
-    deviation = f" ± {_number(spread.std, spread.mean)}" if spread.runs > 1 else ""
+    deviation = f" ± {number(spread.std, spread.mean)}" if spread.runs > 1 else ""
     reached = f" ({spread.runs} of {len(values)})" if spread.runs < len(values) else ""
     late = NOT_CONVERGED if any(not run.converged for run in cell.runs) else ""
     middle = median(values) if len(values) >= ENOUGH else None
-    half = f", median {_number(middle)}" if middle is not None else ""
-    return f"{_number(spread.mean)}{deviation}{late}{reached}{half}{diverged}{paper}"
+    half = f", median {number(middle)}" if middle is not None else ""
+    return f"{number(spread.mean)}{deviation}{late}{reached}{half}{diverged}{paper}"
 
 
-def _number(value: float, beside: float | None = None) -> str:
-    """With as many digits as the number that it stands beside."""
+def _number(value: float, beside: float | None = None, *, small: int = 3) -> str:
+    """With as many digits as the number that it stands beside; `small` of them behind the point below two."""
     size = abs(value if beside is None else beside)
-    return f"{value:,.0f}" if size >= 1000 else f"{value:.1f}" if size >= 2 else f"{value:.3f}"
+    return f"{value:,.0f}" if size >= 1000 else f"{value:.1f}" if size >= 2 else f"{value:.{small}f}"
 
 
 def _notes(found: Reproduction) -> str:
@@ -109,9 +111,10 @@ def _notes(found: Reproduction) -> str:
     if not seeds:
         return "Nothing has been run yet."
     metrics = several(sorted({label(column.metric) for column in found.asked if not column.missing}))
+    beside = "; in brackets the paper's number" if any(cell.paper is not None for cell in found.cells) else ""
     said = [
         f"{metrics}, mean ± standard deviation over seeds {several(seeds)}"
-        f"{', and their median' if len(seeds) >= ENOUGH else ''}; in brackets the paper's number."
+        f"{', and their median' if len(seeds) >= ENOUGH else ''}{beside}."
     ]
     if any(not run.converged for cell in found.cells for run in cell.runs):
         said.append(
