@@ -9,7 +9,7 @@
 sentences about a triple: the world's `noise` and `popularity`.
 
 `detect` takes the models of `fedrel reproduce lazy_mil/table2` and ranks the judged NYT sentences that are not
-among their training sentences by p(r|s).
+among their training sentences by p(r|s); `detect-minilm` those of `lazy_mil/table5`.
 
 `mix` puts all judged NYT sentences, and half of Google's judged snippets, among the training sentences of the part
 of NYT10 (no method sees a verdict) and trains every method anew. It reports how much of the judged text that a
@@ -46,8 +46,10 @@ from fedrel.runs.reproduce import Plan
 from fedrel.runs.run_notes import environment
 
 PRESET = "lazy_mil/nyt10-part"
-TABLE = "lazy_mil/table2"
-PAGE = Path("results/lazy_mil-table2")
+DETECTORS = {
+    "detect": ("table2", "C=0.1"),
+    "detect-minilm": ("table5", "NYT10"),
+}  # whose models: table and column
 METHODS = ("none", "one", "ave", "att", "att-ra", "lazy-mil", "lazy-one")
 ROUNDS = 100
 SETS = {
@@ -159,9 +161,10 @@ def exponent(size: np.ndarray, noisy: np.ndarray) -> tuple[float, float]:
     return float(weights[1]), float(np.sqrt(np.linalg.inv(hessian)[1, 1]))
 
 
-def detect(runs: Path, seeds: int) -> dict[str, Any]:
-    """The reproduced table's models on judged sentences that they were not trained on."""
-    plan = Plan(TABLE, PAGE, runs, seeds, ["C=0.1"])
+def detect(part: str, runs: Path, seeds: int) -> dict[str, Any]:
+    """A reproduced table's models on judged sentences that they were not trained on."""
+    table, column = DETECTORS[part]
+    plan = Plan(f"lazy_mil/{table}", Path(f"results/lazy_mil-{table}"), runs, seeds, [column])
     models: dict[str, list[Path]] = {}
     for job in plan.jobs():
         if plan.finished(job) and (job.folder / "model").exists():  # not where only the page keeps it
@@ -286,13 +289,15 @@ def page(found: dict[str, Any], reading: str = "") -> str:
     lines = ["# Which sentences state their relation? Judged text", "", reading.strip()]
     if "noise" in found:
         lines += ["", "## How noisy it is", "", *_noise(found["noise"])]
-    if "detect" in found:
-        lines += [
-            "",
-            "## As a detector: models of Table 2 on judged sentences that they were not trained on",
-            "",
-        ]
-        lines += list(_areas(found["detect"]))
+    for part, (table, _) in DETECTORS.items():
+        if part in found:
+            models = f"models of Table {table.removeprefix('table')}"
+            lines += [
+                "",
+                f"## As a detector: {models} on judged sentences that they were not trained on",
+                "",
+            ]
+            lines += list(_areas(found[part]))
     if "mix" in found:
         lines += ["", "## With judged sentences among the training text", "", *_mixed(found["mix"])]
     lines += ["", "## How", "", "```sh", *found["commands"], "```", ""]
@@ -379,7 +384,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=("noise", "detect", "mix", "page"))
+    parser.add_argument("part", choices=("noise", *DETECTORS, "mix", "page"))
     parser.add_argument("out", type=Path)
     parser.add_argument("--runs", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
@@ -391,8 +396,8 @@ def main() -> None:
     if asked.part != "page":
         if asked.part == "noise":
             found["noise"] = noise()
-        elif asked.part == "detect":
-            found["detect"] = detect(asked.runs, asked.seeds)
+        elif asked.part in DETECTORS:
+            found[asked.part] = detect(asked.part, asked.runs, asked.seeds)
         else:
             found["mix"] = mix(asked.runs, asked.seeds, asked.methods.split(","), asked.rounds)
         command = f"python benchmarks/judged.py {asked.part} OUT"
