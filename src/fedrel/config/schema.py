@@ -71,11 +71,11 @@ class Training(Section):
     """B, bags (Lazy MIL: sentences) a local batch."""
     batches_of: Literal["bags", "sentences"] = "bags"
     """What a batch counts: bags, whose sentences stay together, or sentences, each by itself."""
-    learning_rate: float = Field(0.1, gt=0, le=1000)
+    learning_rate: float = Field(0.1, gt=0)
     """Of the first round."""
     learning_rate_decay: float = Field(0.01, ge=0, lt=1)
     """The learning rate of round q, from 0, is learning_rate * (1 - learning_rate_decay)^q."""
-    head_learning_rate: float | None = Field(None, gt=0, le=1000)
+    head_learning_rate: float | None = Field(None, gt=0)
     """Of the layers above a pretrained encoder, which are new; none: as that of the encoder. Needs `adamw`."""
     weight_decay: float = Field(1e-5, ge=0)
     """Of all weights."""
