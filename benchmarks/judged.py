@@ -46,10 +46,8 @@ from fedrel.runs.reproduce import Plan
 from fedrel.runs.run_notes import environment
 
 PRESET = "lazy_mil/nyt10-part"
-DETECTORS = {
-    "detect": ("table2", "C=0.1"),
-    "detect-minilm": ("table5", "NYT10"),
-}  # whose models: table and column
+# Whose models: table and column.
+DETECTORS = {"detect": ("table2", "C=0.1"), "detect-minilm": ("table5", "NYT10")}
 METHODS = ("none", "one", "ave", "att", "att-ra", "lazy-mil", "lazy-one")
 ROUNDS = 100
 SETS = {
