@@ -317,6 +317,11 @@ def test_a_wrong_setting_is_named(tmp_path, capsys, arguments, message):
     assert not (tmp_path / "run").exists()
 
 
+def test_an_unknown_command_suggests_one_once(capsys):
+    code, _, err = fedrel("comparee", capsys=capsys)
+    assert (code, err.count("Did you mean 'compare'?")) == (2, 1)
+
+
 def test_an_unknown_preset_suggests_one(tmp_path, capsys):
     code, _, err = fedrel("run", "demmo", capsys=capsys)
     assert (code, "did you mean 'demo'?" in err) == (2, True)

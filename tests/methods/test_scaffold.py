@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -209,6 +210,18 @@ def test_another_optimiser_than_sgd_is_refused(tmp_path):
     config = tiny(method="scaffold", training__optimiser="adamw")
     with pytest.raises(LostRoundError, match=r'defined for training\.optimiser = "sgd" only'):
         fast(config, prepare(config), 1, tmp_path)
+
+
+@pytest.mark.parametrize("rate", [1e20, 1e30, 1e38])
+def test_at_a_senseless_rate_every_site_says_that_training_diverged(rate, tmp_path):
+    """The control variates are added times the rate to the power of steps, which float32 cannot hold."""
+    config = tiny(method="scaffold", training__learning_rate=rate)
+    with pytest.raises(LostRoundError) as lost:
+        fast(config, prepare(config), 2, tmp_path)
+    assert lost.value.diverged
+    problem = lost.value.error(rate).problem
+    assert problem.count("training diverged: the loss is nan") == 1  # one reason, and the sites that gave it
+    assert re.search(r"\(site-\d+, site-\d+.*: refused the request: training diverged", problem)
 
 
 def test_wrong_options_are_refused():

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from fedrel.data.data_check import DataCheck
 
-data = typer.Typer(help="About data.", no_args_is_help=True)
+data = typer.Typer(help="About data.", no_args_is_help=True, suggest_commands=False)
 
 Format = Annotated[str, typer.Option(metavar="FORMAT", help="Its format; docs/data.md lists them.")]
 

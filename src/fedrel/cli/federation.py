@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from fedrel.data.store import Progress
 
 
-federation = typer.Typer(help="A federation as a whole.", no_args_is_help=True)
-coordinator = typer.Typer(help="At the coordinator.", no_args_is_help=True)
-site = typer.Typer(help="At a site.", no_args_is_help=True)
+federation = typer.Typer(help="A federation as a whole.", no_args_is_help=True, suggest_commands=False)
+coordinator = typer.Typer(help="At the coordinator.", no_args_is_help=True, suggest_commands=False)
+site = typer.Typer(help="At a site.", no_args_is_help=True, suggest_commands=False)
 
 ExperimentFile = Annotated[
     Path, typer.Argument(metavar="EXPERIMENT", help="A TOML file with a [shared] table.")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Relation extraction across institutions that may not share text.",
     no_args_is_help=True,
+    suggest_commands=False,  # click does
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",

@@ -20,6 +20,7 @@ from rich.progress import (
 
 from fedrel.api import text_progress
 from fedrel.config.schema import Config
+from fedrel.errors import some_of
 from fedrel.runs.compare import Watch
 from fedrel.runs.records import Result, Round
 from fedrel.runs.train import Watcher
@@ -93,8 +94,7 @@ def about_empty(parts: Partition) -> str:
     empty = [parts.names[site] for site in np.flatnonzero(parts.sizes == 0)]
     if not empty:
         return ""
-    named = ", ".join(empty[:20]) + (f" and {len(empty) - 20:,} more" if len(empty) > 20 else "")
-    return f"{len(empty):,} of {parts.sites:,} sites have no data and are never drawn: {named}"
+    return f"{len(empty):,} of {parts.sites:,} sites have no data and are never drawn: {some_of(empty, 20)}"
 
 
 @contextmanager

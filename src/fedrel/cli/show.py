@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedrel.data.partition import Partition
     from fedrel.methods.by_name import MethodDescription
 
-config = typer.Typer(help="About configs.", no_args_is_help=True)
+config = typer.Typer(help="About configs.", no_args_is_help=True, suggest_commands=False)
 
 HOST, PORT = "127.0.0.1", 8420  # of the studio
 MANY = 20  # sites; of more, a table shows the first and the last

@@ -15,6 +15,7 @@ from fedrel.data.load import Dataset
 from fedrel.data.partition import Partition
 from fedrel.data.problems import Reading
 from fedrel.data.store import TRAIN, Corpus, Ints
+from fedrel.errors import some_of
 
 UNKNOWN_LIMIT = 0.1  # a larger share of unknown tokens is worth a warning
 NAMED = 5  # things that a warning names
@@ -112,14 +113,14 @@ def _warnings(found: DataCheck) -> Iterator[str]:
     for part in ("dev", "test"):
         unseen = [name for name, count in found.relations[part].items() if count and name not in learnt]
         if unseen:
-            yield f"{part} has relations that training lacks: {_named(unseen)}"
+            yield f"{part} has relations that training lacks: {some_of(unseen, NAMED)}"
     tested = {name for part in ("dev", "test") for name, count in found.relations[part].items() if count}
     if untested := [name for name in found.relations["train"] if name in learnt - tested]:
-        yield f"only training has these relations: {_named(untested)}"
+        yield f"only training has these relations: {some_of(untested, NAMED)}"
     yield from _spelt_alike(found)
     if found.empty_sites:
         empty = f"{len(found.empty_sites):,} of {found.sites:,} sites have no data and are never drawn"
-        yield f"{empty}: {_named(found.empty_sites, 20)}"
+        yield f"{empty}: {some_of(found.empty_sites, 20)}"
     if found.unknown_tokens is not None and found.unknown_tokens > UNKNOWN_LIMIT:
         share = f"{found.unknown_tokens:.1%} of the training tokens are not in the vocabulary"
         yield f"{share}: check how the text is cut into words, extractor.vectors and extractor.min_count"
@@ -133,9 +134,4 @@ def _spelt_alike(found: DataCheck) -> Iterator[str]:
             alike.setdefault("".join(filter(str.isalnum, name)).casefold(), []).append(name)
     for names in alike.values():
         if len(names) > 1:
-            yield f"these relations are spelt alike: {_named(sorted(names))}; are they one?"
-
-
-def _named(names: list[str], most: int = NAMED) -> str:
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+            yield f"these relations are spelt alike: {some_of(sorted(names), NAMED)}; are they one?"

@@ -33,6 +33,7 @@ from fedrel.tensors.weights import Rows
 
 GAP = 0  # the row between sentences: it is zero and never trained
 _SMALLEST_SCALE = 1e-6  # at a smaller scale, stored rows would become too large for float32
+_LARGEST = float(np.finfo(np.float32).max)
 
 Floats = npt.NDArray[np.float32]
 
@@ -143,7 +144,7 @@ class RowEmbedding(nn.Module):
             self._fold()
         for rows, direction in self._directions() if step is None else [step]:
             stored = self.weight.index_select(0, rows)
-            stored.add_(direction, alpha=-rate / self.scale)
+            stored.add_(direction, alpha=_factor(-rate / self.scale))
             self.weight.index_copy_(0, rows, stored)
             self.touched.index_fill_(0, rows, True)
         self.weight[GAP].zero_()
@@ -163,10 +164,10 @@ class RowEmbedding(nn.Module):
         if self.scale != 1.0:
             values *= self.scale
         if self._rest != self.scale:
-            values.add_(self._look_up(self.base, rows), alpha=self._rest - self.scale)
+            values.add_(self._look_up(self.base, rows), alpha=_factor(self._rest - self.scale))
         for force in (self._own, self._common):
             if self._course and force is not None:
-                values.add_(self._look_up(force, rows), alpha=self._course.drift)
+                values.add_(self._look_up(force, rows), alpha=_factor(self._course.drift))
         return values
 
     def dense(self) -> Tensor:
@@ -270,6 +271,11 @@ class FixedRows(nn.Module):
     def dense(self) -> Tensor:
         """The whole table: a copy."""
         return self.weight.detach().clone()
+
+
+def _factor(number: float) -> float:
+    """A factor of rows. torch refuses one that float32 cannot hold; infinite, it shows as diverged training."""
+    return number if abs(number) <= _LARGEST else math.copysign(math.inf, number)
 
 
 def as_tensor(array: Floats) -> Tensor:

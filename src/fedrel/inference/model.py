@@ -30,7 +30,7 @@ from fedrel.data.relations import NA
 from fedrel.data.sentences import Instance, SentenceCorpus
 from fedrel.data.store import TEST
 from fedrel.data.text_files import lines
-from fedrel.errors import UserError
+from fedrel.errors import UserError, some_of
 from fedrel.evaluation.tasks import UNTUNED
 from fedrel.extractors.batches import Inputs
 from fedrel.extractors.findings import Finding
@@ -83,8 +83,7 @@ def load_model(folder: str | Path) -> Model | DocumentModel:
     own = folder / "model" if (folder / "model").is_dir() else folder
     sites = [path.parent.name for path in sorted(own.glob("*/config.json"))]
     if sites and not (own / "config.json").exists():
-        named = ", ".join(sites[:SHOWN]) + (f" and {len(sites) - SHOWN} more" if len(sites) > SHOWN else "")
-        problem = f"has a model for each site: {named}"
+        problem = f"has a model for each site: {some_of(sites, SHOWN)}"
         raise UserError(problem, file=own, hint=f"choose one, as {own / sites[0]}")
     saved = open_saved(own)
     return DocumentModel(saved) if saved.kind.unit == "documents" else Model(saved)

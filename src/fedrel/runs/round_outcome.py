@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrel.config.schema import Config
-from fedrel.errors import UserError
+from fedrel.errors import UserError, some_of
 from fedrel.federation.coordinator import DivergedError
 from fedrel.federation.messages import LARGEST, UNVOUCHED
 from fedrel.federation.rounds import RoundNotes, draw
@@ -28,7 +28,7 @@ from fedrel.runs.checkpoint import Checkpoint
 from fedrel.runs.records import Round, Spent
 from fedrel.tensors.weights import Weights
 
-SHOWN = 10  # sites that are named when a round fails
+SHOWN = 5  # sites that are named for each reason when a round fails, and reasons
 
 
 class DivergedRunError(UserError):
@@ -67,8 +67,11 @@ class LostRoundError(Exception):
 
     def error(self, learning_rate: float) -> UserError:
         """The round's failure as the user reads it. If some sites' updates stood out, no others are named."""
-        said = [f"{self.names[one['site']]}: {one['reason']}" for one in self.notes.refused]
-        hint = f"the checkpoint of round {self.round - 1} is kept: repair the sites and go on with --resume"
+        reasons: dict[str, dict[str, None]] = {}
+        for one in self.notes.refused:
+            reasons.setdefault(one["reason"], {})[self.names[one["site"]]] = None
+        said = [f"{some_of(list(sites), SHOWN)}: {reason}" for reason, sites in reasons.items()]
+        hint = f"the checkpoint of round {self.round - 1} is kept: repair this and go on with --resume"
         if self.diverged and self.blamed:
             said = [described(self.blamed, dict(enumerate(self.names)))]
             hint = (
@@ -85,8 +88,7 @@ class LostRoundError(Exception):
             hint = (
                 f"lower the learning rate, training.learning_rate, which is {learning_rate:g}, and begin anew"
             )
-        said = list(dict.fromkeys(said))
-        more = [f"and {len(said) - SHOWN} more"] if len(said) > SHOWN else []
+        more = [f"and {len(said) - SHOWN} more reasons"] if len(said) > SHOWN else []
         about = "; ".join(said[:SHOWN] + more) or "no site answered"
         kind = DivergedRunError if self.diverged else UserError
         return kind(f"round {self.round}: {self.problem} ({about})", hint=hint)
