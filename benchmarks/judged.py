@@ -3,6 +3,7 @@
     FEDREL_DATA=FOLDER python benchmarks/judged.py noise results/lazy_mil-judged
     FEDREL_DATA=FOLDER python benchmarks/judged.py detect results/lazy_mil-judged --runs runs/reproduce --seeds 3
     FEDREL_DATA=FOLDER python benchmarks/judged.py mix results/lazy_mil-judged --runs runs/judged --seeds 2
+    FEDREL_DATA=FOLDER python benchmarks/judged.py random results/lazy_mil-judged --runs runs/judged
     python benchmarks/judged.py page results/lazy_mil-judged
 
 `noise` counts how many sentences do not state their relation, and fits how the odds of that grow with the number of
@@ -14,7 +15,9 @@ among their training sentences by p(r|s); `detect-minilm` those of `lazy_mil/tab
 `mix` puts all judged NYT sentences, and half of Google's judged snippets, among the training sentences of the part
 of NYT10 (no method sees a verdict) and trains every method anew. It reports how much of the judged text that a
 method trained on states its relation, and how well its model ranks that text and the other half of the snippets.
-Sentences whose pair is in dev or test are left out. `page` writes README.md.
+Sentences whose pair is in dev or test are left out. `random` says how clean the text would be if the same sites, in
+the same rounds, chose at random, for `mix` and for the made-up text of demo and results/world-noise. `page` writes
+README.md.
 """
 
 from __future__ import annotations
@@ -35,11 +38,13 @@ from fedrel.cli.progress import watching
 from fedrel.config.schema import Config
 from fedrel.config.sources import data_folder, load_config
 from fedrel.data.load import dataset
+from fedrel.data.partition import divide
 from fedrel.data.problems import Problems
 from fedrel.data.readers import reader
 from fedrel.data.relations import NA
 from fedrel.data.sentences import Instance, Mention, SentenceCorpus
 from fedrel.evaluation.bootstrap import JudgedUnits, difference, interval
+from fedrel.federation.rounds import draw
 from fedrel.inference.model import Model, load_model
 from fedrel.runs.compare import finished
 from fedrel.runs.reproduce import Plan
@@ -209,6 +214,52 @@ def mix(folder: Path, seeds: int, methods: Sequence[str], rounds: int) -> dict[s
     }
 
 
+def by_chance(config: Config) -> dict[str, float]:
+    """The selection precision of three methods, round by round, if each of a bag's sentences were as likely chosen.
+
+    A sentence of a bag of n has the weight 1/n. A bag is what a method chooses one sentence of: with ONE a triple's
+    sentences at a site, with Lazy MIL those at all active sites; with NONE every sentence is one.
+    """
+    data = dataset(config.data)
+    corpus = data.corpus.require(SentenceCorpus)
+    parts = divide(config.partition, corpus, data.train, config.seed)
+    found: dict[str, list[float]] = {"none": [], "one": [], "lazy-mil": []}
+    for round_ in range(1, config.training.rounds + 1):
+        sites = draw(parts.sizes, config.training.fraction, config.seed, round_).sites
+        rows = np.concatenate([parts.rows(site) for site in sites])
+        site = np.repeat(sites, [len(parts.rows(site)) for site in sites])
+        relation, truth = corpus.relation[rows], corpus.expresses[rows]
+        triple = corpus.pair[rows].astype(np.int64) * len(corpus.relations) + relation
+        facts = relation >= int(corpus.has_na)
+        bags = {"none": np.arange(len(rows)), "one": triple * parts.sites + site, "lazy-mil": triple}
+        for method, bag in bags.items():
+            _, place, size = np.unique(bag, return_inverse=True, return_counts=True)
+            weight = facts / size[place]
+            found[method].append(float(weight[truth == 1].sum() / weight[truth >= 0].sum()))
+    return {method: fmean(values) for method, values in found.items()}
+
+
+def random_choice(folder: Path, mixed: dict[str, Any]) -> dict[str, Any]:
+    """Of each text whose truth is known: how clean was what methods chose, and what random choice would be."""
+    config = load_config(PRESET)
+    files, *_ = pool(config, folder)
+    chosen = {method: values[0] for method, values in mixed["selection_precision"].items()}
+    texts = {"judged sentences": (mixed_config(config, files, "one", config.seed, mixed["rounds"]), chosen)}
+    texts["demo"] = load_config("demo"), chosen_in(Path("results/demo/comparison.json"))
+    for name in ("0.3", "0.6", "0.8", "0.6-popularity-0"):
+        noise, _, flat = name.partition("-popularity-")
+        settings = [f"data.noise={noise}", *([f"data.popularity={flat}.0"] if flat else [])]
+        world = load_config("results/world-noise/config.toml", settings)
+        title = f"made up, noise {noise}{', popularity 0' if flat else ', popularity 2'}"
+        texts[title] = world, chosen_in(Path(f"results/world-noise/noise-{name}.json"))
+    return {name: {"chosen": own, "random": by_chance(asked)} for name, (asked, own) in texts.items()}
+
+
+def chosen_in(comparison: Path) -> dict[str, float]:
+    """The selection precision of each method of a comparison."""
+    return {row["method"]: row["selection_precision"] for row in json.loads(comparison.read_text())["rows"]}
+
+
 def mixed_config(config: Config, files: Path, method: str, seed: int, rounds: int) -> Config:
     """The preset on the files of `pool`."""
     data = {
@@ -298,6 +349,8 @@ def page(found: dict[str, Any], reading: str = "") -> str:
             lines += list(_areas(found[part]))
     if "mix" in found:
         lines += ["", "## With judged sentences among the training text", "", *_mixed(found["mix"])]
+    if "random" in found:
+        lines += ["", "## How much of it is the choice?", "", *_random(found["random"])]
     lines += ["", "## How", "", "```sh", *found["commands"], "```", ""]
     commits = ", ".join(f"{part} at {commit}" for part, commit in found["commits"].items())
     lines += [f"Commits: {commits}. All numbers are in `judged.json`."]
@@ -371,6 +424,22 @@ def _mixed(found: dict[str, Any]) -> Iterator[str]:
     yield from _areas(found["held_out"])
 
 
+def _random(texts: dict[str, Any]) -> Iterator[str]:
+    methods = list(next(iter(texts.values()))["random"])
+    yield (
+        "Selection precision, and in parentheses what the same sites would have in the same rounds if every "
+        "sentence of a bag were as likely to be chosen. What Lazy MIL has by chance beyond ONE comes from training "
+        "on a triple with many sentences, which is likely a noisy one, no more than on others. What it has beyond "
+        "chance is the model's choice."
+    )
+    yield ""
+    yield f"| text | {' | '.join(methods)} |"
+    yield f"| --- | {' | '.join('---:' for _ in methods)} |"
+    for name, one in texts.items():
+        cells = [f"{one['chosen'][method]:.3f} ({one['random'][method]:.3f})" for method in methods]
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
 def spread(values: Sequence[float]) -> str:
     """Mean and standard deviation."""
     deviation = f" ± {stdev(values):.3f}" if len(values) > 1 else ""
@@ -382,7 +451,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=("noise", *DETECTORS, "mix", "page"))
+    parser.add_argument("part", choices=("noise", *DETECTORS, "mix", "random", "page"))
     parser.add_argument("out", type=Path)
     parser.add_argument("--runs", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
@@ -396,11 +465,15 @@ def main() -> None:
             found["noise"] = noise()
         elif asked.part in DETECTORS:
             found[asked.part] = detect(asked.part, asked.runs, asked.seeds)
+        elif asked.part == "random":
+            found["random"] = random_choice(asked.runs, found["mix"])
         else:
             found["mix"] = mix(asked.runs, asked.seeds, asked.methods.split(","), asked.rounds)
         command = f"python benchmarks/judged.py {asked.part} OUT"
         if asked.part != "noise":
-            command += f" --runs RUNS --seeds {asked.seeds}"
+            command += " --runs RUNS"
+        if asked.part not in ("noise", "random"):
+            command += f" --seeds {asked.seeds}"
         if asked.part == "mix":
             command += f" --methods {asked.methods} --rounds {asked.rounds}"
         found["commands"] = [c for c in found["commands"] if f" {asked.part} " not in c] + [command]

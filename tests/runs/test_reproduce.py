@@ -136,7 +136,7 @@ def test_a_target_on_test_a_stand_in_and_a_budget(paper: Path, tmp_path: Path) -
     out, runs = tmp_path / "out", tmp_path / "runs"
     nothing = reproduce(f"{paper}/table2", out, runs, seeds=1, budget=0)
     assert not any(cell.runs for cell in nothing.cells)
-    assert {one.verdict for one in nothing.orderings} == {"cannot be told"}
+    assert {(one.verdict, one.seeds) for one in nothing.orderings} == {("not run", 0)}
     found = reproduce(f"{paper}/table2", out, runs, seeds=1)
     assert [note.instead for note in found.columns] == [True]
     (cell,) = (one for one in found.cells if one.row == "one")
@@ -477,7 +477,8 @@ def test_bytes_are_counted_and_so_ordered_without_an_interval(paper: Path, tmp_p
     assert ordering.ours is not None
     assert ordering.ours.mean == ordering.ours.low == ordering.ours.high == fedavg - lazy
     assert (ordering.better, ordering.worse) == ("fedavg", "lazy-mil")  # 60 bytes against 70 in the paper
-    assert ordering.verdict == ("holds" if fedavg < lazy else "fails")
+    assert (ordering.verdict, ordering.seeds) == ("holds" if fedavg < lazy else "fails", 1)
+    assert "Over one seed" not in page_text(found)  # they have no spread
 
 
 def test_late_best_rounds_are_marked() -> None:

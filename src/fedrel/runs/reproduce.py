@@ -33,7 +33,7 @@ from fedrel.runs.train import Watcher
 
 _log = logging.getLogger(__name__)
 
-LATE = 0.1  # a best round within this last share of a run means that it was still getting better
+LATE = 0.1  # a best round within this last share of a run means that more rounds might help
 POINTS = 80  # of a curve
 
 
@@ -374,13 +374,15 @@ def _orderings(
             first, second = (jobs.get((row, column.name), []) for row in (better.row, worse.row))
             metric = notes[column.name].metric
             ours = _counted(better, worse) if metric == "bytes" else plan.difference(first, second, metric)
+            seeds = len({run.seed for run in better.runs} & {run.seed for run in worse.runs})
             yield Ordering(
                 column=column.name,
                 better=better.row,
                 worse=worse.row,
                 paper=(better.paper or 0) - (worse.paper or 0),
                 ours=ours,
-                verdict=_VERDICTS[0 if ours is None else sign * ours.sign],
+                seeds=seeds,
+                verdict=_VERDICTS[0 if ours is None else sign * ours.sign] if seeds else "not run",
             )
 
 

@@ -9,7 +9,7 @@ from fedrel.evaluation.bootstrap import Interval
 from fedrel.evaluation.outcome import Record
 from fedrel.runs.records import Environment
 
-Verdict = Literal["holds", "fails", "cannot be told"]
+Verdict = Literal["holds", "fails", "cannot be told", "not run"]
 
 
 class SeedRun(Record):
@@ -48,6 +48,8 @@ class Ordering(Record):
     worse: str
     paper: float
     ours: Interval | None = None
+    seeds: int = 0
+    """How many both rows have: the interval is over these."""
     verdict: Verdict
 
 

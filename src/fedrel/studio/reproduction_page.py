@@ -21,7 +21,13 @@ from fedrel.studio.tables import ENOUGH
 NOT_CONVERGED = "†"
 CURVES = "curves.svg"
 
-_PLURAL: dict[Verdict, str] = {"holds": "hold", "fails": "fail", "cannot be told": "cannot be told"}
+# By the place that a verdict has in the table; what is said of several.
+_VERDICTS: dict[Verdict, str] = {
+    "fails": "fail",
+    "cannot be told": "cannot be told",
+    "holds": "hold",
+    "not run": "have not been run",
+}
 _SHOWN = 40  # orderings; of more, those that do not hold come first
 
 
@@ -118,7 +124,7 @@ def _notes(found: Reproduction) -> str:
     ]
     if any(not run.converged for cell in found.cells for run in cell.runs):
         said.append(
-            f"{NOT_CONVERGED} The best round of at least one run is in its last tenth: it was still getting better."
+            f"{NOT_CONVERGED} The best round of at least one run is in its last tenth: more rounds might help."
         )
     return " ".join(said)
 
@@ -129,34 +135,42 @@ def _verdicts(orderings: Sequence[Ordering]) -> str:
     counts = Counter(one.verdict for one in orderings)
     said = several(
         [
-            f"{counts[verdict]} {_PLURAL[verdict] if counts[verdict] > 1 else verdict}"
-            for verdict in ("holds", "fails", "cannot be told")
+            f"{counts[verdict]} {plural if counts[verdict] > 1 else verdict}"
+            for verdict, plural in _VERDICTS.items()
             if counts[verdict]
         ]
+    )
+    alone = any(
+        one.seeds == 1 and one.ours and one.ours.sign and one.ours.low < one.ours.high for one in orderings
     )
     return (
         f"Of {len(orderings)} pairs that the paper orders: {said}. "
         "An ordering holds, or fails, if the 95 % interval of our difference (paired bootstrap over test units and "
-        "the seeds that both have; bytes are counted and have none) lies on one side of zero."
-    )
+        "the seeds that both have; bytes are counted and have none) lies on one side of zero. Intervals are not "
+        "widened for the number of pairs."
+    ) + (" **Over one seed they say what holds for that run, not for the method.**" if alone else "")
 
 
 def _orderings(found: Reproduction) -> str:
     if not found.orderings:
         return ""
-    rank = {"fails": 0, "cannot be told": 1, "holds": 2}
-    shown = sorted(found.orderings, key=lambda one: rank[one.verdict])[:_SHOWN]
-    lines = ["| column | the paper's order | its difference | ours | |", "|---|---|---:|---:|---|"]
+    rank = list(_VERDICTS)
+    shown = sorted(found.orderings, key=lambda one: rank.index(one.verdict))[:_SHOWN]
+    lines = [
+        "| column | the paper's order | its difference | ours | seeds | |",
+        "|---|---|---:|---:|---:|---|",
+    ]
     for one in shown:
         ours = NOTHING
         if one.ours is not None:
             mean, low, high = (value * found.scale for value in (one.ours.mean, one.ours.low, one.ours.high))
             ours = f"{mean:+.3g}" + (f" [{low:+.3g}, {high:+.3g}]" if low < high else "")
         lines.append(
-            f"| {one.column} | {one.better} before {one.worse} | {one.paper:+.3g} | {ours} | {one.verdict} |"
+            f"| {one.column} | {one.better} ahead of {one.worse} | {one.paper:+.3g} | {ours} | {one.seeds} "
+            f"| {one.verdict} |"
         )
     if len(found.orderings) > len(shown):
-        lines.append(f"\n({len(found.orderings) - len(shown)} more that hold are in `reproduction.json`.)")
+        lines.append(f"\n({len(found.orderings) - len(shown)} more are in `reproduction.json`.)")
     return "\n".join(lines)
 
 
@@ -177,7 +191,8 @@ def _how(found: Reproduction) -> str:
             f"{name} {version}" for name, version in one.versions.items() if version != "not installed"
         )
         precision = f", {one.precision}" if one.precision else ""
-        made.append(f"- commit {one.commit or 'unknown'}, {one.platform}{precision}; {versions}")
+        commit = (one.commit or "unknown").replace("+", " with changes")
+        made.append(f"- commit {commit}, {one.platform}{precision}; {versions}")
     return "\n".join([*lines, *dict.fromkeys(made)])  # columns with other data have the same versions
 
 
