@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedrel.methods.lazy_mil import Claims, KeyedClaims, first_of_highest, pooled, winners
 from fedrel.runs.prepare import prepare
 from fedrel.seeding import numpy_generator
-from tests.conftest import local_session, tiny
+from tests.conftest import local_engine, local_session, tiny
 from tests.methods.slow import slow_logits
 
 
@@ -158,3 +158,23 @@ def test_pooled_winners_train_every_site_on_all_of_them():
     rows = np.concatenate([ready.site_data.partition.rows(site) for site in line.active])
     triples = len(np.unique(ready.dataset.corpus.triple[rows]))
     assert line.examples == triples * len(line.active)
+
+
+def test_random_winners_are_each_sentence_as_often_as_any_other_of_its_triple():
+    config = tiny(method="lazy-mil").with_settings(["methods.lazy-mil.claims=random"])
+    ready = prepare(config)
+    engine = local_engine(config, ready)
+    weights = local_session(config, ready).checkpoint().weights
+    shared = {f"Model.weights/{name}": array for name, array in weights.items()}
+    parts, rounds = ready.site_data.partition, 120
+    won = np.zeros(len(ready.dataset.corpus.triple))
+    for q in range(1, rounds + 1):
+        answers = engine.ask("claim", q, shared, {site: {} for site in range(parts.sites)})
+        claims = {site: Claims(**answer.arrays) for site, answer in answers}
+        for site, names in winners(claims).items():
+            won[parts.rows(site)[names.index]] += 1
+    triple = ready.dataset.corpus.triple[parts.order]
+    size = np.bincount(triple)[triple]
+    assert (size > 1).sum() > 100
+    expected, spread = rounds / size, np.sqrt(rounds / size * (1 - 1 / size))
+    assert np.all(np.abs(won[parts.order] - expected) <= 5 * spread)  # of a triple with one sentence: always

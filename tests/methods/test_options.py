@@ -36,8 +36,8 @@ WORDS = {
     "fedcmc.vectors": ["major", "minor", "random"],
     "feded.teacher": ["logits", "probs"],
     "feded.upload": ["float16", "uint8"],
-    "lazy-mil.claims": ["probability", "rank"],
-    "lazy-one.claims": ["probability", "rank"],
+    "lazy-mil.claims": ["probability", "rank", "random"],
+    "lazy-one.claims": ["probability", "rank", "random"],
 }
 SWITCHES = [  # off without being given
     "lazy-mil.keyed_triples",

@@ -57,9 +57,9 @@ class LazyMIL(FedAvg):
     keyed_triples: bool = False
     """Claims carry keyed digests instead of triple numbers, so that the coordinator does not learn which facts
     a text mentions."""
-    claims: Literal["probability", "rank"] = "probability"
+    claims: Literal["probability", "rank", "random"] = "probability"
     """What decides between claims: their probabilities, or each claim's rank among its own site's claims, so that a
-    site cannot win by claiming high values."""
+    site cannot win by claiming high values. `random`: chance, within a site too, to show what choosing is worth."""
     levels: int = Field(0, ge=0)
     """Claims carry, in place of p(r|s), its rank among the site's claims of the same relation, in so many levels;
     0: p(r|s) itself, as in the paper."""
@@ -112,10 +112,15 @@ class LazyMIL(FedAvg):
         """For each local bag: its triple, what is told of its best sentence's p(r|s), and that sentence."""
         site.begin(site.received(Model).weights)
         bags = site.bags
-        value = site.label_probabilities(bags)
+        value = self._random(site) if self.claims == "random" else site.label_probabilities(bags)
         best = first_of_highest(value, bags.bounds)
         told = levelled(value[best], bags.labels, self.levels) if self.levels else value[best]
         return bags.keys.astype(np.int32), told, site.index_of(bags.rows[best])
+
+    @staticmethod
+    def _random(site: Site) -> npt.NDArray[np.float32]:
+        """A number for every sentence: each sentence of a triple is as likely to have the highest."""
+        return site.outside.generator("random claims").random(len(site.bags.rows), dtype=np.float32)
 
     def examples(self, site: Site) -> Bags:
         """D*: the winning sentences (Algorithm 2, line 11)."""
