@@ -144,7 +144,8 @@ def test_a_site_that_vouches_falsely_stops_the_run_and_poisons_nothing(
     monkeypatch.setattr(SiteGate, "_tag", lie)
     config = experiment("fedavg", training__rounds=3, **QUICK, **VOUCHED)
     with pytest.raises(
-        UserError, match=r"round 2: no site's answer could be used \(site-0, site-1, site-2: refused the request"
+        UserError,
+        match=r"round 2: no site's answer could be used \(site-0, site-1, site-2: refused the request",
     ) as caught:
         called.run(config, out)
     assert "the tag of an update of round 1 is false, of one of these sites: site-0, site-1, site-2" in str(
