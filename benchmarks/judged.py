@@ -228,9 +228,8 @@ def by_chance(config: Config) -> dict[str, float]:
         sites = draw(parts.sizes, config.training.fraction, config.seed, round_).sites
         rows = np.concatenate([parts.rows(site) for site in sites])
         site = np.repeat(sites, [len(parts.rows(site)) for site in sites])
-        relation, truth = corpus.relation[rows], corpus.expresses[rows]
-        triple = corpus.pair[rows].astype(np.int64) * len(corpus.relations) + relation
-        facts = relation >= int(corpus.has_na)
+        triple, truth = corpus.triple[rows].astype(np.int64), corpus.expresses[rows]
+        facts = corpus.relation[rows] >= int(corpus.has_na)
         bags = {"none": np.arange(len(rows)), "one": triple * parts.sites + site, "lazy-mil": triple}
         for method, bag in bags.items():
             _, place, size = np.unique(bag, return_inverse=True, return_counts=True)
