@@ -28,7 +28,7 @@ _VERDICTS: dict[Verdict, str] = {
     "holds": "hold",
     "not run": "have not been run",
 }
-_SHOWN = 40  # orderings; of more, those that do not hold come first
+_SHOWN = 40  # orderings; of more, the first of them by verdict
 
 
 def write_page(folder: Path) -> Path:
