@@ -102,6 +102,8 @@ def test_a_table_is_run_searched_and_put_beside_the_paper(paper: Path, tmp_path:
     assert [len(cells[row, "few"].runs) for row in found.rows] == [2, 2, 2]
     assert cells["one", "lost"].runs == []
     assert cells["one", "few"].settings == {"training.learning_rate": 0.3}  # the other learns nothing
+    tried = [(trial.settings["training.learning_rate"], trial.rounds) for trial in cells["one", "few"].trials]
+    assert tried == [(1e-6, 4), (0.3, 4)]
     (ordering,) = found.orderings[:1]
     assert (ordering.better, ordering.worse, ordering.paper) == ("one", "fedavg", 10.0)
     assert ordering.ours is not None
@@ -126,6 +128,8 @@ def test_a_table_is_run_searched_and_put_beside_the_paper(paper: Path, tmp_path:
 
     page = write_page(out).read_text()
     assert "[70.0]" in page
+    best = cells["one", "few"].trials[1]
+    assert f"; learning_rate 0.3: {best.dev:.3f} in 4 rounds\n" in page
     assert "was not run: no such file" in page
     assert f"{tmp_path}/no.jsonl" not in page  # a path of this machine
     assert page == page_text(read_json(Reproduction, out / "reproduction.json"))
@@ -406,7 +410,7 @@ def test_an_estimate_follows_method_epochs_active_sites_and_patience() -> None:
         rounds: int, seconds: float, preset: str = "p", finished: bool = False, **settings: object
     ) -> _Begun:
         config = tiny(**{"training__rounds": 10, **settings})
-        job = Job("row", "column", 1, preset, config, Path("none"), {}, settled=True)
+        job = Job("row", "column", 1, preset, config, Path("none"), settled=True)
         return _Begun(job, rounds, seconds, finished)
 
     known = [begun(10, 20.0, method="one", finished=True), begun(5, 5.0, method="fedavg")]

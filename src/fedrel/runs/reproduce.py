@@ -16,7 +16,7 @@ from hashlib import sha256
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from fedrel.config.papers import Column, Exhibit, Experiment, experiment, find_exhibit
 from fedrel.config.schema import Config
@@ -25,7 +25,7 @@ from fedrel.evaluation.bootstrap import Interval
 from fedrel.files import InUseError, locked, locked_in_turn
 from fedrel.runs.compare import BudgetSpentError, KeptRun, KeptRuns, Watch, finished, interval, limited
 from fedrel.runs.folder import read_json, write_json
-from fedrel.runs.records import Sweep, to_target
+from fedrel.runs.records import Sweep, Trial, to_target
 from fedrel.runs.reproduction_record import Cell, ColumnNote, Ordering, Reproduction, SeedRun, Verdict
 from fedrel.runs.round_outcome import DivergedRunError
 from fedrel.runs.sweep import combination_folder, halving, halving_rounds
@@ -47,9 +47,14 @@ class Job:
     preset: str
     config: Config
     folder: Path
-    settings: Mapping[str, Any]
-    """What the search chose for its row."""
     settled: bool
+
+
+class Chosen(NamedTuple):
+    """What a row's search on dev chose, and all that it tried."""
+
+    settings: dict[str, Any]
+    trials: list[Trial]
 
 
 def page_folder(name: str) -> str:
@@ -98,11 +103,11 @@ class Plan:
         for number in range(self.seeds):
             for column, note in self.runnable:
                 for row, asked in self.exhibit.rows_of(column).items():
-                    settings = chosen.get(row, {})
+                    settings = chosen[row].settings if row in chosen else {}
                     config = experiment(column, row, asked, settings, number).config
                     folder = searched.get(config.digest()) or self._folder(note.preset, config)
                     settled = row in chosen or not self.grid(row)
-                    yield Job(row, column.name, config.seed, note.preset, config, folder, settings, settled)
+                    yield Job(row, column.name, config.seed, note.preset, config, folder, settled)
 
     def finished(self, job: Job) -> KeptRun | None:
         """A run in short, if it is finished."""
@@ -136,17 +141,23 @@ class Plan:
         many rounds these have, if none ends early."""
         rows = {job.row: job for job in self.jobs()}
         for row, found, folder in self._searches():
-            rounds = halving_rounds(found.config, self.grid(row), self._searching.finalists)
+            rounds = halving_rounds(found.config, self.grid(row), self.finalists)
             yield replace(rows[row], config=found.config, preset=found.preset, folder=folder), rounds
 
     def search(self, watch: Watch, rows: Sequence[str]) -> None:
         """Find these rows' best settings on dev, from the paper's grid, on the first of its columns at hand."""
         for row, (config, *_), folder in self._searches():
             if row in rows and row not in self.chosen():
-                grid, finalists, name = self.grid(row), self._searching.finalists, self._sweep_name(row)
+                grid, name = self.grid(row), self._sweep_name(row)
                 with suppress(InUseError), locked(folder):
                     halving(
-                        config, folder, grid, [config.method], finalists=finalists, watch=watch, name=name
+                        config,
+                        folder,
+                        grid,
+                        [config.method],
+                        finalists=self.finalists,
+                        watch=watch,
+                        name=name,
                     )
 
     def grid(self, row: str) -> dict[str, list[Any]]:
@@ -157,17 +168,26 @@ class Plan:
         shared = (self._searching.instead_search if instead else {}) or self._searching.search
         return {**shared, **self._searching.rows[row].search}
 
-    def chosen(self) -> dict[str, dict[str, Any]]:
+    @property
+    def finalists(self) -> int:
+        """How many combinations a search trains to the end, at most."""
+        return self._searching.finalists
+
+    def chosen(self) -> dict[str, Chosen]:
         """The searched settings by row, as far as the search is finished; what pages have counts, too.
 
-        What was searched in another grid than the present one does not count.
+        What was searched in another grid than the present one, or with other finalists, does not count.
         """
         chosen = {}
         for row, (config, *_), folder in self._searches():
-            known = [cell.settings for cell in self._shown(row) if cell.grid == self.grid(row)]
+            known = [
+                Chosen(cell.settings, cell.trials)
+                for cell in self._shown(row)
+                if cell.grid == self.grid(row) and cell.finalists in (None, self.finalists)
+            ]
             if (swept := folder / self._sweep_name(row)).exists():
                 found: Sweep = read_json(Sweep, swept)
-                known.append(found.best[config.method])
+                known.append(Chosen(found.best[config.method], found.rows))
             if known:
                 chosen[row] = known[-1]
         return chosen
@@ -185,7 +205,7 @@ class Plan:
 
     def _sweep_name(self, row: str) -> str:
         """The file of a row's search: rows and exhibits with other grids may have the same folder of runs."""
-        facts = json.dumps([self.grid(row), self._searching.finalists], sort_keys=True)
+        facts = json.dumps([self.grid(row), self.finalists], sort_keys=True)
         return f"sweep-{sha256(facts.encode()).hexdigest()[:10]}.json"
 
     def _searches(self) -> Iterator[tuple[str, Experiment, Path]]:
@@ -202,14 +222,13 @@ class Plan:
                     wanted.remove(row)
                     yield row, found, self._folder(found.preset, found.config, "search")
 
-    def _searched(self, chosen: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Path]]:
+    def _searched(self, chosen: Mapping[str, Chosen]) -> Iterator[tuple[str, Path]]:
         """The runs of the search that are runs of the table, too: the best settings of each row."""
         for row, (config, *_), folder in self._searches():
             if row in chosen:
-                yield (
-                    config.with_settings(chosen[row]).digest(),
-                    combination_folder(folder, config.method, chosen[row]),
-                )
+                settings = chosen[row].settings
+                found = combination_folder(folder, config.method, settings)
+                yield config.with_settings(settings).digest(), found
 
     def _folder(self, preset: str, config: Config, *inside: str) -> Path:
         named = f"{preset.replace('/', '-')}-{config.method}-{config.digest()[:10]}"
@@ -280,12 +299,11 @@ def _train_missing(plan: Plan, rows: Sequence[str], watch: Watch) -> bool:
 
 def collect(plan: Plan) -> Reproduction:
     """The record of the finished runs."""
-    exhibit, chosen = plan.exhibit, {}
+    exhibit, chosen = plan.exhibit, plan.chosen()
     jobs: dict[tuple[str, str], list[Job]] = {}
     runs: dict[tuple[str, str], list[KeptRun]] = {}
     diverged: dict[tuple[str, str], list[int]] = {}
     for job in plan.jobs():
-        chosen[job.row] = job.settings
         if (found := plan.finished(job)) is not None:
             jobs.setdefault((job.row, job.column), []).append(job)
             runs.setdefault((job.row, job.column), []).append(found)
@@ -297,8 +315,7 @@ def collect(plan: Plan) -> Reproduction:
             row=row,
             column=column.name,
             paper=column.paper.get(row),
-            settings=dict(chosen.get(row, {})),
-            grid=plan.grid(row) if chosen.get(row) else {},
+            **_searched(plan, row, chosen),
             runs=[
                 _seed_run(run, exhibit, notes[column.name].metric) for run in runs.get((row, column.name), [])
             ],
@@ -327,6 +344,13 @@ def collect(plan: Plan) -> Reproduction:
         searched=plan.searched,
         environments=list(distinct.values()),
     )
+
+
+def _searched(plan: Plan, row: str, chosen: Mapping[str, Chosen]) -> dict[str, Any]:
+    """What a cell says of its row's search."""
+    if row not in chosen:
+        return {}
+    return {**chosen[row]._asdict(), "grid": plan.grid(row), "finalists": plan.finalists}
 
 
 def _seed_run(run: KeptRun, exhibit: Exhibit, metric: str) -> SeedRun:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from fedrel.evaluation.bootstrap import Interval
 from fedrel.evaluation.outcome import Record
-from fedrel.runs.records import Environment
+from fedrel.runs.records import Environment, Trial
 
 Verdict = Literal["holds", "fails", "cannot be told", "not run"]
 
@@ -35,6 +35,10 @@ class Cell(Record):
     """What the search on dev chose."""
     grid: dict[str, list[Any]] = {}
     """All that it chose from."""
+    finalists: int | None = None
+    """How many of these it trained to the end, at most; not known of pages made before version 0.3."""
+    trials: list[Trial] = []
+    """What each had on dev, after how many rounds, as far as it is known."""
     runs: list[SeedRun] = []
     diverged: list[int] = []
     """The seeds whose runs could not go on, since weights grew out of bounds; they are not among `runs`."""

@@ -14,7 +14,9 @@ from pathlib import Path
 
 from fedrel.files import atomic_file, write_text
 from fedrel.runs.folder import read_json
+from fedrel.runs.records import Trial
 from fedrel.runs.reproduction_record import Cell, Ordering, Reproduction, Verdict
+from fedrel.runs.sweep import DIVERGED
 from fedrel.studio.formatting import NOTHING, Spread, duration, label, median, several
 from fedrel.studio.tables import ENOUGH
 
@@ -182,6 +184,8 @@ def _how(found: Reproduction) -> str:
         points = prod(len(values) for values in cell.grid.values())
         among = f" from {points} combinations" if points > 1 else ""
         lines.append(f"- {row}: {settings}, chosen on dev{among}")
+        if cell.trials:
+            lines.append(f"  - tried: {'; '.join(_tried(one) for one in cell.trials)}")
     runs = [run for cell in found.cells for run in cell.runs]
     if runs:
         lines.append(f"- {len(runs)} runs, {duration(sum(run.seconds for run in runs))} of training in all")
@@ -194,6 +198,12 @@ def _how(found: Reproduction) -> str:
         commit = (one.commit or "unknown").replace("+", " with changes")
         made.append(f"- commit {commit}, {one.platform}{precision}; {versions}")
     return "\n".join([*lines, *dict.fromkeys(made)])  # columns with other data have the same versions
+
+
+def _tried(one: Trial) -> str:
+    """A combination of settings and what it had on dev."""
+    settings = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in one.settings.items())
+    return f"{settings}: {'diverged' if one.dev == DIVERGED else f'{one.dev:.3f}'} in {one.rounds} rounds"
 
 
 def _draw(found: Reproduction, path: Path) -> None:
