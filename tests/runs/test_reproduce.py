@@ -184,7 +184,7 @@ def test_what_another_process_is_at_is_passed_over(paper: Path, tmp_path: Path) 
         assert counts("table2") == [0, 1]
     assert counts("table2") == [1, 1]
 
-    searched = {row: folder for row, _, folder in Plan(f"{paper}/table1", out, runs, 1)._searches()}
+    searched = {one.row: one.folder for one, _ in Plan(f"{paper}/table1", out, runs, 1).searches()}
     with locked(searched["fedavg"]):  # without its settings, the row is not trained either
         assert counts("table1") == [1, 0, 1]
     assert counts("table1") == [1, 1, 1]
@@ -270,6 +270,35 @@ def test_rows_and_tables_of_one_method_with_other_grids_keep_their_searches_apar
     paper.write_text(text.replace("[1e-6, 0.3]", "[]"))
     with pytest.raises(UserError, match="at least 1 item"):
         find_exhibit(f"{paper}/table1")
+
+
+def test_each_preset_has_a_search_of_its_own(paper: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text(tiny(training__rounds=4, partition__sites=2).to_toml())
+    head, lost, _ = paper.read_text().partition('[[exhibits.table1.columns]]\nname = "lost"')
+    column = '\n[[exhibits.table1.columns]]\nname = "{}"\npreset = "{}"\npaper = {{ one = 1.0 }}\n'
+    paper.write_text(head + column.format("others", other) + column.format("all", tmp_path / "config.toml"))
+    assert lost
+    out, runs = tmp_path / "out", tmp_path / "runs"
+    plan = Plan(f"{paper}/table1", out, runs, 1, ["others", "all"])
+    presets = {
+        (one.row, one.config.partition.sites, one.config.training.fraction) for one, _ in plan.searches()
+    }
+    half, whole = 0.5, tiny().training.fraction
+    assert presets == {
+        ("one", tiny().partition.sites, half),
+        ("one", 2, whole),
+        ("fedavg, still", tiny().partition.sites, half),
+        ("fedavg, still", 2, whole),
+    }
+    found = reproduce(f"{paper}/table1", out, runs, seeds=1, rows=["one"])
+    tried = {cell.column: [one.dev for one in cell.trials] for cell in found.cells if cell.row == "one"}
+    assert tried["few"] == tried["all"] != tried["others"]
+    assert [len(cell.runs) for cell in found.cells if cell.row == "one"] == [1, 1, 1]
+    page = write_page(out).read_text()
+    assert (
+        f"- one with `{other}`: `training.learning_rate = 0.3`, chosen on dev from 2 combinations\n" in page
+    )
 
 
 def test_a_row_searches_its_own_options_together_with_the_tables_grid(paper: Path, tmp_path: Path) -> None:

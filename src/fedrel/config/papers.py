@@ -89,7 +89,8 @@ class Exhibit(Section):
     rows: dict[str, Row]
     columns: list[Column]
     search: Grid = {}
-    """The paper's own grid: each row's settings are searched on dev before its seeds are run."""
+    """The paper's own grid: each row's settings are searched on dev before its seeds are run, once for all columns
+    with the same preset, on the first of them."""
     instead_search: Grid = {}
     """The grid where `instead` was run, if it is another one."""
     finalists: int = Field(3, ge=1)
@@ -135,6 +136,8 @@ class Paper(Section):
             other = self.exhibits.get(exhibit.runs_of)
             if other is None or other.runs_of or exhibit.search or exhibit.instead_search:
                 raise ValueError(f"{name}: `runs_of` names another exhibit, which has the `search`")
+            if {column.preset for column in exhibit.columns} - {column.preset for column in other.columns}:
+                raise ValueError(f"{name}: {exhibit.runs_of} has not all of its presets")
             if unlike := [row for row, asked in exhibit.rows.items() if other.rows.get(row) != asked]:
                 raise ValueError(f"{name}: {exhibit.runs_of} has no such rows as {unlike}")
         return self

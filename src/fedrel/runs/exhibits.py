@@ -18,7 +18,7 @@ from fedrel.data.corpora import corpus_of
 from fedrel.evaluation.outcome import Record
 from fedrel.runs.compare import KeptRun
 from fedrel.runs.folder import MetricsFile
-from fedrel.runs.reproduce import Job, Plan, page_folder
+from fedrel.runs.reproduce import Job, Plan, Search, page_folder
 
 
 class ListedExhibit(Record):
@@ -44,10 +44,10 @@ def listed_exhibits(pages: Path, runs: Path, seeds: int) -> list[ListedExhibit]:
     jobs = {plan.name: [_Begun.of(job, plan.finished(job)) for job in plan.jobs()] for plan in plans}
     known = [one for own in jobs.values() for one in own if one.rounds]
     known += [
-        _Begun.in_folder(job, metrics.parent)
+        _Begun.in_folder(_search_job(one), metrics.parent)
         for plan in plans
-        for job, _ in plan.searches()
-        for metrics in sorted(job.folder.rglob("metrics.jsonl"))
+        for one, _ in plan.searches()
+        for metrics in sorted(one.folder.rglob("metrics.jsonl"))
     ]
     return [_listed(plan, jobs[plan.name], known) for plan in plans]
 
@@ -107,7 +107,7 @@ def _listed(plan: Plan, jobs: list[_Begun], known: list[_Begun]) -> ListedExhibi
         data = "in part"
     diverged = sum(plan.diverged(one.job) for one in jobs)
     left = [one.seconds_left(known) for one in jobs if not (one.finished or plan.diverged(one.job))]
-    left += [_search_seconds(job, rounds, known) for job, rounds in plan.searches() if not job.settled]
+    left += [_search_seconds(one, known) for one, done in plan.searches() if not done]
     return ListedExhibit(
         name=plan.name,
         about=plan.exhibit.about,
@@ -119,12 +119,17 @@ def _listed(plan: Plan, jobs: list[_Begun], known: list[_Begun]) -> ListedExhibi
     )
 
 
-def _search_seconds(job: Job, rounds: int, known: list[_Begun]) -> float | None:
+def _search_job(search: Search) -> Job:
+    """A search as a job, whose folder has those of the runs that it trains."""
+    return Job(search.row, "", search.config.seed, search.preset, search.config, search.folder, settled=False)
+
+
+def _search_seconds(search: Search, known: list[_Begun]) -> float | None:
     """How long a row's search takes at most, but for the run of it that is a run of the table, too."""
-    begun = _Begun(job, 0, 0.0, finished=False)
+    job = _search_job(search)
     trained = sum(one.rounds for one in known if one.job == job)
-    pace = begun.pace(known)
-    return None if pace is None else max(pace * (rounds - job.config.training.rounds - trained), 0.0)
+    pace = _Begun(job, 0, 0.0, finished=False).pace(known)
+    return None if pace is None else max(pace * (search.rounds - job.config.training.rounds - trained), 0.0)
 
 
 def _missing(plan: Plan) -> Iterator[str]:

@@ -11,14 +11,14 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
-from fedrel.config.papers import Column, Exhibit, Experiment, experiment, find_exhibit
+from fedrel.config.papers import Column, Exhibit, experiment, find_exhibit
 from fedrel.config.schema import Config
 from fedrel.errors import UserError, nearest
 from fedrel.evaluation.bootstrap import Interval
@@ -57,6 +57,35 @@ class Chosen(NamedTuple):
     trials: list[Trial]
 
 
+class Search(NamedTuple):
+    """The search for a row's settings, one for all columns that have the same preset."""
+
+    row: str
+    preset: str
+    config: Config
+    folder: Path
+    grid: dict[str, list[Any]]
+    finalists: int
+
+    @property
+    def name(self) -> str:
+        """The file of what it found: rows and exhibits with other grids may have the same folder of runs."""
+        facts = json.dumps([self.grid, self.finalists], sort_keys=True)
+        return f"sweep-{sha256(facts.encode()).hexdigest()[:10]}.json"
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds its runs have, if none ends early."""
+        return halving_rounds(self.config, self.grid, self.finalists)
+
+    def found(self) -> Chosen | None:
+        """What it found, if it is finished."""
+        if not (file := self.folder / self.name).exists():
+            return None
+        sweep: Sweep = read_json(Sweep, file)
+        return Chosen(sweep.best[self.config.method], sweep.rows)
+
+
 def page_folder(name: str) -> str:
     """What the folder of an exhibit's page is called."""
     return name.replace("/", "-")
@@ -81,6 +110,7 @@ class Plan:
         self._searching = self.paper.exhibits[searched_in]
         self._pages = (out.parent / page_folder(f"{of}/{searched_in}"), out)
         self.columns = [self._note(column) for column in self.exhibit.columns]
+        self._search_columns = [(column, self._note(column)) for column in self._searching.columns]
         known = [column.name for column in self.columns]
         for unknown in set(only) - set(known):
             raise UserError(f"{name} has no column {unknown!r}", hint=nearest(unknown, known))
@@ -103,10 +133,11 @@ class Plan:
         for number in range(self.seeds):
             for column, note in self.runnable:
                 for row, asked in self.exhibit.rows_of(column).items():
-                    settings = chosen[row].settings if row in chosen else {}
+                    key = (row, note.preset)
+                    settings = chosen[key].settings if key in chosen else {}
                     config = experiment(column, row, asked, settings, number).config
                     folder = searched.get(config.digest()) or self._folder(note.preset, config)
-                    settled = row in chosen or not self.grid(row)
+                    settled = key in chosen or not self.grid(row, note)
                     yield Job(row, column.name, config.seed, note.preset, config, folder, settled)
 
     def finished(self, job: Job) -> KeptRun | None:
@@ -136,36 +167,32 @@ class Plan:
         )
         return interval(first, second, metric)
 
-    def searches(self) -> Iterator[tuple[Job, int]]:
-        """Each row's search, finished or not, as a job whose folder has those of the runs that it trains; and how
-        many rounds these have, if none ends early."""
-        rows = {job.row: job for job in self.jobs()}
-        for row, found, folder in self._searches():
-            rounds = halving_rounds(found.config, self.grid(row), self.finalists)
-            yield replace(rows[row], config=found.config, preset=found.preset, folder=folder), rounds
+    def searches(self) -> Iterator[tuple[Search, bool]]:
+        """Each search, and whether it is finished."""
+        chosen = self.chosen()
+        for one in self._searches():
+            yield one, (one.row, one.preset) in chosen
 
     def search(self, watch: Watch, rows: Sequence[str]) -> None:
-        """Find these rows' best settings on dev, from the paper's grid, on the first of its columns at hand."""
-        for row, (config, *_), folder in self._searches():
-            if row in rows and row not in self.chosen():
-                grid, name = self.grid(row), self._sweep_name(row)
-                with suppress(InUseError), locked(folder):
+        """Find these rows' best settings on dev, from the paper's grid."""
+        for one in self._searches():
+            if one.row in rows and (one.row, one.preset) not in self.chosen():
+                with suppress(InUseError), locked(one.folder):
                     halving(
-                        config,
-                        folder,
-                        grid,
-                        [config.method],
-                        finalists=self.finalists,
+                        one.config,
+                        one.folder,
+                        one.grid,
+                        [one.config.method],
+                        finalists=one.finalists,
                         watch=watch,
-                        name=name,
+                        name=one.name,
                     )
 
-    def grid(self, row: str) -> dict[str, list[Any]]:
-        """What is searched for a row: the exhibit's settings and the method's own options."""
+    def grid(self, row: str, note: ColumnNote) -> dict[str, list[Any]]:
+        """What is searched for a row of a column: the exhibit's settings and the method's own options."""
         if not self.searched:
             return {}
-        instead = any(note.instead for _, note in self.at_hand)
-        shared = (self._searching.instead_search if instead else {}) or self._searching.search
+        shared = (self._searching.instead_search if note.instead else {}) or self._searching.search
         return {**shared, **self._searching.rows[row].search}
 
     @property
@@ -173,62 +200,58 @@ class Plan:
         """How many combinations a search trains to the end, at most."""
         return self._searching.finalists
 
-    def chosen(self) -> dict[str, Chosen]:
-        """The searched settings by row, as far as the search is finished; what pages have counts, too.
+    def chosen(self) -> dict[tuple[str, str], Chosen]:
+        """The searched settings by row and preset, as far as searches are finished; what pages have counts, too.
 
         What was searched in another grid than the present one, or with other finalists, does not count.
         """
         chosen = {}
-        for row, (config, *_), folder in self._searches():
+        for one in self._searches():
             known = [
                 Chosen(cell.settings, cell.trials)
-                for cell in self._shown(row)
-                if cell.grid == self.grid(row) and cell.finalists in (None, self.finalists)
+                for cell in self._shown(one)
+                if cell.grid == one.grid and cell.finalists in (None, one.finalists)
             ]
-            if (swept := folder / self._sweep_name(row)).exists():
-                found: Sweep = read_json(Sweep, swept)
-                known.append(Chosen(found.best[config.method], found.rows))
-            if known:
-                chosen[row] = known[-1]
+            if found := one.found() or (known[-1] if known else None):
+                chosen[one.row, one.preset] = found
         return chosen
 
     def outdated(self) -> list[str]:
         """The rows whose settings in the page are of another grid, and that have none of the present one yet."""
-        missing = {row for row, _, _ in self._searches()} - self.chosen().keys()
-        return [row for row in self.exhibit.rows if row in missing and any(self._shown(row))]
+        missing = {one.row for one, done in self.searches() if not done and self._shown(one)}
+        return [row for row in self.exhibit.rows if row in missing]
 
-    def _shown(self, row: str) -> list[Cell]:
-        """A row's cells with settings, in the pages that there are."""
+    def _shown(self, search: Search) -> list[Cell]:
+        """The cells of a search's row and preset that have settings, in the pages that there are."""
         records = [page / "reproduction.json" for page in self._pages]
-        cells = [cell for one in records if one.exists() for cell in read_json(Reproduction, one).cells]
-        return [cell for cell in cells if cell.row == row and cell.settings]
+        shown: list[Reproduction] = [read_json(Reproduction, one) for one in records if one.exists()]
+        return [
+            cell
+            for page in shown
+            for cell in page.cells
+            if cell.settings and (cell.row, page.column(cell.column).preset) == (search.row, search.preset)
+        ]
 
-    def _sweep_name(self, row: str) -> str:
-        """The file of a row's search: rows and exhibits with other grids may have the same folder of runs."""
-        facts = json.dumps([self.grid(row), self.finalists], sort_keys=True)
-        return f"sweep-{sha256(facts.encode()).hexdigest()[:10]}.json"
-
-    def _searches(self) -> Iterator[tuple[str, Experiment, Path]]:
-        """Each row's search: its experiment and its folder."""
-        shown = {row for column, _ in self.runnable for row in self.exhibit.rows_of(column)}
-        wanted = {row for row in shown if self.grid(row)}
-        for column in self._searching.columns:
+    def _searches(self) -> Iterator[Search]:
+        """A search for every row and preset that the asked columns need, on the first column with the preset."""
+        wanted = {
+            (row, note.preset) for column, note in self.runnable for row in self.exhibit.rows_of(column)
+        }
+        for column, note in self._search_columns:
             for row, asked in self._searching.rows_of(column).items():
-                if row in wanted:
-                    try:
-                        found = experiment(column, row, asked, {})
-                    except UserError:  # its data are missing: the next column counts
-                        continue
-                    wanted.remove(row)
-                    yield row, found, self._folder(found.preset, found.config, "search")
+                grid = self.grid(row, note)
+                if (row, note.preset) in wanted and not note.missing and grid:
+                    wanted.remove((row, note.preset))
+                    config = experiment(column, row, asked, {}).config
+                    folder = self._folder(note.preset, config, "search")
+                    yield Search(row, note.preset, config, folder, grid, self.finalists)
 
-    def _searched(self, chosen: Mapping[str, Chosen]) -> Iterator[tuple[str, Path]]:
+    def _searched(self, chosen: Mapping[tuple[str, str], Chosen]) -> Iterator[tuple[str, Path]]:
         """The runs of the search that are runs of the table, too: the best settings of each row."""
-        for row, (config, *_), folder in self._searches():
-            if row in chosen:
-                settings = chosen[row].settings
-                found = combination_folder(folder, config.method, settings)
-                yield config.with_settings(settings).digest(), found
+        for one in self._searches():
+            if found := chosen.get((one.row, one.preset)):
+                folder = combination_folder(one.folder, one.config.method, found.settings)
+                yield one.config.with_settings(found.settings).digest(), folder
 
     def _folder(self, preset: str, config: Config, *inside: str) -> Path:
         named = f"{preset.replace('/', '-')}-{config.method}-{config.digest()[:10]}"
@@ -315,7 +338,7 @@ def collect(plan: Plan) -> Reproduction:
             row=row,
             column=column.name,
             paper=column.paper.get(row),
-            **_searched(plan, row, chosen),
+            **_searched(plan, row, notes[column.name], chosen),
             runs=[
                 _seed_run(run, exhibit, notes[column.name].metric) for run in runs.get((row, column.name), [])
             ],
@@ -346,11 +369,12 @@ def collect(plan: Plan) -> Reproduction:
     )
 
 
-def _searched(plan: Plan, row: str, chosen: Mapping[str, Chosen]) -> dict[str, Any]:
+def _searched(
+    plan: Plan, row: str, note: ColumnNote, chosen: Mapping[tuple[str, str], Chosen]
+) -> dict[str, Any]:
     """What a cell says of its row's search."""
-    if row not in chosen:
-        return {}
-    return {**chosen[row]._asdict(), "grid": plan.grid(row), "finalists": plan.finalists}
+    found = chosen.get((row, note.preset))
+    return {**found._asdict(), "grid": plan.grid(row, note), "finalists": plan.finalists} if found else {}
 
 
 def _seed_run(run: KeptRun, exhibit: Exhibit, metric: str) -> SeedRun:

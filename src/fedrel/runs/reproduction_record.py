@@ -89,6 +89,10 @@ class Reproduction(Record):
     """Whether settings were searched, where the paper did."""
     environments: list[Environment]
 
+    def column(self, name: str) -> ColumnNote:
+        """The experiment of a column."""
+        return next(column for column in self.columns if column.name == name)
+
     @property
     def asked(self) -> list[ColumnNote]:
         """The columns that were asked for."""

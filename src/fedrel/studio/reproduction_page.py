@@ -179,11 +179,14 @@ def _orderings(found: Reproduction) -> str:
 def _how(found: Reproduction) -> str:
     """Command, settings, time, commit, precision and versions."""
     lines = ["## How", "", "```sh", found.command, "```", ""]
-    for row, cell in {cell.row: cell for cell in found.cells if cell.settings}.items():
+    searched = {(cell.row, found.column(cell.column).preset): cell for cell in found.cells if cell.settings}
+    several_presets = len({preset for _, preset in searched}) > 1
+    for (row, preset), cell in searched.items():
         settings = ", ".join(f"`{key} = {value}`" for key, value in cell.settings.items())
         points = prod(len(values) for values in cell.grid.values())
         among = f" from {points} combinations" if points > 1 else ""
-        lines.append(f"- {row}: {settings}, chosen on dev{among}")
+        where = f" with `{preset}`" if several_presets else ""
+        lines.append(f"- {row}{where}: {settings}, chosen on dev{among}")
         if cell.trials:
             lines.append(f"  - tried: {'; '.join(_tried(one) for one in cell.trials)}")
     runs = [run for cell in found.cells for run in cell.runs]
