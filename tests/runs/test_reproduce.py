@@ -129,7 +129,7 @@ def test_a_table_is_run_searched_and_put_beside_the_paper(paper: Path, tmp_path:
     page = write_page(out).read_text()
     assert "[70.0]" in page
     best = cells["one", "few"].trials[1]
-    assert f"; learning_rate 0.3: {best.dev:.3f} in 4 rounds\n" in page
+    assert f"; learning_rate 0.3: {best.dev:.3f} by round 4\n" in page
     assert "was not run: no such file" in page
     assert f"{tmp_path}/no.jsonl" not in page  # a path of this machine
     assert page == page_text(read_json(Reproduction, out / "reproduction.json"))
@@ -261,11 +261,11 @@ def test_rows_and_tables_of_one_method_with_other_grids_keep_their_searches_apar
     first, second = (cell for cell in found.cells if cell.row.startswith("one") and cell.column == "few")
     assert (len(first.runs), len(second.runs)) == (1, 1)
     assert (len(first.settings), len(second.settings)) == (2, 1)
-    assert len(list(runs.glob("search/*/sweep-*.json"))) == 2
+    assert len(list(runs.glob("search/*/search-*.json"))) == 2
     assert not caplog.records
     paper.write_text(text.replace("[1e-6, 0.3]", "[0.3, 0.2]"))
     reproduce(f"{paper}/table1", out, runs, seeds=1, rows=["one"], budget=0)
-    said = [record.getMessage() for record in caplog.records if "another grid" in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if "another search" in record.getMessage()]
     assert [one.partition(":")[0] for one in said] == ["one", "one, as it is"]
     paper.write_text(text.replace("[1e-6, 0.3]", "[]"))
     with pytest.raises(UserError, match="at least 1 item"):
@@ -316,7 +316,7 @@ def test_a_row_searches_its_own_options_together_with_the_tables_grid(paper: Pat
     # Another grid: neither what the page says nor what the folder of runs has is of it, though in it.
     assert chosen(f'"{mu}" = [3.0, 0.01]', runs) == [{rate: 0.3}, {rate: 0.3, mu: 0.01}]
     trials = max(
-        (json.loads(path.read_text())["rows"] for path in runs.glob("search/*-fedprox-*/sweep-*.json")),
+        (json.loads(path.read_text())["rows"] for path in runs.glob("search/*-fedprox-*/search-*.json")),
         key=len,
     )
     tried = {(one["settings"][rate], one["settings"][mu]) for one in trials}

@@ -213,9 +213,9 @@ def sweep(
     chosen = read_config(config, settings, plugins)
     values = dict(chosen.sweep)
     for setting in grid:
-        key, _, listed = setting.partition("=")
-        parsed = parse_value(f"[{listed}]")
-        if not isinstance(parsed, list):
+        key, equals, listed = setting.partition("=")
+        parsed = parse_value(f"[{listed}]") if equals else None
+        if not isinstance(parsed, list) or not parsed:
             raise UserError(f"cannot read the grid {setting!r}", hint="write it as key=0.05,0.1")
         values[key] = parsed
     folder = out or Path("runs") / f"{Path(config).stem}-sweep"

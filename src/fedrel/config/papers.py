@@ -58,7 +58,7 @@ class Column(Section):
     def fold(self, number: int) -> dict[str, list[str]]:
         """The settings of the seed that is `number` after the first: its fold's files."""
         return {
-            key: [path.format(fold=number % self.folds + 1) for path in paths]
+            key: [path.replace("{fold}", str(number % self.folds + 1)) for path in paths]
             for key, paths in self.fold_files.items()
         }
 
@@ -86,8 +86,8 @@ class Exhibit(Section):
     """Of `rounds`: a metric of the rounds."""
     better: Literal["more", "less"] = "more"
     """Which of two numbers is the better one."""
-    rows: dict[str, Row]
-    columns: list[Column]
+    rows: dict[str, Row] = Field(min_length=1)
+    columns: list[Column] = Field(min_length=1)
     search: Grid = {}
     """The paper's own grid: each row's settings are searched on dev before its seeds are run, once for all columns
     with the same preset, on the first of them."""
@@ -143,6 +143,10 @@ class Paper(Section):
         return self
 
 
+class MissingDataError(UserError):
+    """The data of an experiment are not at hand."""
+
+
 class Experiment(NamedTuple):
     """A cell of an exhibit, ready to be run; the seed is the config's."""
 
@@ -176,7 +180,7 @@ def experiment(
 ) -> Experiment:
     """The experiment of a cell with the seed that is `number` after the preset's; `settings` count most.
 
-    `UserError` where the data are missing.
+    `MissingDataError` where the data are missing.
     """
     chosen = {"method": asked.method or row, **column.set, **column.fold(number), **asked.set, **settings}
     missing: list[Path] = []
@@ -187,7 +191,7 @@ def experiment(
         if not lacks:
             return Experiment(config, preset, instead=preset != column.preset)
         missing += lacks
-    raise UserError(
+    raise MissingDataError(
         "no such file",
         file=missing[0],
         hint=f"set FEDREL_DATA to the folder of the corpora (preset {column.preset})",

@@ -151,6 +151,12 @@ def interval(runs: Sequence[Units], metric: str, *, resamples: int = RESAMPLES, 
     return _around(_mean(runs, range(len(runs)), metric, _once(runs)), found)
 
 
+def same_units(ours: Sequence[Units], theirs: Sequence[Units]) -> bool:
+    """Whether the runs were tested on the same units: pair by pair, or all if there are no pairs."""
+    first, second = ([run.count for run in own] for own in (ours, theirs))
+    return first == second if len(first) == len(second) else len({*first, *second}) == 1
+
+
 def difference(
     ours: Sequence[Units], theirs: Sequence[Units], metric: str, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> Interval:
@@ -159,10 +165,10 @@ def difference(
     A method's runs are by seed, in the same order for both. With as many seeds each, a resample draws pairs of
     runs; the two of a pair must have been tested on the same units, and without pairs all runs must.
     """
-    counts = [[run.count for run in own] for own in (ours, theirs)]
-    paired = len(ours) == len(theirs)
-    if counts[0] != counts[1] if paired else len({*counts[0], *counts[1]}) != 1:
+    if not same_units(ours, theirs):
+        counts = [[run.count for run in own] for own in (ours, theirs)]
         raise ValueError(f"runs were tested on different units: {counts[0]} and {counts[1]}")
+    paired = len(ours) == len(theirs)
     generator = numpy_generator(seed, "bootstrap")
     found = []
     for _ in range(resamples):

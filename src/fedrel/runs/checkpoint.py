@@ -73,17 +73,24 @@ class Checkpoints:
         files = self._files()
         return self._read(files[-1]) if files else None
 
+    def last_round(self) -> int:
+        """The round of the last checkpoint, 0 if there is none; what is in the file is not looked at."""
+        return max(self._rounds(), default=0)
+
     def of_round(self, round_: int) -> Checkpoint:
         """The checkpoint of a round, if it is still there: of the best round and the last ones."""
         file = self._file(round_)
         if not file.exists():
-            rounds = [str(int(one.stem.removeprefix("round-"))) for one in self._files()]
+            rounds = [str(one) for one in self._rounds()]
             hint = f"there are those of round {', '.join(rounds)}" if rounds else "there is none"
             raise UserError(f"has no checkpoint of round {round_}", file=self._folder.parent, hint=hint)
         return self._read(file)
 
     def _file(self, round_: int) -> Path:
         return self._folder / f"round-{round_:05}.safetensors"
+
+    def _rounds(self) -> list[int]:
+        return [int(one.stem.removeprefix("round-")) for one in self._files()]
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob("round-*.safetensors"))

@@ -1,14 +1,8 @@
-"""Several methods and seeds side by side; and finished runs in short, kept beside the page that shows them.
-
-A run folder has checkpoints and a model: tens of megabytes that nobody commits. A page needs the result, the rounds
-that were evaluated and, for intervals, the answers on the test set. With these in the page's own folder, a
-reproduction goes on in another clone of the repository, and its page can be made again without training.
-"""
+"""Several methods and seeds side by side; finished runs are read, stopped ones go on."""
 
 from __future__ import annotations
 
 import logging
-import lzma
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,16 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from fedrel.config.schema import Config
-from fedrel.errors import UserError
-from fedrel.evaluation.bootstrap import Interval, Units, difference, units_of
-from fedrel.evaluation.outcome import Record
-from fedrel.files import atomic_file, write_text
+from fedrel.evaluation.bootstrap import Interval, Units, difference, same_units, units_of
 from fedrel.methods.by_name import method
 from fedrel.runs.checkpoint import Checkpoints
 from fedrel.runs.folder import UNITS, Run, read_json, read_run, write_json
-from fedrel.runs.records import ComparisonRow, ComparisonRows, Environment, Result, Round
+from fedrel.runs.records import ComparisonRow, ComparisonRows, Environment, Result
 from fedrel.runs.run_notes import StoppedError, differences
-from fedrel.runs.train import Watcher, is_over, run
+from fedrel.runs.train import Watcher, ends_at, run
 
 _log = logging.getLogger(__name__)
 
@@ -87,7 +78,7 @@ def is_finished(config: Config, folder: Path) -> bool:
     checkpoint = Checkpoints(folder / "checkpoint", config.shapes_result()).latest()
     if checkpoint is None or checkpoint.round != result.rounds:
         return False
-    return is_over(config, checkpoint.round, checkpoint.best_round)
+    return ends_at(config, checkpoint.round, checkpoint.best_round)
 
 
 class BudgetSpentError(StoppedError):
@@ -118,9 +109,9 @@ def limited(watch: Watch, budget: float | None) -> Watch:
 def interval(ours: Sequence[Units], theirs: Sequence[Units], metric: str) -> Interval | None:
     """The interval of a difference between two methods, given as their runs' answers, by seed in the same order.
 
-    None where one has no run, and where the metric cannot be resampled.
+    None where one has no run, where they were tested on other units, and where the metric cannot be resampled.
     """
-    if not ours or not theirs:
+    if not ours or not theirs or not same_units(ours, theirs):
         return None
     return difference(ours, theirs, metric) if metric in ours[0].metrics else None
 
@@ -137,104 +128,6 @@ def checked(config: Config, settings: Settings) -> Config:
     chosen = config.with_settings(settings)
     method(chosen.method, chosen.methods)
     return chosen
-
-
-class KeptRun(Record):
-    """What a page takes from a run."""
-
-    result: Result
-    environment: Environment
-    evaluated: list[Round]
-    """The rounds that were evaluated, without what single sites did in them."""
-    f1_by_relation: dict[str, float] = {}
-    uploaded: float | None = None
-    """Bytes that an active site sent in a round, on average."""
-
-    @property
-    def dev(self) -> list[tuple[int, float]]:
-        """The dev metric by round."""
-        found = ((one.round, (one.dev or {}).get(self.result.primary)) for one in self.evaluated)
-        return [(number, value) for number, value in found if value is not None]
-
-
-class KeptRuns:
-    """A page's folder of them: two files a run, named after its method, its seed and the digest of its config.
-
-    A run that another page beside this one keeps is found there.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def find(self, config: Config, run: Path) -> KeptRun | None:
-        """The finished run of a config, as it was kept; one that is finished in its folder is kept now."""
-        _, found = self._found(config)
-        return found or (self._keep(config, run) if is_finished(config, run) else None)
-
-    def diverged(self, config: Config) -> bool:
-        """Whether the run of a config was tried and diverged; it would do so again."""
-        note = _divergence(self._folder / _kept_name(config))
-        return note.exists() or any(self._beside(note.name))
-
-    def keep_divergence(self, config: Config, said: str) -> None:
-        """Note that the run of a config diverged, and what it said."""
-        write_text(_divergence(self._folder / _kept_name(config)), f"{said}\n")
-
-    def units(self, config: Config) -> Units:
-        """A kept run's answers on the test set."""
-        from safetensors.numpy import load
-
-        kept, _ = self._found(config)
-        path = _units_path(kept)
-        try:
-            return units_of(load(lzma.decompress(path.read_bytes())))
-        except (OSError, lzma.LZMAError) as error:
-            hint = f"delete {kept.name} beside it, and the run is made again"
-            raise UserError(f"cannot be read: {error}", file=path, hint=hint) from error
-
-    def _keep(self, config: Config, folder: Path) -> KeptRun:
-        run = read_run(folder)
-        short = {"at_sites", "active", "watched", "class_distances"}
-        found = KeptRun(
-            result=run.result,
-            environment=Environment.model_validate(run.environment),
-            evaluated=[Round(**one.model_dump(exclude=short)) for one in run.rounds if one.dev or one.test],
-            f1_by_relation={}
-            if run.classes is None
-            else {one.relation: one.f1 for one in run.classes.per_class},
-            uploaded=run.per_site_and_round.up if run.per_site_and_round else None,
-        )
-        own = self._folder / _kept_name(config)
-        with atomic_file(_units_path(own)) as path:
-            path.write_bytes(lzma.compress((folder / UNITS).read_bytes()))
-        write_json(own, found, indent=None)
-        return found
-
-    def _found(self, config: Config) -> tuple[Path, KeptRun | None]:
-        """The file of a run that is long enough for the config, here or beside another page, and what it says."""
-        own = self._folder / _kept_name(config)
-        for path in (own, *self._beside(own.name)):
-            if path.exists():
-                found: KeptRun = read_json(KeptRun, path)
-                if is_over(config, found.result.rounds, found.result.best_round or 0):
-                    return path, found
-        return own, None
-
-    def _beside(self, name: str) -> list[Path]:
-        """The files of this name that pages beside this one keep."""
-        return sorted(self._folder.parent.parent.glob(f"*/{self._folder.name}/{name}"))
-
-
-def _kept_name(config: Config) -> str:
-    return f"{config.method}-seed-{config.seed}-{config.digest()[:10]}.json"
-
-
-def _units_path(kept: Path) -> Path:
-    return kept.with_suffix(".units.xz")
-
-
-def _divergence(kept: Path) -> Path:
-    return kept.with_suffix(".diverged.txt")
 
 
 def _say_if_made_unlike(folders: Sequence[Path]) -> None:

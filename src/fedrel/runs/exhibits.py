@@ -16,8 +16,8 @@ from fedrel.config.schema import Config
 from fedrel.config.sources import load_config
 from fedrel.data.corpora import corpus_of
 from fedrel.evaluation.outcome import Record
-from fedrel.runs.compare import KeptRun
 from fedrel.runs.folder import MetricsFile
+from fedrel.runs.kept_runs import KeptRun
 from fedrel.runs.reproduce import Job, Plan, Search, page_folder
 
 
@@ -43,12 +43,14 @@ def listed_exhibits(pages: Path, runs: Path, seeds: int) -> list[ListedExhibit]:
     plans = [Plan(name, pages / page_folder(name), runs, seeds) for name in names]
     jobs = {plan.name: [_Begun.of(job, plan.finished(job)) for job in plan.jobs()] for plan in plans}
     known = [one for own in jobs.values() for one in own if one.rounds]
-    known += [
-        _Begun.in_folder(_search_job(one), metrics.parent)
+    searched = {
+        metrics.parent: _search_job(one)
         for plan in plans
         for one, _ in plan.searches()
-        for metrics in sorted(one.folder.rglob("metrics.jsonl"))
-    ]
+        for point in one.folders
+        for metrics in sorted(point.rglob("metrics.jsonl"))
+    }  # two exhibits may have the same search
+    known += [_Begun.in_folder(job, folder) for folder, job in searched.items()]
     return [_listed(plan, jobs[plan.name], known) for plan in plans]
 
 

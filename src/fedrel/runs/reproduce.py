@@ -18,17 +18,19 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
-from fedrel.config.papers import Column, Exhibit, experiment, find_exhibit
+from fedrel.config.papers import Column, Exhibit, MissingDataError, experiment, find_exhibit
 from fedrel.config.schema import Config
 from fedrel.errors import UserError, nearest
 from fedrel.evaluation.bootstrap import Interval
 from fedrel.files import InUseError, locked, locked_in_turn
-from fedrel.runs.compare import BudgetSpentError, KeptRun, KeptRuns, Watch, finished, interval, limited
+from fedrel.runs.checkpoint import Checkpoints
+from fedrel.runs.compare import BudgetSpentError, Watch, checked, finished, interval, limited
 from fedrel.runs.folder import read_json, write_json
-from fedrel.runs.records import Sweep, Trial, to_target
+from fedrel.runs.kept_runs import KeptRun, KeptRuns
+from fedrel.runs.records import Trial, to_target
 from fedrel.runs.reproduction_record import Cell, ColumnNote, Ordering, Reproduction, SeedRun, Verdict
 from fedrel.runs.round_outcome import DivergedRunError
-from fedrel.runs.sweep import combination_folder, halving, halving_rounds
+from fedrel.runs.sweep import combination_folder, halving, halving_rounds, points
 from fedrel.runs.train import Watcher
 
 _log = logging.getLogger(__name__)
@@ -69,21 +71,24 @@ class Search(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The file of what it found: rows and exhibits with other grids may have the same folder of runs."""
-        facts = json.dumps([self.grid, self.finalists], sort_keys=True)
-        return f"sweep-{sha256(facts.encode()).hexdigest()[:10]}.json"
+        """The file of what it found: another grid, length or experiment is another search."""
+        length = [self.config.training.rounds, self.config.evaluation.patience]
+        facts = json.dumps([self.config.digest(), *length, self.grid, self.finalists], sort_keys=True)
+        return f"search-{sha256(facts.encode()).hexdigest()[:10]}.json"
 
     @property
     def rounds(self) -> int:
         """How many rounds its runs have, if none ends early."""
         return halving_rounds(self.config, self.grid, self.finalists)
 
-    def found(self) -> Chosen | None:
-        """What it found, if it is finished."""
-        if not (file := self.folder / self.name).exists():
-            return None
-        sweep: Sweep = read_json(Sweep, file)
-        return Chosen(sweep.best[self.config.method], sweep.rows)
+    @property
+    def folders(self) -> list[Path]:
+        """Those of its runs."""
+        return [self.run_with(settings) for settings in points(self.grid)]
+
+    def run_with(self, settings: Mapping[str, Any]) -> Path:
+        """The folder of its run with these settings."""
+        return combination_folder(self.folder, self.config.method, settings)
 
 
 def page_folder(name: str) -> str:
@@ -105,10 +110,8 @@ class Plan:
         self._runs = runs
         self._kept = KeptRuns(out / "runs")
         self.paper, self.exhibit = find_exhibit(name)
-        of, _, own = name.rpartition("/")
-        searched_in = self.exhibit.runs_of or own
-        self._searching = self.paper.exhibits[searched_in]
-        self._pages = (out.parent / page_folder(f"{of}/{searched_in}"), out)
+        own = name.rpartition("/")[2]
+        self._searching = self.paper.exhibits[self.exhibit.runs_of or own]
         self.columns = [self._note(column) for column in self.exhibit.columns]
         self._search_columns = [(column, self._note(column)) for column in self._searching.columns]
         known = [column.name for column in self.columns]
@@ -136,7 +139,7 @@ class Plan:
                     key = (row, note.preset)
                     settings = chosen[key].settings if key in chosen else {}
                     config = experiment(column, row, asked, settings, number).config
-                    folder = searched.get(config.digest()) or self._folder(note.preset, config)
+                    folder = _room(searched.get(config.digest()) or self._folder(note.preset, config), config)
                     settled = key in chosen or not self.grid(row, note)
                     yield Job(row, column.name, config.seed, note.preset, config, folder, settled)
 
@@ -195,42 +198,20 @@ class Plan:
         shared = (self._searching.instead_search if note.instead else {}) or self._searching.search
         return {**shared, **self._searching.rows[row].search}
 
-    @property
-    def finalists(self) -> int:
-        """How many combinations a search trains to the end, at most."""
-        return self._searching.finalists
-
     def chosen(self) -> dict[tuple[str, str], Chosen]:
-        """The searched settings by row and preset, as far as searches are finished; what pages have counts, too.
-
-        What was searched in another grid than the present one, or with other finalists, does not count.
-        """
+        """The searched settings by row and preset, as far as searches are finished."""
         chosen = {}
         for one in self._searches():
-            known = [
-                Chosen(cell.settings, cell.trials)
-                for cell in self._shown(one)
-                if cell.grid == one.grid and cell.finalists in (None, one.finalists)
-            ]
-            if found := one.found() or (known[-1] if known else None):
-                chosen[one.row, one.preset] = found
+            found = self._kept.search(one.name, one.folder)
+            if found is not None and one.config.method in found.best:
+                chosen[one.row, one.preset] = Chosen(found.best[one.config.method], found.rows)
         return chosen
 
-    def outdated(self) -> list[str]:
-        """The rows whose settings in the page are of another grid, and that have none of the present one yet."""
-        missing = {one.row for one, done in self.searches() if not done and self._shown(one)}
-        return [row for row in self.exhibit.rows if row in missing]
-
-    def _shown(self, search: Search) -> list[Cell]:
-        """The cells of a search's row and preset that have settings, in the pages that there are."""
-        records = [page / "reproduction.json" for page in self._pages]
-        shown: list[Reproduction] = [read_json(Reproduction, one) for one in records if one.exists()]
-        return [
-            cell
-            for page in shown
-            for cell in page.cells
-            if cell.settings and (cell.row, page.column(cell.column).preset) == (search.row, search.preset)
-        ]
+    def outdated(self, shown: Reproduction | None) -> list[str]:
+        """The rows whose settings in the page are of another search, and that have none of the present one yet."""
+        had = {cell.row for cell in shown.cells if cell.settings} if shown else set()
+        missing = {one.row for one, done in self.searches() if not done}
+        return [row for row in self.exhibit.rows if row in had & missing]
 
     def _searches(self) -> Iterator[Search]:
         """A search for every row and preset that the asked columns need, on the first column with the preset."""
@@ -244,14 +225,13 @@ class Plan:
                     wanted.remove((row, note.preset))
                     config = experiment(column, row, asked, {}).config
                     folder = self._folder(note.preset, config, "search")
-                    yield Search(row, note.preset, config, folder, grid, self.finalists)
+                    yield Search(row, note.preset, config, folder, grid, self._searching.finalists)
 
     def _searched(self, chosen: Mapping[tuple[str, str], Chosen]) -> Iterator[tuple[str, Path]]:
         """The runs of the search that are runs of the table, too: the best settings of each row."""
         for one in self._searches():
             if found := chosen.get((one.row, one.preset)):
-                folder = combination_folder(one.folder, one.config.method, found.settings)
-                yield one.config.with_settings(found.settings).digest(), folder
+                yield one.config.with_settings(found.settings).digest(), one.run_with(found.settings)
 
     def _folder(self, preset: str, config: Config, *inside: str) -> Path:
         named = f"{preset.replace('/', '-')}-{config.method}-{config.digest()[:10]}"
@@ -262,12 +242,18 @@ class Plan:
         try:
             row, asked = next(iter(exhibit.rows.items()))
             found = experiment(column, row, asked, {})
-        except UserError as error:
+        except MissingDataError as error:
             metric, file = column.metric or exhibit.metric, Path(error.file or "")
             missing = f"{error.problem}: {file.parent.name}/{file.name}"  # no path of one machine
             return ColumnNote(name=column.name, preset=column.preset, metric=metric, missing=missing)
         metric = (exhibit.instead_metric if found.instead else None) or column.metric or exhibit.metric
         return ColumnNote(name=column.name, preset=found.preset, instead=found.instead, metric=metric)
+
+
+def _room(folder: Path, config: Config) -> Path:
+    """The folder for a run, or one beside it where a run with more rounds than the config's is kept there."""
+    rounds, kept = config.training.rounds, Checkpoints(folder / "checkpoint", config.shapes_result())
+    return folder.with_name(f"{folder.name}-{rounds}-rounds") if kept.last_round() > rounds else folder
 
 
 def reproduce(
@@ -292,18 +278,25 @@ def reproduce(
     known = list(plan.exhibit.rows)
     for unknown in set(rows) - set(known):
         raise UserError(f"{name} has no row {unknown!r}", hint=nearest(unknown, known))
-    wanted, watch = rows or known, limited(watch, budget)
-    for row in plan.outdated():
+    page = out / "reproduction.json"
+    shown: Reproduction | None = read_json(Reproduction, page) if page.exists() else None
+    if shown and not plan.runnable and any(cell.runs for cell in shown.cells):
+        problem = f"the data of {name} are not at hand; its page is left as it is"
+        raise UserError(problem, file=page, hint="set FEDREL_DATA to the folder of the corpora")
+    for job in plan.jobs():
+        checked(job.config, {})
+    for row in plan.outdated(shown):
         _log.warning(
-            "%s: the page has settings from another grid; it is left out until it is searched anew", row
+            "%s: the page has settings from another search; it is left out until it is searched anew", row
         )
+    wanted, watch = rows or known, limited(watch, budget)
     with suppress(BudgetSpentError):
         while _train_missing(plan, wanted, watch):
             pass  # what another process was at when it was passed over may be left now
     out.mkdir(parents=True, exist_ok=True)
     with locked_in_turn(out):  # whoever writes last has read last
         found = collect(plan)
-        write_json(out / "reproduction.json", found)
+        write_json(page, found)
     return found
 
 
@@ -374,7 +367,7 @@ def _searched(
 ) -> dict[str, Any]:
     """What a cell says of its row's search."""
     found = chosen.get((row, note.preset))
-    return {**found._asdict(), "grid": plan.grid(row, note), "finalists": plan.finalists} if found else {}
+    return {**found._asdict(), "grid": plan.grid(row, note)} if found else {}
 
 
 def _seed_run(run: KeptRun, exhibit: Exhibit, metric: str) -> SeedRun:
@@ -387,7 +380,7 @@ def _seed_run(run: KeptRun, exhibit: Exhibit, metric: str) -> SeedRun:
         rounds=result.rounds,
         converged=best <= (1 - LATE) * result.rounds,
         seconds=result.seconds,
-        dev=[*dev[:: max(step, 1)], *dev[-1:]],
+        dev=list(dict.fromkeys([*dev[:: max(step, 1)], *dev[-1:]])),
     )
 
 
@@ -400,9 +393,12 @@ def _value(run: KeptRun, exhibit: Exhibit, metric: str) -> float | None:
         return None if reached is None else float(reached.round)
     if metric == "bytes":
         return run.uploaded
-    if metric.startswith("f1/"):
-        return run.f1_by_relation.get(metric.removeprefix("f1/"))
-    return run.result.metrics.get(metric)
+    named, known = metric.removeprefix("f1/"), run.f1_by_relation
+    if named == metric:
+        known = run.result.metrics
+    if named not in known:
+        raise UserError(f"runs of {run.result.method} have no metric {metric!r}", hint=nearest(named, known))
+    return known[named]
 
 
 def _orderings(
@@ -435,11 +431,14 @@ def _orderings(
 
 
 def _counted(ours: Cell, theirs: Cell) -> Interval | None:
-    """The difference of two rows whose numbers are counted and not estimated: it has no spread."""
-    if not (ours.runs and theirs.runs):
+    """The difference of two rows over common seeds, whose numbers are counted and not estimated: no spread."""
+    first, second = ({run.seed: run.value for run in cell.runs} for cell in (ours, theirs))
+    pairs = [(first[seed], second[seed]) for seed in sorted(first.keys() & second.keys())]
+    known = [one - other for one, other in pairs if one is not None and other is not None]
+    if not known:
         return None
-    first, second = (fmean(run.value or 0 for run in cell.runs) for cell in (ours, theirs))
-    return Interval(mean=first - second, low=first - second, high=first - second)
+    mean = fmean(known)
+    return Interval(mean=mean, low=mean, high=mean)
 
 
 _VERDICTS: dict[int, Verdict] = {1: "holds", -1: "fails", 0: "cannot be told"}

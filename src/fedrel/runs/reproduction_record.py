@@ -35,10 +35,8 @@ class Cell(Record):
     """What the search on dev chose."""
     grid: dict[str, list[Any]] = {}
     """All that it chose from."""
-    finalists: int | None = None
-    """How many of these it trained to the end, at most; not known of pages made before version 0.3."""
     trials: list[Trial] = []
-    """What each had on dev, after how many rounds, as far as it is known."""
+    """What each had on dev, by which round; unknown of searches before version 0.3."""
     runs: list[SeedRun] = []
     diverged: list[int] = []
     """The seeds whose runs could not go on, since weights grew out of bounds; they are not among `runs`."""
@@ -102,4 +100,5 @@ class Reproduction(Record):
     def command(self) -> str:
         """What makes the same numbers."""
         only = "".join(f" --column {shlex.quote(column)}" for column in self.only)
-        return f"fedrel reproduce {self.name} --seeds {self.seeds}{only}{'' if self.searched else ' --no-search'}"
+        searched = "" if self.searched else " --no-search"
+        return f"fedrel reproduce {shlex.quote(self.name)} --seeds {self.seeds}{only}{searched}"

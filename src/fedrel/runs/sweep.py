@@ -12,7 +12,7 @@ from fedrel.config.schema import Config
 from fedrel.errors import UserError
 from fedrel.runs.compare import Report, Settings, Watch, checked, finished
 from fedrel.runs.folder import MetricsFile, read_json, write_json
-from fedrel.runs.records import Reached, Sweep, Trial
+from fedrel.runs.records import Reached, Result, Sweep, Trial
 from fedrel.runs.round_outcome import DivergedRunError
 from fedrel.runs.train import Watcher
 
@@ -37,10 +37,10 @@ def sweep(
     """
     trials = []
     for one in _combinations(config, out, grid, methods, seeds):
-        results = [finished(c, f, watch(_called(one, c), c), report) for c, f in one.runs]
-        values = [next(iter(result.dev_metric.values())) for result in results]
-        reached = [result.to_target for result in results] if config.evaluation.target else []
-        trials.append(_trial(one, values, reached))
+        results = [_trained(c, f, watch(_called(one, c), c), report) for c, f in one.runs]
+        values = [_best_on_dev(result) for result in results]
+        reached = [None if result is None else result.to_target for result in results]
+        trials.append(_trial(one, values, reached if config.evaluation.target else []))
     return _written(out / SWEEP, methods, trials)
 
 
@@ -61,11 +61,16 @@ def halving(
     `finalists` or fewer have all `training.rounds`. Every method gets the same number of rounds in all. The file
     `name` in `out` has what was found; with other names, searches of several grids share the runs in `out`.
     """
+    if "training.rounds" in grid:
+        problem = (
+            "training.rounds cannot be searched by halving, which itself gives fewer rounds to what is worse"
+        )
+        raise UserError(problem, hint="leave it out of the grid, or search without --halving")
     asked = _combinations(config, out, grid, methods, seeds)
     trials = []
     for method in methods:
         left = [one for one in asked if one.method == method]
-        for rounds in _rungs(len(left), config.training.rounds, finalists):
+        for rounds in _rungs(len(left), config, finalists):
             tried = [
                 _trial(
                     one,
@@ -83,8 +88,8 @@ def halving(
 
 def halving_rounds(config: Config, grid: Mapping[str, Sequence[Any]], finalists: int) -> int:
     """How many rounds `halving` trains for one method and seed, if none of its runs ends early."""
-    left, before, total = len(_points(grid)), 0, 0
-    for rounds in _rungs(left, config.training.rounds, finalists):
+    left, before, total = len(points(grid)), 0, 0
+    for rounds in _rungs(left, config, finalists):
         total += left * (rounds - before)
         left, before = _better_half(left), 0 if config.training.follows_run else rounds
     return total
@@ -98,7 +103,8 @@ def best_of(folder: Path) -> dict[str, dict[str, Any]]:
     return found.best
 
 
-def _points(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+def points(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Every combination of a grid's values."""
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
 
@@ -127,11 +133,14 @@ def _combinations(
     config: Config, out: Path, grid: Mapping[str, Sequence[Any]], methods: Sequence[str], seeds: int
 ) -> list[_Combination]:
     """All points of the grid for all methods, every config checked."""
-    if not grid:
+    if not grid or not all(grid.values()):
         raise UserError("nothing to sweep", hint="give --grid key=v1,v2, or a [sweep] section in the config")
+    if wrong := {"method", "seed"} & grid.keys():
+        problem = f"{min(wrong)} cannot be searched like a setting"
+        raise UserError(problem, hint="give --methods or --seeds instead")
     found = []
     for name in methods:
-        for settings in _points(grid):
+        for settings in points(grid):
             point = _Combination(name, tuple(settings.items()), ())
             folder = combination_folder(out, name, settings)
             runs = [
@@ -179,17 +188,32 @@ def _written(file: Path, methods: Sequence[str], trials: Sequence[Trial]) -> Swe
     return found
 
 
-def _rungs(count: int, rounds: int, finalists: int) -> list[int]:
-    """How many rounds the combinations of each rung are trained for: all in the last, half in the one before, …"""
-    rungs = [rounds]
-    while count > finalists and rungs[0] > 1:
-        rungs.insert(0, rungs[0] // 2)
+def _rungs(count: int, config: Config, finalists: int) -> list[int]:
+    """How many rounds the combinations of each rung are trained for: all in the last, half in the one before, …
+
+    Each ends with a round that is evaluated in any case: a run is measured at the same rounds, paused or not.
+    """
+    every, rungs = config.evaluation.every, [config.training.rounds]
+    while count > finalists and rungs[0] > every:
+        rungs.insert(0, max(rungs[0] // 2 // every, 1) * every)
         count = _better_half(count)
     return rungs
 
 
 def _better_half(count: int) -> int:
     return max(-(-count // 2), 1)
+
+
+def _trained(config: Config, folder: Path, watcher: Watcher, report: Report | None = None) -> Result | None:
+    """A finished run, or None if it diverges: the others of the grid go on."""
+    try:
+        return finished(config, folder, watcher, report)
+    except DivergedRunError:
+        return None
+
+
+def _best_on_dev(result: Result | None) -> float:
+    return DIVERGED if result is None else next(iter(result.dev_metric.values()))
 
 
 def _dev_after(config: Config, folder: Path, rounds: int, watcher: Watcher) -> float:
@@ -201,11 +225,6 @@ def _dev_after(config: Config, folder: Path, rounds: int, watcher: Watcher) -> f
         folder = folder / f"{rounds}-rounds"
     metrics = MetricsFile(folder / "metrics.jsonl").rounds()
     if not metrics or metrics[-1].round < rounds:
-        asked = config.with_settings({"training.rounds": rounds})
-        try:
-            result = finished(asked, folder, watcher)
-        except DivergedRunError:  # the others of the grid go on
-            return DIVERGED
-        return next(iter(result.dev_metric.values()))
+        return _best_on_dev(_trained(config.with_settings({"training.rounds": rounds}), folder, watcher))
     measured = [(one.dev or {}).get(config.evaluation.measure) for one in metrics if one.round <= rounds]
     return max((value for value in measured if value is not None), default=DIVERGED)

@@ -206,7 +206,7 @@ def _how(found: Reproduction) -> str:
 def _tried(one: Trial) -> str:
     """A combination of settings and what it had on dev."""
     settings = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in one.settings.items())
-    return f"{settings}: {'diverged' if one.dev == DIVERGED else f'{one.dev:.3f}'} in {one.rounds} rounds"
+    return f"{settings}: {'diverged' if one.dev == DIVERGED else f'{one.dev:.3f}'} by round {one.rounds}"
 
 
 def _draw(found: Reproduction, path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fedrel.files import write_text
 from fedrel.runs.folder import read_json
 from fedrel.runs.records import Sweep, Trial
+from fedrel.runs.sweep import DIVERGED
 from fedrel.studio.formatting import NOTHING, Spread, count, label, median, share, size
 from fedrel.studio.tables import ENOUGH, Show
 
@@ -77,10 +78,17 @@ def _lines(found: Sweep) -> Iterator[list[str]]:
             one.method,
             ", ".join(f"{key}={value}" for key, value in one.settings.items()),
             *([count(one.rounds)] if rungs else []),
-            _spread(one.seeds or [one.dev], share),
-            *([share(median(one.seeds))] if medians else []),
+            _dev(one),
+            *([NOTHING if DIVERGED in one.seeds else share(median(one.seeds))] if medians else []),
             *([_spread(rounds, count), count(median(rounds)), _spread(bytes_up, size)] if targets else []),
         ]
+
+
+def _dev(one: Trial) -> str:
+    """A combination's dev metric over its seeds; one of which a seed diverged counts as diverged."""
+    seeds = one.seeds or [one.dev]
+    lost = sum(value == DIVERGED for value in seeds)
+    return f"{lost} of {len(seeds)} diverged" if lost else _spread(seeds, share)
 
 
 def _spread(values: Sequence[float | None], show: Show) -> str:
@@ -129,6 +137,8 @@ def _draw(found: Sweep, path: Path) -> None:
     for axis, (method, rows) in zip(axes, own.items(), strict=True):
         for place, one in enumerate(rows):
             seeds = one.seeds or [one.dev]
+            if DIVERGED in seeds:
+                continue
             axis.plot(seeds, [place] * len(seeds), "o", color="C0", ms=4, alpha=0.6)
             axis.plot([one.dev], [place], "|", color="C3", ms=14, mew=2)
         names = [
