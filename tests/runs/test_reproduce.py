@@ -3,94 +3,23 @@
 from __future__ import annotations
 
 import json
+import lzma
+import re
 import shutil
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from fedrel.config.papers import experiment, find_exhibit, missing_files, papers
-from fedrel.config.sources import presets
+from fedrel.config.papers import find_exhibit
 from fedrel.errors import UserError
 from fedrel.files import locked
-from fedrel.runs.exhibits import _Begun, listed_exhibits
 from fedrel.runs.folder import read_json
-from fedrel.runs.reproduce import Job, Plan, page_folder, reproduce
+from fedrel.runs.reproduce import Plan, page_folder, reproduce
 from fedrel.runs.reproduction_record import Reproduction
-from fedrel.runs.sweep import halving, halving_rounds
 from fedrel.runs.train import Watcher
 from fedrel.studio.reproduction_page import page_text, write_page
-from tests.conftest import tiny
-
-RESULTS = Path(__file__).parents[2] / "results"
-
-PAPER = """
-title = "Nobody 2020, A made-up paper"
-
-[exhibits.table1]
-about = "AUC on the world"
-metric = "auc"
-scale = 100
-
-[exhibits.table1.search]
-"training.learning_rate" = [1e-6, 0.3]
-
-[exhibits.table1.rows]
-one = {}
-fedavg = {}
-"fedavg, still" = { method = "fedavg", set = { "training.learning_rate" = 1e-9 } }
-
-[[exhibits.table1.columns]]
-name = "few"
-preset = "CONFIG"
-set = { "training.fraction" = 0.5 }
-paper = { one = 70.0, fedavg = 60.0 }
-
-[[exhibits.table1.columns]]
-name = "lost"
-preset = "LOST"
-paper = { one = 1.0 }
-
-[exhibits.table2]
-about = "Rounds to an AUC of .01"
-metric = "rounds"
-target = 0.01
-target_metric = "auc"
-better = "less"
-
-[exhibits.table2.rows]
-one = {}
-fedavg = {}
-
-[[exhibits.table2.columns]]
-name = "few"
-preset = "LOST"
-instead = "CONFIG"
-set = { "training.fraction" = 0.5, "evaluation.target_on" = "test" }
-paper = { one = 3, fedavg = 5 }
-"""
-
-
-@pytest.fixture
-def paper(tmp_path: Path) -> Path:
-    config, lost, file = tmp_path / "config.toml", tmp_path / "lost.toml", tmp_path / "paper.toml"
-    config.write_text(tiny(training__rounds=4).to_toml())
-    lost.write_text('[data]\ncorpus = "files"\ntrain = ["no.jsonl"]\ntest = ["no.jsonl"]\n')
-    file.write_text(PAPER.replace("CONFIG", str(config)).replace("LOST", str(lost)))
-    return file
-
-
-def stop_after(rounds: int) -> Callable[..., Watcher]:
-    """A watch that stops as a kill would: with an exception between two rounds."""
-    left = [rounds]
-
-    def round_done(_: object) -> None:
-        left[0] -= 1
-        if left[0] == 0:
-            raise KeyboardInterrupt
-
-    return lambda _, __: Watcher(round_done=round_done)
+from tests.runs.conftest import stop_after
 
 
 def test_a_table_is_run_searched_and_put_beside_the_paper(paper: Path, tmp_path: Path) -> None:
@@ -220,13 +149,6 @@ def test_the_result_of_an_earlier_end_does_not_count(paper: Path, tmp_path: Path
     assert again.cells[0].runs[0].rounds == 4
 
 
-def test_a_point_of_the_grid_that_diverges_loses(paper: Path, tmp_path: Path) -> None:
-    paper.write_text(paper.read_text().replace("[1e-6, 0.3]", "[1e30, 0.3]"))
-    found = reproduce(f"{paper}/table1", tmp_path / "out", tmp_path / "runs", seeds=1, rows=["fedavg"])
-    assert found.cells[1].settings == {"training.learning_rate": 0.3}
-    assert len(found.cells[1].runs) == 1
-
-
 def test_a_seed_that_diverges_is_said_so_and_the_others_go_on(paper: Path, tmp_path: Path) -> None:
     out, runs = tmp_path / "out", tmp_path / "runs"
     paper.write_text(
@@ -246,87 +168,6 @@ def test_a_seed_that_diverges_is_said_so_and_the_others_go_on(paper: Path, tmp_p
         assert shown == {"one": (2, []), "fedavg": (2, []), "fedavg, still": (0, [1, 2])}
     assert trained == []
     assert "| fedavg, still | —, 2 diverged |" in write_page(out).read_text()
-
-
-def test_rows_and_tables_of_one_method_with_other_grids_keep_their_searches_apart(
-    paper: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    text = paper.read_text().replace(
-        "one = {}\n", 'one = { search = { "training.batch_size" = [4, 8] } }\n', 1
-    )
-    text = text.replace("fedavg = {}\n", '"one, as it is" = { method = "one" }\nfedavg = {}\n', 1)
-    paper.write_text(text)
-    out, runs = tmp_path / "out", tmp_path / "runs"
-    found = reproduce(f"{paper}/table1", out, runs, seeds=1, rows=["one", "one, as it is"])
-    first, second = (cell for cell in found.cells if cell.row.startswith("one") and cell.column == "few")
-    assert (len(first.runs), len(second.runs)) == (1, 1)
-    assert (len(first.settings), len(second.settings)) == (2, 1)
-    assert len(list(runs.glob("search/*/search-*.json"))) == 2
-    assert not caplog.records
-    paper.write_text(text.replace("[1e-6, 0.3]", "[0.3, 0.2]"))
-    reproduce(f"{paper}/table1", out, runs, seeds=1, rows=["one"], budget=0)
-    said = [record.getMessage() for record in caplog.records if "another search" in record.getMessage()]
-    assert [one.partition(":")[0] for one in said] == ["one", "one, as it is"]
-    paper.write_text(text.replace("[1e-6, 0.3]", "[]"))
-    with pytest.raises(UserError, match="at least 1 item"):
-        find_exhibit(f"{paper}/table1")
-
-
-def test_each_preset_has_a_search_of_its_own(paper: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other.toml"
-    other.write_text(tiny(training__rounds=4, partition__sites=2).to_toml())
-    head, lost, _ = paper.read_text().partition('[[exhibits.table1.columns]]\nname = "lost"')
-    column = '\n[[exhibits.table1.columns]]\nname = "{}"\npreset = "{}"\npaper = {{ one = 1.0 }}\n'
-    paper.write_text(head + column.format("others", other) + column.format("all", tmp_path / "config.toml"))
-    assert lost
-    out, runs = tmp_path / "out", tmp_path / "runs"
-    plan = Plan(f"{paper}/table1", out, runs, 1, ["others", "all"])
-    presets = {
-        (one.row, one.config.partition.sites, one.config.training.fraction) for one, _ in plan.searches()
-    }
-    half, whole = 0.5, tiny().training.fraction
-    assert presets == {
-        ("one", tiny().partition.sites, half),
-        ("one", 2, whole),
-        ("fedavg, still", tiny().partition.sites, half),
-        ("fedavg, still", 2, whole),
-    }
-    found = reproduce(f"{paper}/table1", out, runs, seeds=1, rows=["one"])
-    tried = {cell.column: [one.dev for one in cell.trials] for cell in found.cells if cell.row == "one"}
-    assert tried["few"] == tried["all"] != tried["others"]
-    assert [len(cell.runs) for cell in found.cells if cell.row == "one"] == [1, 1, 1]
-    page = write_page(out).read_text()
-    assert (
-        f"- one with `{other}`: `training.learning_rate = 0.3`, chosen on dev from 2 combinations\n" in page
-    )
-
-
-def test_a_row_searches_its_own_options_together_with_the_tables_grid(paper: Path, tmp_path: Path) -> None:
-    text = paper.read_text().replace("one = {}\nfedavg = {}", "one = {}\nfedprox = { search = { OWN } }", 1)
-    text = text.replace("fedavg = 60.0", "fedprox = 60.0", 1)
-    out, runs = tmp_path / "out", tmp_path / "runs"
-
-    def chosen(own: str, runs: Path) -> list[dict[str, float]]:
-        paper.write_text(text.replace("OWN", own))
-        found = reproduce(f"{paper}/table1", out, runs, seeds=1, rows=["one", "fedprox"])
-        return [cell.settings for cell in found.cells[:2]]
-
-    rate, mu = "training.learning_rate", "methods.fedprox.mu"
-    assert chosen(f'"{mu}" = [3.0]', runs) == [{rate: 0.3}, {rate: 0.3, mu: 3.0}]
-    # Another grid: neither what the page says nor what the folder of runs has is of it, though in it.
-    assert chosen(f'"{mu}" = [3.0, 0.01]', runs) == [{rate: 0.3}, {rate: 0.3, mu: 0.01}]
-    trials = max(
-        (json.loads(path.read_text())["rows"] for path in runs.glob("search/*-fedprox-*/search-*.json")),
-        key=len,
-    )
-    tried = {(one["settings"][rate], one["settings"][mu]) for one in trials}
-    assert tried == {(1e-6, 3.0), (1e-6, 0.01), (0.3, 3.0), (0.3, 0.01)}
-    assert "chosen on dev from 4 combinations" in write_page(out).read_text()
-    assert chosen(f'"{mu}" = [0.01, 0.0]', tmp_path / "others") == [{rate: 0.3}, {rate: 0.3, mu: 0.0}]
-    # A row's own values of a setting count, not the table's; a search that is in the page is not made again.
-    own = f'"{rate}" = [0.2], "{mu}" = [0.02]'
-    assert chosen(own, runs) == chosen(own, tmp_path / "nothing") == [{rate: 0.3}, {rate: 0.2, mu: 0.02}]
-    assert not (tmp_path / "nothing").exists()
 
 
 def test_an_exhibit_of_the_same_runs_trains_none(paper: Path, tmp_path: Path) -> None:
@@ -361,102 +202,6 @@ set = { "training.fraction" = 0.5 }
     paper.write_text(text + same.replace("fedavg = {}", 'fedavg = { method = "fedprox" }'))
     with pytest.raises(UserError, match=r"table1 has no such rows as \['fedavg'\]"):
         find_exhibit(f"{paper}/table7")
-
-
-def test_the_list_estimates_what_is_left_from_trained_rounds(
-    paper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fedrel.config.papers.papers_folder", lambda: paper.parent / "papers")
-    (paper.parent / "papers").mkdir()
-    paper.rename(paper.parent / "papers" / "made_up.toml")
-    monkeypatch.setattr("fedrel.config.papers.papers", papers.__wrapped__)
-    monkeypatch.setattr("fedrel.runs.exhibits.papers", papers.__wrapped__)
-    pages, runs = tmp_path / "pages", tmp_path / "runs"
-    before = {one.name: one for one in listed_exhibits(pages, runs, 2)}
-    assert [(one.data, one.done, one.runs) for one in before.values()] == [("some", 0, 6), ("in part", 0, 4)]
-    assert {one.seconds_left for one in before.values()} == {None}
-    assert before["made_up/table1"].missing == [f"no such file: {tmp_path.name}/no.jsonl"]  # none published
-
-    with pytest.raises(KeyboardInterrupt):
-        reproduce("made_up/table2", pages / "made_up-table2", runs, seeds=2, watch=stop_after(1))
-    (folder,) = runs.iterdir()
-    (line,) = (folder / "metrics.jsonl").open()
-    seconds = json.loads(line)["seconds"]
-    after = {one.name: one.seconds_left for one in listed_exhibits(pages, runs, 2)}
-    assert after["made_up/table2"] == pytest.approx(
-        seconds * (3 + 3 * 4)
-    )  # of four rounds each, one is trained
-    # The same preset in another table: six runs, and a search of three rows, whose better point is a run.
-    assert after["made_up/table1"] == pytest.approx(seconds * (6 * 4 + 3 * 4))
-    reproduce("made_up/table2", pages / "made_up-table2", runs, seeds=2)
-    assert listed_exhibits(pages, runs, 2)[1].seconds_left == 0
-
-
-def test_the_rounds_of_a_search_count_with_the_sites_that_it_had(
-    paper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = (
-        paper.read_text()
-        .partition("[exhibits.table2]")[0]
-        .partition('[[exhibits.table1.columns]]\nname = "lost"')[0]
-    )
-    more = text[text.index("[[exhibits") :].replace('"few"', '"all"').replace("= 0.5 }", "= 1.0 }")
-    folder = tmp_path / "papers"
-    folder.mkdir()
-    (folder / "made_up.toml").write_text(text + more)
-    monkeypatch.setattr("fedrel.config.papers.papers_folder", lambda: folder)
-    monkeypatch.setattr("fedrel.config.papers.papers", papers.__wrapped__)
-    monkeypatch.setattr("fedrel.runs.exhibits.papers", papers.__wrapped__)
-    pages, runs = tmp_path / "pages", tmp_path / "runs"
-    with pytest.raises(KeyboardInterrupt):
-        reproduce("made_up/table1", pages / "made_up-table1", runs, seeds=1, watch=stop_after(1))
-    (line,) = next(runs.rglob("metrics.jsonl")).open()
-    seconds = json.loads(line)["seconds"]  # of a round with half of the sites
-    (listed,) = listed_exhibits(pages, runs, 1)
-    searched = 3 * 4 - 1  # rounds of points that will not be runs of the table
-    assert listed.seconds_left == pytest.approx((searched + 3 * 4) * seconds + 3 * 4 * 2 * seconds)
-
-
-def test_the_rounds_of_a_search_are_counted_as_halving_trains_them(tmp_path: Path) -> None:
-    grid = {"training.learning_rate": [0.01, 0.02, 0.03, 0.04, 0.05], "training.batch_size": [8]}
-    for decay in (False, True):  # a rate that follows the run begins anew in every rung
-        config, trained = tiny(training__rounds=4, training__linear_decay=decay), []
-        halving(
-            config,
-            tmp_path / str(decay),
-            grid,
-            ["fedavg"],
-            finalists=2,
-            watch=lambda _, __, trained=trained: Watcher(round_done=trained.append),
-        )
-        assert (
-            halving_rounds(config, grid, 2) == len(trained) == (5 * 1 + 3 * (1 + decay) + 2 * (2 + 2 * decay))
-        )
-
-
-def test_an_estimate_follows_method_epochs_active_sites_and_patience() -> None:
-    def begun(
-        rounds: int, seconds: float, preset: str = "p", finished: bool = False, **settings: object
-    ) -> _Begun:
-        config = tiny(**{"training__rounds": 10, **settings})
-        job = Job("row", "column", 1, preset, config, Path("none"), settled=True)
-        return _Begun(job, rounds, seconds, finished)
-
-    known = [begun(10, 20.0, method="one", finished=True), begun(5, 5.0, method="fedavg")]
-    epochs, fraction = tiny().training.epochs, tiny().training.fraction
-
-    def left(rounds: int = 0, preset: str = "p", **settings: object) -> float | None:
-        return begun(rounds, 0.0, preset, **settings).seconds_left(known)
-
-    assert left(method="one") == pytest.approx(20)
-    assert left(method="fedavg") == pytest.approx(10)
-    assert left(4, method="fedavg") == pytest.approx(6)  # four of ten rounds are trained
-    assert left(method="ave") == pytest.approx(10 * 25 / 15)  # as all others on average
-    assert left(method="one", training__epochs=2 * epochs) == pytest.approx(40)
-    assert left(method="one", training__fraction=fraction / 2) == pytest.approx(10)
-    assert left(method="one", training__rounds=100) == pytest.approx(200)
-    assert left(method="one", training__rounds=100, evaluation__patience=5) == pytest.approx(20)
-    assert left(method="one", preset="another") is None
 
 
 def test_one_column_with_its_own_rows_and_the_grid_of_a_stand_in(paper: Path, tmp_path: Path) -> None:
@@ -514,96 +259,138 @@ def test_bytes_are_counted_and_so_ordered_without_an_interval(paper: Path, tmp_p
     assert "Over one seed" not in page_text(found)  # they have no spread
 
 
-def test_late_best_rounds_are_marked() -> None:
-    run = {
-        "seed": 1,
-        "value": 0.5,
-        "best_round": 10,
-        "rounds": 10,
-        "converged": False,
-        "seconds": 1,
-        "dev": [],
-    }
-    record = {
-        "name": "a/table1", "title": "A", "about": "B", "scale": 1, "better": "more", "target": None, "seeds": 1,
-        "columns": [{"name": "c", "preset": "demo", "metric": "auc"}], "rows": ["one"],
-        "cells": [{"row": "one", "column": "c", "runs": [run]}], "orderings": [], "environments": [],
-    }  # fmt: skip
-    found = Reproduction.model_validate(record)
-    assert "0.500†" in page_text(found) and "in brackets" not in page_text(found)
+def columns(paper: Path, **settings: str) -> str:
+    """Table 1 of the made-up paper with other columns: the settings of each by name; returns the table's name."""
+    head = paper.read_text().partition("[[exhibits.table1.columns]]")[0]
+    config = paper.parent / "config.toml"
+    for name, text in settings.items():
+        head += f'[[exhibits.table1.columns]]\nname = "{name}"\npreset = "{config}"\nset = {{ {text} }}\n'
+        head += "paper = { one = 70.0, fedavg = 60.0 }\n"
+    paper.write_text(head)
+    return f"{paper}/table1"
 
 
-def test_rounds_have_one_digit_and_brackets_are_told_of_where_they_are() -> None:
-    runs = [
-        {
-            "seed": seed,
-            "value": value,
-            "best_round": 1,
-            "rounds": 9,
-            "converged": True,
-            "seconds": 1,
-            "dev": [],
-        }
-        for seed, value in ((1, 1.0), (2, 2.0))
-    ]
-    record = {
-        "name": "a/table8", "title": "A", "about": "B", "scale": 1, "better": "less", "target": 0.75, "seeds": 2,
-        "columns": [{"name": "c", "preset": "demo", "metric": "rounds"}], "rows": ["one"],
-        "cells": [{"row": "one", "column": "c", "paper": 1, "runs": runs}], "orderings": [], "environments": [],
-    }  # fmt: skip
-    page = page_text(Reproduction.model_validate(record))
-    assert "| one | 1.5 ± 0.7 [1.0] |" in page and "in brackets the paper's number" in page
+def test_a_longer_run_is_not_shown_as_a_shorter_one(paper: Path, tmp_path: Path) -> None:
+    out, runs = tmp_path / "out", tmp_path / "runs"
+
+    def lengths(seeds: int = 1) -> list[list[int]]:
+        found = reproduce(name, out, runs, seeds=seeds, search=False, rows=["one"])
+        return [[run.rounds for run in cell.runs] for cell in found.cells if cell.row == "one"]
+
+    name = columns(paper, short='"training.rounds" = 1', long='"training.rounds" = 3')
+    assert lengths() == [[1], [3]]
+    shutil.rmtree(out)  # the folder of runs has the longer one alone
+    assert lengths() == [[1], [3]]
+    name = columns(paper, other='"training.rounds" = 2')
+    assert lengths(seeds=2) == [[2, 2]]
 
 
-def test_an_unknown_table_is_refused_with_the_nearest() -> None:
-    with pytest.raises(UserError, match="did you mean 'feded/table3'"):
-        find_exhibit("feded/tabel3")
-
-
-@pytest.mark.parametrize(
-    "name", [f"{paper}/{one}" for paper, facts in papers().items() for one in facts.exhibits]
-)
-def test_every_cell_of_every_paper_is_a_valid_experiment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedrel.config.papers.missing_files", lambda config: [])
-    _, exhibit = find_exhibit(name)
-    known = presets()
-    for column in exhibit.columns:
-        assert column.preset in known
-        assert column.instead is None or column.instead in known
-        row, asked = next(iter(exhibit.rows_of(column).items()))
-        config = experiment(column, row, asked, {}).config
-        grids = [exhibit.search, exhibit.instead_search, *(row.search for row in exhibit.rows.values())]
-        for key, values in (item for grid in grids for item in grid.items()):
-            for value in values:
-                config.with_settings({key: value})
-
-
-def test_each_seed_has_its_own_fold_and_after_the_last_the_first_again(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_run_ends_when_dev_gets_no_better_and_a_late_best_round_is_told(
+    paper: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("fedrel.config.papers.missing_files", lambda config: [])
-    _, exhibit = find_exhibit("feded/table4")
-    found = [
-        experiment(exhibit.columns[0], "feded", exhibit.rows["feded"], {}, number).config
-        for number in (0, 1, 10)
-    ]
-    assert [config.seed for config in found] == [1, 2, 11]
-    files = [str(path) for config in found for path in (*config.data.train, *config.data.test)]
-    assert files == [
-        f"REdata.zip/euadr/{fold}/{part}.tsv" for fold in (1, 2, 1) for part in ("train", "test")
-    ]
+    patient = '"training.rounds" = 12, "evaluation.patience" = 2, "training.learning_rate" = 1e-9'
+    name = columns(paper, still=patient, learns='"training.rounds" = 4, "evaluation.patience" = 2')
+    found = reproduce(name, tmp_path / "out", tmp_path / "runs", seeds=1, search=False, rows=["one"])
+    still, learns = (run for cell in found.cells for run in cell.runs)
+    assert still.rounds == still.best_round + 2 < 12
+    assert still.converged == (still.best_round <= 0.9 * still.rounds)
+    best = max(learns.dev, key=lambda one: one[1])
+    assert (learns.best_round, learns.rounds) == (best[0], 4)
+    assert learns.converged == (learns.best_round < 4)
+    assert not learns.converged  # in four rounds dev rises to the last
 
 
-def test_missing_files_are_seen() -> None:
-    assert missing_files(tiny()) == []
-    assert Plan("lazy_mil/table3", Path("out"), Path("runs"), 1).columns[0].missing
+def test_what_a_page_knows_outlives_other_commands(paper: Path, tmp_path: Path) -> None:
+    out, runs = tmp_path / "out", tmp_path / "runs"
+    name = columns(paper, few='"training.fraction" = 0.5')
+    first = reproduce(name, out, runs, seeds=1, rows=["one"])
+    shutil.rmtree(runs)  # as in another clone
+    reproduce(name, out, runs, seeds=1, rows=["one"], search=False, budget=0)
+    assert reproduce(name, out, runs, seeds=1, budget=0) == first
+    config, away = paper.parent / "config.toml", paper.parent / "away.toml"
+    config.rename(away)
+    config.write_text((paper.parent / "lost.toml").read_text())
+    page = (out / "reproduction.json").read_bytes()
+    with pytest.raises(UserError, match="not at hand; its page is left as it is"):
+        reproduce(name, out, runs, seeds=1)
+    assert (out / "reproduction.json").read_bytes() == page
+    # Another experiment is another search, though its grid is the same.
+    config.write_text(away.read_text().replace("noise = 0.4", "noise = 0.1"))
+    assert not any(cell.settings for cell in reproduce(name, out, runs, seeds=1, budget=0).cells)
+
+
+def test_bytes_are_compared_over_common_seeds(paper: Path, tmp_path: Path) -> None:
+    name = columns(paper, few='"training.fraction" = 0.5')
+    paper.write_text(paper.read_text().replace('metric = "auc"', 'metric = "bytes"'))
+    asked = {"runs": tmp_path / "runs", "out": tmp_path / "out", "search": False}
+    reproduce(name, seeds=1, rows=["fedavg"], **asked)
+    found = reproduce(name, seeds=2, rows=["one"], **asked)
+    one, fedavg = ([run.value or 0 for run in cell.runs] for cell in found.cells[:2])
+    assert (len(one), len(fedavg)) == (2, 1)
+    assert found.orderings[0].ours is not None
+    assert found.orderings[0].ours.mean == one[0] - fedavg[0]
+
+
+def test_rows_with_other_test_sets_cannot_be_told_apart(paper: Path, tmp_path: Path) -> None:
+    name = columns(paper, few='"training.fraction" = 0.5')
+    paper.write_text(paper.read_text().replace("one = {}", 'one = { set = { "data.sentences" = 1500 } }', 1))
+    found = reproduce(name, tmp_path / "out", tmp_path / "runs", seeds=1, search=False)
+    assert [(one.ours, one.verdict) for one in found.orderings] == [(None, "cannot be told")]
+
+
+def test_settings_by_hand_are_in_the_runs_and_in_the_command(paper: Path, tmp_path: Path) -> None:
+    name = columns(paper, few='"training.fraction" = 0.5')
+    by_hand = ["training.rounds=1", "training.fraction=1.0"]
+    found = reproduce(
+        name, tmp_path / "out", tmp_path / "runs", seeds=1, search=False, rows=["one"], settings=by_hand
+    )
+    assert found.cells[0].runs[0].rounds == 1
+    assert found.command.endswith(" --set training.rounds=1 --set training.fraction=1.0 --no-search")
+    assert "`training.fraction = 1.0`, `training.rounds = 1`." in write_page(tmp_path / "out").read_text()
+
+
+def test_a_stand_in_may_have_a_target_of_its_own(paper: Path, tmp_path: Path) -> None:
+    paper.write_text(paper.read_text().replace("target = 0.01", "target = 0.99\ninstead_target = 0.01"))
+    found = reproduce(f"{paper}/table2", tmp_path / "out", tmp_path / "runs", seeds=1)
+    assert all(run.value is not None for cell in found.cells for run in cell.runs)
+    assert found.orderings == []
+    page = write_page(tmp_path / "out").read_text()
+    assert "The paper's numbers are rounds to 0.99, ours to 0.01." in page
 
 
 @pytest.mark.parametrize(
-    "record", sorted(RESULTS.glob("*/reproduction.json")), ids=lambda path: path.parent.name
+    ("before", "after", "said"),
+    [
+        ('metric = "auc"', 'metric = "aucc"', "have no metric 'aucc'"),
+        ('metric = "auc"', 'metric = "f1/nothing"', "have no metric 'f1/nothing'"),
+        ("fedavg = {}", 'fedavg = { method = "fedagv" }', "fedagv"),
+        ("fedavg = {}", 'fedavg = { set = { "training.ronds" = 1 } }', "ronds"),
+        ('name = "few"\npreset = "', 'name = "few"\npreset = "no-', "no config file and no preset"),
+        ("one = {}\nfedavg = {}", "", "which are no rows"),
+    ],
 )
-def test_committed_pages_come_from_their_json(record: Path) -> None:
-    reading = record.parent / "reading.md"
-    said = reading.read_text(encoding="utf-8") if reading.exists() else ""
-    page = (record.parent / "README.md").read_text(encoding="utf-8")
-    assert page == page_text(read_json(Reproduction, record), said)
+def test_a_mistake_in_a_table_is_said_and_not_shown_as_missing_data(
+    paper: Path, tmp_path: Path, before: str, after: str, said: str
+) -> None:
+    name = columns(paper, few='"training.rounds" = 1')
+    assert before in paper.read_text()
+    paper.write_text(paper.read_text().replace(before, after, 1))
+    trained: list[str] = []
+
+    def watch(one: str, _: object) -> Watcher:
+        trained.append(one)
+        return Watcher()
+
+    with pytest.raises(UserError, match=re.escape(said)):
+        reproduce(name, tmp_path / "out", tmp_path / "runs", seeds=1, search=False, rows=["one"], watch=watch)
+    assert trained == ([] if "metric" not in before else ["one, few, seed 1"])
+
+
+def test_a_damaged_kept_answer_is_named(paper: Path, tmp_path: Path) -> None:
+    name, out = columns(paper, few='"training.rounds" = 1'), tmp_path / "out"
+    reproduce(name, out, tmp_path / "runs", seeds=1, search=False)
+    kept = next((out / "runs").glob("one-*.units.xz"))
+    kept.write_bytes(lzma.compress(b"no tensors"))
+    with pytest.raises(UserError, match="cannot be read") as caught:
+        reproduce(name, out, tmp_path / "runs", seeds=1, search=False)
+    assert caught.value.file == kept

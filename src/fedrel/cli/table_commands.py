@@ -168,6 +168,7 @@ def reproduce(
     search: Annotated[
         bool, typer.Option(help="Search each method's settings on dev first, where the paper did.")
     ] = True,
+    settings: Settings = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="The page's folder; default: results/PAPER-TABLE.")] = None,
     runs: Annotated[Path, typer.Option(help="Where the runs are kept.")] = Path("runs/reproduce"),
     quiet: Quiet = False,
@@ -182,6 +183,8 @@ def reproduce(
     from fedrel.runs.reproduce import reproduce as carry_out
     from fedrel.studio.reproduction_page import write_page
 
+    if settings and not out:
+        raise UserError("with --set it is another table than the page has", hint="give it a folder by --out")
     folder = out or RESULTS / page_folder(name)
     seconds = _seconds(budget) if budget else None
     with watching(quiet=quiet, as_json=as_json) as watch:
@@ -194,6 +197,7 @@ def reproduce(
             rows=row or [],
             budget=seconds,
             search=search,
+            settings=settings,
             watch=watch,
         )
     page = write_page(folder)

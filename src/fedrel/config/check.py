@@ -117,8 +117,8 @@ def read_toml(path: Path, kind: type[Section], *, _seen: tuple[Path, ...] = ()) 
 
 def apply_settings(tree: Tree, settings: Settings) -> None:
     """Change keys of a tree."""
-    pairs = settings.items() if isinstance(settings, Mapping) else map(_parsed, settings)
-    for key, value in pairs:
+    flat = settings if isinstance(settings, Mapping) else parse_settings(settings)
+    for key, value in flat.items():
         *path, last = key.split(".")
         section = tree
         for part in path:
@@ -127,6 +127,21 @@ def apply_settings(tree: Tree, settings: Settings) -> None:
                 problem = f"cannot set {key!r}: {part!r} is not a section"
                 raise UserError(problem, hint="name a key in its section, as training.rounds=3")
         section[last] = value
+
+
+def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
+    """Values by key, from `training.rounds=3` and the like.
+
+    >>> parse_settings(["training.rounds=3", "method=lazy-mil"])
+    {'training.rounds': 3, 'method': 'lazy-mil'}
+    """
+    flat = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals or not key:
+            raise UserError(f"cannot read the setting {setting!r}", hint="write it as key.path=value")
+        flat[key] = parse_value(text)
+    return flat
 
 
 def parse_value(text: str) -> Any:
@@ -162,13 +177,6 @@ def _parts(section: Section, place: str = "") -> Iterator[list[str]]:
             yield from _parts(value, f"{place}{name}.")
         elif value:
             yield [*_described(section, name), *tomli_w.dumps({name: value}).strip().split("\n")]
-
-
-def _parsed(setting: str) -> tuple[str, Any]:
-    key, equals, text = setting.partition("=")
-    if not equals or not key:
-        raise UserError(f"cannot read the setting {setting!r}", hint="write it as key.path=value")
-    return key, parse_value(text)
 
 
 def _overlaid(below: Tree, above: Mapping[str, Any], kinds: Mapping[str, str]) -> Tree:

@@ -82,6 +82,8 @@ class Exhibit(Section):
     """The paper's numbers are ours times this: 100 where it has per cent."""
     target: float | None = None
     """Of `rounds`: the value of `target_metric` to be reached."""
+    instead_target: float | None = None
+    """The value where `instead` was run, if it is another one; the paper's orderings are not looked for there."""
     target_metric: str = "f1"
     """Of `rounds`: a metric of the rounds."""
     better: Literal["more", "less"] = "more"
@@ -119,6 +121,8 @@ class Exhibit(Section):
                 raise ValueError(f"row {row!r} names {unknown}, which are no columns")
         if (self.metric == "rounds") != (self.target is not None):
             raise ValueError("`rounds` and `target` go together")
+        if self.target is None and self.instead_target is not None:
+            raise ValueError("`instead_target` goes with `target`")
         return self
 
 

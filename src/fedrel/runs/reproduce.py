@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
+from fedrel.config.check import parse_settings
 from fedrel.config.papers import Column, Exhibit, MissingDataError, experiment, find_exhibit
 from fedrel.config.schema import Config
 from fedrel.errors import UserError, nearest
@@ -104,16 +105,26 @@ class Plan:
     """
 
     def __init__(
-        self, name: str, out: Path, runs: Path, seeds: int, only: Sequence[str] = (), *, searched: bool = True
+        self,
+        name: str,
+        out: Path,
+        runs: Path,
+        seeds: int,
+        only: Sequence[str] = (),
+        *,
+        searched: bool = True,
+        settings: Sequence[str] = (),
     ) -> None:
         self.name, self.seeds, self.only, self.searched = name, seeds, list(only), searched
+        self.settings, self._set = list(settings), parse_settings(settings)
         self._runs = runs
         self._kept = KeptRuns(out / "runs")
         self.paper, self.exhibit = find_exhibit(name)
         own = name.rpartition("/")[2]
         self._searching = self.paper.exhibits[self.exhibit.runs_of or own]
-        self.columns = [self._note(column) for column in self.exhibit.columns]
-        self._search_columns = [(column, self._note(column)) for column in self._searching.columns]
+        self._columns = [(column, self._note(column)) for column in map(self._with, self.exhibit.columns)]
+        self._search_columns = [(one, self._note(one)) for one in map(self._with, self._searching.columns)]
+        self.columns = [note for _, note in self._columns]
         known = [column.name for column in self.columns]
         for unknown in set(only) - set(known):
             raise UserError(f"{name} has no column {unknown!r}", hint=nearest(unknown, known))
@@ -121,8 +132,7 @@ class Plan:
     @property
     def at_hand(self) -> list[tuple[Column, ColumnNote]]:
         """The columns whose data are here."""
-        both = zip(self.exhibit.columns, self.columns, strict=True)
-        return [(column, note) for column, note in both if not note.missing]
+        return [(column, note) for column, note in self._columns if not note.missing]
 
     @property
     def runnable(self) -> list[tuple[Column, ColumnNote]]:
@@ -237,17 +247,29 @@ class Plan:
         named = f"{preset.replace('/', '-')}-{config.method}-{config.digest()[:10]}"
         return self._runs.joinpath(*inside, named)
 
+    def _with(self, column: Column) -> Column:
+        """A column with what was set by hand, which counts more than its own settings and less than its rows'."""
+        return column.model_copy(update={"set": {**column.set, **self._set}})
+
     def _note(self, column: Column) -> ColumnNote:
-        exhibit = self.exhibit
+        exhibit, asked_metric = self.exhibit, column.metric or self.exhibit.metric
         try:
             row, asked = next(iter(exhibit.rows.items()))
             found = experiment(column, row, asked, {})
         except MissingDataError as error:
-            metric, file = column.metric or exhibit.metric, Path(error.file or "")
+            file = Path(error.file or "")
             missing = f"{error.problem}: {file.parent.name}/{file.name}"  # no path of one machine
-            return ColumnNote(name=column.name, preset=column.preset, metric=metric, missing=missing)
-        metric = (exhibit.instead_metric if found.instead else None) or column.metric or exhibit.metric
-        return ColumnNote(name=column.name, preset=found.preset, instead=found.instead, metric=metric)
+            return ColumnNote(name=column.name, preset=column.preset, metric=asked_metric, missing=missing)
+        metric = (exhibit.instead_metric if found.instead else None) or asked_metric
+        return ColumnNote(
+            name=column.name,
+            preset=found.preset,
+            instead=found.instead,
+            metric=metric,
+            paper_metric=asked_metric if asked_metric != metric and column.paper else "",
+            target=exhibit.instead_target if found.instead else None,
+            set=column.set,
+        )
 
 
 def _room(folder: Path, config: Config) -> Path:
@@ -266,15 +288,16 @@ def reproduce(
     rows: Sequence[str] = (),
     budget: float | None = None,
     search: bool = True,
+    settings: Sequence[str] = (),
     watch: Watch = lambda _, __: Watcher(),
 ) -> Reproduction:
     """Run what an exhibit lacks, then write `reproduction.json` into `out`; returns it.
 
     With `only`, these columns are run and shown, and no others; with `rows`, these rows are run, and the others
     shown as far as they were before, in the present grid. After `budget` seconds no round is begun any more. The
-    record has what is finished by then.
+    record has what is finished by then. `settings` change every column's config; a row's own settings stay.
     """
-    plan = Plan(name, out, runs, seeds, only, searched=search)
+    plan = Plan(name, out, runs, seeds, only, searched=search, settings=settings)
     known = list(plan.exhibit.rows)
     for unknown in set(rows) - set(known):
         raise UserError(f"{name} has no row {unknown!r}", hint=nearest(unknown, known))
@@ -332,9 +355,7 @@ def collect(plan: Plan) -> Reproduction:
             column=column.name,
             paper=column.paper.get(row),
             **_searched(plan, row, notes[column.name], chosen),
-            runs=[
-                _seed_run(run, exhibit, notes[column.name].metric) for run in runs.get((row, column.name), [])
-            ],
+            runs=[_seed_run(run, exhibit, notes[column.name]) for run in runs.get((row, column.name), [])],
             diverged=diverged.get((row, column.name), []),
         )
         for column in exhibit.columns
@@ -357,6 +378,7 @@ def collect(plan: Plan) -> Reproduction:
         orderings=list(_orderings(plan, cells, jobs, notes)),
         dev_metric=every[0].result.primary if every else "",
         only=plan.only,
+        settings=plan.settings,
         searched=plan.searched,
         environments=list(distinct.values()),
     )
@@ -370,12 +392,12 @@ def _searched(
     return {**found._asdict(), "grid": plan.grid(row, note)} if found else {}
 
 
-def _seed_run(run: KeptRun, exhibit: Exhibit, metric: str) -> SeedRun:
+def _seed_run(run: KeptRun, exhibit: Exhibit, note: ColumnNote) -> SeedRun:
     result, best, dev = run.result, run.result.best_round or 0, run.dev
     step = -(-len(dev) // POINTS)
     return SeedRun(
         seed=result.seed,
-        value=_value(run, exhibit, metric),
+        value=_value(run, exhibit, note),
         best_round=best,
         rounds=result.rounds,
         converged=best <= (1 - LATE) * result.rounds,
@@ -384,12 +406,13 @@ def _seed_run(run: KeptRun, exhibit: Exhibit, metric: str) -> SeedRun:
     )
 
 
-def _value(run: KeptRun, exhibit: Exhibit, metric: str) -> float | None:
+def _value(run: KeptRun, exhibit: Exhibit, note: ColumnNote) -> float | None:
     """An exhibit's number of a run; None where the run has none, as one that never reached the target."""
+    metric, target = note.metric, note.target or exhibit.target
     if metric == "rounds":
-        assert exhibit.target is not None
+        assert target is not None
         split: Literal["dev", "test"] = "test" if any(one.test for one in run.evaluated) else "dev"
-        reached = to_target(run.evaluated, exhibit.target_metric, exhibit.target, split)
+        reached = to_target(run.evaluated, exhibit.target_metric, target, split)
         return None if reached is None else float(reached.round)
     if metric == "bytes":
         return run.uploaded
@@ -410,6 +433,8 @@ def _orderings(
     """Every two rows that the paper tells apart, in every column."""
     sign = 1 if plan.exhibit.better == "more" else -1
     for column in plan.exhibit.columns:
+        if notes[column.name].target is not None:
+            continue
         known = [cell for cell in cells if cell.column == column.name and cell.paper is not None]
         for pair in combinations(known, 2):
             worse, better = sorted(pair, key=lambda cell: sign * (cell.paper or 0))

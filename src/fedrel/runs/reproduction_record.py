@@ -62,6 +62,12 @@ class ColumnNote(Record):
     preset: str
     instead: bool = False
     metric: str
+    paper_metric: str = ""
+    """What the paper's numbers are, if not this metric."""
+    target: float | None = None
+    """What is to be reached, if not what the paper has."""
+    set: dict[str, Any] = {}
+    """Its settings."""
     missing: str = ""
     """Why it could not be run."""
 
@@ -83,6 +89,8 @@ class Reproduction(Record):
     dev_metric: str = ""
     only: list[str] = []
     """The columns that were asked for; empty: all."""
+    settings: list[str] = []
+    """What was set by hand, as KEY=VALUE."""
     searched: bool = True
     """Whether settings were searched, where the paper did."""
     environments: list[Environment]
@@ -100,5 +108,6 @@ class Reproduction(Record):
     def command(self) -> str:
         """What makes the same numbers."""
         only = "".join(f" --column {shlex.quote(column)}" for column in self.only)
+        only += "".join(f" --set {shlex.quote(setting)}" for setting in self.settings)
         searched = "" if self.searched else " --no-search"
         return f"fedrel reproduce {shlex.quote(self.name)} --seeds {self.seeds}{only}{searched}"

@@ -15,7 +15,7 @@ from pathlib import Path
 from fedrel.files import atomic_file, write_text
 from fedrel.runs.folder import read_json
 from fedrel.runs.records import Trial
-from fedrel.runs.reproduction_record import Cell, Ordering, Reproduction, Verdict
+from fedrel.runs.reproduction_record import Cell, ColumnNote, Ordering, Reproduction, Verdict
 from fedrel.runs.sweep import DIVERGED
 from fedrel.studio.formatting import NOTHING, Spread, duration, label, median, several
 from fedrel.studio.tables import ENOUGH
@@ -65,17 +65,20 @@ def page_text(found: Reproduction, reading: str = "") -> str:
 
 
 def _about_columns(found: Reproduction) -> str:
-    lines = []
-    for column in found.asked:
-        if column.missing:
-            lines.append(f"- **{column.name}** was not run: {column.missing} (preset `{column.preset}`).")
-        elif column.instead:
-            lines.append(
-                f"- **{column.name}**: not the paper's corpus but what is at hand, preset `{column.preset}`."
-            )
-        else:
-            lines.append(f"- **{column.name}**: preset `{column.preset}`.")
-    return "\n".join(lines)
+    return "\n".join(f"- **{column.name}**{_about_column(found, column)}" for column in found.asked)
+
+
+def _about_column(found: Reproduction, column: ColumnNote) -> str:
+    if column.missing:
+        return f" was not run: {column.missing} (preset `{column.preset}`)."
+    settings = "".join(f", `{key} = {value}`" for key, value in column.set.items())
+    stand_in = "not the paper's corpus but what is at hand, " if column.instead else ""
+    said = f": {stand_in}preset `{column.preset}`{settings}."
+    if column.paper_metric:
+        said += f" The paper's numbers are {label(column.paper_metric)}, ours {label(column.metric)}."
+    if column.target is not None:
+        said += f" The paper's numbers are rounds to {found.target:g}, ours to {column.target:g}."
+    return said
 
 
 def _table(found: Reproduction) -> str:
@@ -142,15 +145,18 @@ def _verdicts(orderings: Sequence[Ordering]) -> str:
             if counts[verdict]
         ]
     )
-    alone = any(
-        one.seeds == 1 and one.ours and one.ours.sign and one.ours.low < one.ours.high for one in orderings
-    )
+    told = [one.seeds for one in orderings if one.ours and one.ours.sign and one.ours.low < one.ours.high]
+    few = ""
+    if 1 in told:
+        few = " **Over one seed they say what holds for that run, not for the method.**"
+    elif 2 in told:
+        few = " **Over two seeds they say what holds for those runs, and little of the method.**"
     return (
         f"Of {len(orderings)} pairs that the paper orders: {said}. "
         "An ordering holds, or fails, if the 95 % interval of our difference (paired bootstrap over test units and "
         "the seeds that both have; bytes are counted and have none) lies on one side of zero. Intervals are not "
         "widened for the number of pairs."
-    ) + (" **Over one seed they say what holds for that run, not for the method.**" if alone else "")
+    ) + few
 
 
 def _orderings(found: Reproduction) -> str:

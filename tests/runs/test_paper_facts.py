@@ -1,0 +1,66 @@
+"""The facts of the papers: every cell is an experiment that could be run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedrel.config.papers import Column, experiment, find_exhibit, missing_files, papers
+from fedrel.config.sources import presets
+from fedrel.errors import UserError
+from fedrel.runs.compare import checked
+from fedrel.runs.reproduce import Plan
+from tests.conftest import tiny
+
+
+def test_an_unknown_table_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UserError, match="did you mean 'feded/table3'"):
+        find_exhibit("feded/tabel3")
+
+
+@pytest.mark.parametrize(
+    "name", [f"{paper}/{one}" for paper, facts in papers().items() for one in facts.exhibits]
+)
+def test_every_cell_of_every_paper_is_a_valid_experiment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedrel.config.papers.missing_files", lambda config: [])
+    _, exhibit = find_exhibit(name)
+    known = presets()
+    for column in exhibit.columns:
+        assert column.preset in known
+        assert column.instead is None or column.instead in known
+        for row, asked in exhibit.rows_of(column).items():
+            config = experiment(column, row, asked, {}).config
+            checked(config, {})
+            for grid in (exhibit.search, exhibit.instead_search, asked.search):
+                for key, values in grid.items():
+                    for value in values:
+                        checked(config, {key: value})
+
+
+def test_each_seed_has_its_own_fold_and_after_the_last_the_first_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fedrel.config.papers.missing_files", lambda config: [])
+    _, exhibit = find_exhibit("feded/table4")
+    found = [
+        experiment(exhibit.columns[0], "feded", exhibit.rows["feded"], {}, number).config
+        for number in (0, 1, 10)
+    ]
+    assert [config.seed for config in found] == [1, 2, 11]
+    files = [str(path) for config in found for path in (*config.data.train, *config.data.test)]
+    assert files == [
+        f"REdata.zip/euadr/{fold}/{part}.tsv" for fold in (1, 2, 1) for part in ("train", "test")
+    ]
+
+
+def test_a_fold_is_put_in_and_other_braces_stay() -> None:
+    column = Column(name="c", preset="demo", folds=3, fold_files={"data.train": ["{fold}/{x}.tsv"]})
+    assert [column.fold(number) for number in (0, 3, 4)] == [
+        {"data.train": [f"{fold}/{{x}}.tsv"]} for fold in (1, 1, 2)
+    ]
+
+
+def test_missing_files_are_seen() -> None:
+    assert missing_files(tiny()) == []
+    assert Plan("lazy_mil/table3", Path("out"), Path("runs"), 1).columns[0].missing

@@ -1,0 +1,162 @@
+"""The search for each row's settings on dev: which searches there are, what they try, and sweeps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedrel.config.papers import find_exhibit
+from fedrel.errors import UserError
+from fedrel.runs.reproduce import Plan, reproduce
+from fedrel.runs.sweep import halving, halving_rounds, sweep
+from fedrel.runs.train import Watcher
+from fedrel.studio.reproduction_page import write_page
+from fedrel.studio.sweep_page import sweep_markdown
+from tests.conftest import tiny
+
+
+def test_rows_and_tables_of_one_method_with_other_grids_keep_their_searches_apart(
+    paper: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = paper.read_text().replace(
+        "one = {}\n", 'one = { search = { "training.batch_size" = [4, 8] } }\n', 1
+    )
+    text = text.replace("fedavg = {}\n", '"one, as it is" = { method = "one" }\nfedavg = {}\n', 1)
+    paper.write_text(text)
+    out, runs = tmp_path / "out", tmp_path / "runs"
+    found = reproduce(f"{paper}/table1", out, runs, seeds=1, rows=["one", "one, as it is"])
+    first, second = (cell for cell in found.cells if cell.row.startswith("one") and cell.column == "few")
+    assert (len(first.runs), len(second.runs)) == (1, 1)
+    assert (len(first.settings), len(second.settings)) == (2, 1)
+    assert len(list(runs.glob("search/*/search-*.json"))) == 2
+    assert not caplog.records
+    paper.write_text(text.replace("[1e-6, 0.3]", "[0.3, 0.2]"))
+    reproduce(f"{paper}/table1", out, runs, seeds=1, rows=["one"], budget=0)
+    said = [record.getMessage() for record in caplog.records if "another search" in record.getMessage()]
+    assert [one.partition(":")[0] for one in said] == ["one", "one, as it is"]
+    paper.write_text(text.replace("[1e-6, 0.3]", "[]"))
+    with pytest.raises(UserError, match="at least 1 item"):
+        find_exhibit(f"{paper}/table1")
+
+
+def test_each_preset_has_a_search_of_its_own(paper: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text(tiny(training__rounds=4, partition__sites=2).to_toml())
+    head, lost, _ = paper.read_text().partition('[[exhibits.table1.columns]]\nname = "lost"')
+    column = '\n[[exhibits.table1.columns]]\nname = "{}"\npreset = "{}"\npaper = {{ one = 1.0 }}\n'
+    paper.write_text(head + column.format("others", other) + column.format("all", tmp_path / "config.toml"))
+    assert lost
+    out, runs = tmp_path / "out", tmp_path / "runs"
+    plan = Plan(f"{paper}/table1", out, runs, 1, ["others", "all"])
+    presets = {
+        (one.row, one.config.partition.sites, one.config.training.fraction) for one, _ in plan.searches()
+    }
+    half, whole = 0.5, tiny().training.fraction
+    assert presets == {
+        ("one", tiny().partition.sites, half),
+        ("one", 2, whole),
+        ("fedavg, still", tiny().partition.sites, half),
+        ("fedavg, still", 2, whole),
+    }
+    found = reproduce(f"{paper}/table1", out, runs, seeds=1, rows=["one"])
+    tried = {cell.column: [one.dev for one in cell.trials] for cell in found.cells if cell.row == "one"}
+    assert tried["few"] == tried["all"] != tried["others"]
+    assert [len(cell.runs) for cell in found.cells if cell.row == "one"] == [1, 1, 1]
+    page = write_page(out).read_text()
+    assert (
+        f"- one with `{other}`: `training.learning_rate = 0.3`, chosen on dev from 2 combinations\n" in page
+    )
+
+
+def test_a_row_searches_its_own_options_together_with_the_tables_grid(paper: Path, tmp_path: Path) -> None:
+    text = paper.read_text().replace("one = {}\nfedavg = {}", "one = {}\nfedprox = { search = { OWN } }", 1)
+    text = text.replace("fedavg = 60.0", "fedprox = 60.0", 1)
+    out, runs = tmp_path / "out", tmp_path / "runs"
+
+    def chosen(own: str, runs: Path) -> list[dict[str, float]]:
+        paper.write_text(text.replace("OWN", own))
+        found = reproduce(f"{paper}/table1", out, runs, seeds=1, rows=["one", "fedprox"])
+        return [cell.settings for cell in found.cells[:2]]
+
+    rate, mu = "training.learning_rate", "methods.fedprox.mu"
+    assert chosen(f'"{mu}" = [3.0]', runs) == [{rate: 0.3}, {rate: 0.3, mu: 3.0}]
+    # Another grid: neither what the page says nor what the folder of runs has is of it, though in it.
+    assert chosen(f'"{mu}" = [3.0, 0.01]', runs) == [{rate: 0.3}, {rate: 0.3, mu: 0.01}]
+    trials = max(
+        (json.loads(path.read_text())["rows"] for path in runs.glob("search/*-fedprox-*/search-*.json")),
+        key=len,
+    )
+    tried = {(one["settings"][rate], one["settings"][mu]) for one in trials}
+    assert tried == {(1e-6, 3.0), (1e-6, 0.01), (0.3, 3.0), (0.3, 0.01)}
+    assert "chosen on dev from 4 combinations" in write_page(out).read_text()
+    assert chosen(f'"{mu}" = [0.01, 0.0]', tmp_path / "others") == [{rate: 0.3}, {rate: 0.3, mu: 0.0}]
+    # A row's own values of a setting count, not the table's; a search that is in the page is not made again.
+    own = f'"{rate}" = [0.2], "{mu}" = [0.02]'
+    assert chosen(own, runs) == chosen(own, tmp_path / "nothing") == [{rate: 0.3}, {rate: 0.2, mu: 0.02}]
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_point_of_the_grid_that_diverges_loses(paper: Path, tmp_path: Path) -> None:
+    paper.write_text(paper.read_text().replace("[1e-6, 0.3]", "[1e30, 0.3]"))
+    found = reproduce(f"{paper}/table1", tmp_path / "out", tmp_path / "runs", seeds=1, rows=["fedavg"])
+    assert found.cells[1].settings == {"training.learning_rate": 0.3}
+    assert len(found.cells[1].runs) == 1
+
+
+def test_the_rounds_of_a_search_are_counted_as_halving_trains_them(tmp_path: Path) -> None:
+    grid = {"training.learning_rate": [0.01, 0.02, 0.03, 0.04, 0.05], "training.batch_size": [8]}
+    for decay in (False, True):  # a rate that follows the run begins anew in every rung
+        config, trained = tiny(training__rounds=4, training__linear_decay=decay), []
+        halving(
+            config,
+            tmp_path / str(decay),
+            grid,
+            ["fedavg"],
+            finalists=2,
+            watch=lambda _, __, trained=trained: Watcher(round_done=trained.append),
+        )
+        assert (
+            halving_rounds(config, grid, 2) == len(trained) == (5 * 1 + 3 * (1 + decay) + 2 * (2 + 2 * decay))
+        )
+
+
+def test_halving_measures_a_run_that_was_trained_further_like_a_new_one(tmp_path: Path) -> None:
+    config = tiny(training__rounds=7, evaluation__every=3)
+    grid = {"training.learning_rate": [0.3, 1e-6, 1e-7, 1e-8, 1e-9]}
+    few = {"training.learning_rate": [0.3, 1e-6]}
+    sweep(config, tmp_path / "both", few, ["fedavg"])
+    after, fresh = (halving(config, tmp_path / name, grid, ["fedavg"]) for name in ("both", "new"))
+    assert after == fresh
+    assert after.best == {"fedavg": {"training.learning_rate": 0.3}}
+    assert [one.rounds for one in fresh.rows] == [3] * 5 + [7] * 3
+
+
+def test_a_shorter_sweep_does_not_take_the_longer_ones_runs(tmp_path: Path) -> None:
+    grid = {"training.learning_rate": [0.3]}
+    sweep(tiny(training__rounds=2), tmp_path, grid, ["fedavg"])
+    with pytest.raises(UserError, match="has 2 rounds already, but"):
+        sweep(tiny(training__rounds=1), tmp_path, grid, ["fedavg"])
+
+
+def test_a_sweep_goes_on_after_a_combination_that_diverges(tmp_path: Path) -> None:
+    config = tiny(training__rounds=1)
+    found = sweep(config, tmp_path, {"training.learning_rate": [1e30, 0.3]}, ["fedavg"], seeds=2)
+    assert found.best == {"fedavg": {"training.learning_rate": 0.3}}
+    assert "| fedavg | training.learning_rate=1e+30 | 2 of 2 diverged |" in sweep_markdown(found)
+
+
+@pytest.mark.parametrize("grid", [{}, {"training.learning_rate": []}, {"seed": [1]}, {"method": ["one"]}])
+@pytest.mark.parametrize("search", [sweep, halving])
+def test_what_cannot_be_searched_is_refused(
+    grid: dict[str, list[object]], search: Callable[..., object], tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=r"nothing to sweep|cannot be searched"):
+        search(tiny(), tmp_path, grid, ["fedavg"])
+
+
+def test_halving_has_its_own_numbers_of_rounds(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"training\.rounds cannot be searched by halving"):
+        halving(tiny(), tmp_path, {"training.rounds": [1, 2]}, ["fedavg"])

@@ -1,0 +1,117 @@
+"""The page of a reproduced table, from its JSON alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedrel.runs.folder import read_json
+from fedrel.runs.kept_runs import KeptRun
+from fedrel.runs.reproduce import Plan
+from fedrel.runs.reproduction_record import Reproduction
+from fedrel.studio.reproduction_page import page_text
+from tests.conftest import REAL_DATA
+
+RESULTS = Path(__file__).parents[2] / "results"
+WITHOUT_RUNS = {RESULTS / name / "reproduction.json" for name in ("world-lazy-one", "world-noise-seeds")}
+"""Made before pages kept their runs."""
+
+
+def test_late_best_rounds_are_marked() -> None:
+    run = {
+        "seed": 1,
+        "value": 0.5,
+        "best_round": 10,
+        "rounds": 10,
+        "converged": False,
+        "seconds": 1,
+        "dev": [],
+    }
+    record = {
+        "name": "a/table1", "title": "A", "about": "B", "scale": 1, "better": "more", "target": None, "seeds": 1,
+        "columns": [{"name": "c", "preset": "demo", "metric": "auc"}], "rows": ["one"],
+        "cells": [{"row": "one", "column": "c", "runs": [run]}], "orderings": [], "environments": [],
+    }  # fmt: skip
+    found = Reproduction.model_validate(record)
+    assert "0.500†" in page_text(found) and "in brackets" not in page_text(found)
+
+
+def test_rounds_have_one_digit_and_brackets_are_told_of_where_they_are() -> None:
+    runs = [
+        {
+            "seed": seed,
+            "value": value,
+            "best_round": 1,
+            "rounds": 9,
+            "converged": True,
+            "seconds": 1,
+            "dev": [],
+        }
+        for seed, value in ((1, 1.0), (2, 2.0))
+    ]
+    record = {
+        "name": "a/table8", "title": "A", "about": "B", "scale": 1, "better": "less", "target": 0.75, "seeds": 2,
+        "columns": [{"name": "c", "preset": "demo", "metric": "rounds"}], "rows": ["one"],
+        "cells": [{"row": "one", "column": "c", "paper": 1, "runs": runs}], "orderings": [], "environments": [],
+    }  # fmt: skip
+    page = page_text(Reproduction.model_validate(record))
+    assert "| one | 1.5 ± 0.7 [1.0] |" in page and "in brackets the paper's number" in page
+
+
+def kept_runs(page: Path) -> dict[tuple[int, float], KeptRun]:
+    """The runs that a page or one beside it keeps, by seed and seconds, which tell them apart."""
+    found = [
+        read_json(KeptRun, path)
+        for folder in (page / "runs", *sorted(RESULTS.glob("*/runs")))
+        for path in sorted(folder.glob("*-seed-*.json"))
+    ]
+    return {(run.result.seed, run.result.seconds): run for run in found}
+
+
+@pytest.mark.parametrize(
+    "record",
+    sorted(set(RESULTS.glob("*/reproduction.json")) - WITHOUT_RUNS),
+    ids=lambda path: path.parent.name,
+)
+def test_committed_numbers_are_of_kept_runs(record: Path) -> None:
+    found, kept = read_json(Reproduction, record), kept_runs(record.parent)
+    for cell in found.cells:
+        metric = found.column(cell.column).metric
+        for run in cell.runs:
+            one = kept[run.seed, run.seconds]
+            assert (one.result.rounds, one.result.best_round) == (run.rounds, run.best_round)
+            if metric not in ("rounds", "bytes"):
+                assert one.result.metrics[metric] == run.value
+
+
+@pytest.mark.skipif(REAL_DATA is None, reason="without FEDREL_DATA, other presets stand in")
+@pytest.mark.parametrize(
+    "record",
+    sorted(set(RESULTS.glob("*/reproduction.json")) - WITHOUT_RUNS),
+    ids=lambda path: path.parent.name,
+)
+def test_a_command_with_the_facts_of_today_finds_all_runs_of_a_page(
+    record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDREL_DATA", str(REAL_DATA))
+    found = read_json(Reproduction, record)
+    plan = Plan(found.name, record.parent, tmp_path, found.seeds, found.only, searched=found.searched)
+    runs = {(job.row, job.column, job.seed) for job in plan.jobs() if plan.finished(job)}
+    assert runs == {(cell.row, cell.column, run.seed) for cell in found.cells for run in cell.runs}
+    chosen = plan.chosen()
+    assert all(
+        chosen[cell.row, found.column(cell.column).preset].settings == cell.settings
+        for cell in found.cells
+        if cell.settings
+    )
+
+
+@pytest.mark.parametrize(
+    "record", sorted(RESULTS.glob("*/reproduction.json")), ids=lambda path: path.parent.name
+)
+def test_committed_pages_come_from_their_json(record: Path) -> None:
+    reading = record.parent / "reading.md"
+    said = reading.read_text(encoding="utf-8") if reading.exists() else ""
+    page = (record.parent / "README.md").read_text(encoding="utf-8")
+    assert page == page_text(read_json(Reproduction, record), said)
