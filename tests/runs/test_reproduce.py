@@ -394,3 +394,19 @@ def test_a_damaged_kept_answer_is_named(paper: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read") as caught:
         reproduce(name, out, tmp_path / "runs", seeds=1, search=False)
     assert caught.value.file == kept
+
+
+def test_precision_by_recall_is_that_of_the_runs(paper: Path, tmp_path: Path) -> None:
+    name, out, runs = columns(paper, few='"training.rounds" = 2'), tmp_path / "out", tmp_path / "runs"
+    paper.write_text(paper.read_text().replace('metric = "auc"', 'metric = "auc"\nplot = "precision"'))
+    found = reproduce(name, out, runs, seeds=1, search=False, rows=["one"])
+    drawn = found.cells[0].runs[0].precision
+    curve = json.loads(next(runs.glob("*-one-*/pr_curve.json")).read_text())
+    whole = list(zip(curve["recall"], curve["precision"], strict=True))
+    assert 4 < len(drawn) <= 80
+    assert set(drawn) <= {(round(recall, 4), round(precision, 4)) for recall, precision in whole}
+    assert drawn[-1][0] == 1.0
+    assert "![precision by recall on the test set](curves.svg)" in write_page(out).read_text()
+    paper.write_text(paper.read_text().replace("set = {", 'set = { "evaluation.task" = "classification",'))
+    with pytest.raises(UserError, match="answers without an order"):
+        reproduce(name.replace("auc", "f1"), out, runs, seeds=1, search=False, rows=["one"])

@@ -97,6 +97,8 @@ class Exhibit(Section):
     """The grid where `instead` was run, if it is another one."""
     finalists: int = Field(3, ge=1)
     """How many points of the grid the search trains to the end, at most."""
+    plot: Literal["rounds", "precision"] = "rounds"
+    """What the page draws of each run: the dev metric by round, or precision by recall on the test set."""
     runs_of: str = ""
     """Another exhibit of the paper that is of the same runs: its search gives the settings here, too."""
 

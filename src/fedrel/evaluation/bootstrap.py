@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrel.evaluation.outcome import Arrays, Ints, Record
+from fedrel.evaluation.outcome import Arrays, Curve, Ints, Record
 from fedrel.evaluation.ranking import Ranking
 from fedrel.seeding import numpy_generator
 
@@ -128,6 +128,10 @@ class RankedUnits(Units):
         first = after[self._facts] - own  # where a right guess stands for the first time
         places = np.repeat(first - np.cumsum(own) + own, own) + np.arange(own.sum())
         return Ranking(places, int(often.sum())).metrics()[metric]
+
+    def curve(self, points: int) -> Curve:
+        """Precision and recall of the list, with at most so many points."""
+        return Ranking(self._facts, len(self.right)).curve(points)
 
     @cached_property
     def _facts(self) -> Ints:

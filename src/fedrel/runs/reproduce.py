@@ -22,7 +22,7 @@ from fedrel.config.check import parse_settings
 from fedrel.config.papers import Column, Exhibit, MissingDataError, experiment, find_exhibit
 from fedrel.config.schema import Config
 from fedrel.errors import UserError, nearest
-from fedrel.evaluation.bootstrap import Interval
+from fedrel.evaluation.bootstrap import Interval, RankedUnits
 from fedrel.files import InUseError, locked, locked_in_turn
 from fedrel.runs.checkpoint import Checkpoints
 from fedrel.runs.compare import BudgetSpentError, Watch, checked, finished, interval, limited
@@ -179,6 +179,18 @@ class Plan:
             [self._kept.units(job.config) for job in own if job.seed in common] for own in (ours, theirs)
         )
         return interval(first, second, metric)
+
+    def precision(self, job: Job) -> list[tuple[float, float]]:
+        """A finished run's precision by recall, where the exhibit draws that."""
+        if self.exhibit.plot != "precision":
+            return []
+        units = self._kept.units(job.config)
+        if not isinstance(units, RankedUnits):
+            hint = 'leave out plot = "precision" of the exhibit'
+            raise UserError(f"{self.name}: answers without an order have no precision by recall", hint=hint)
+        curve = units.curve(POINTS)
+        pairs = zip(curve.recall, curve.precision, strict=True)
+        return [(round(recall, 4), round(precision, 4)) for recall, precision in pairs]
 
     def searches(self) -> Iterator[tuple[Search, bool]]:
         """Each search, and whether it is finished."""
@@ -339,13 +351,11 @@ def _train_missing(plan: Plan, rows: Sequence[str], watch: Watch) -> bool:
 def collect(plan: Plan) -> Reproduction:
     """The record of the finished runs."""
     exhibit, chosen = plan.exhibit, plan.chosen()
-    jobs: dict[tuple[str, str], list[Job]] = {}
-    runs: dict[tuple[str, str], list[KeptRun]] = {}
+    trained: dict[tuple[str, str], list[tuple[Job, KeptRun]]] = {}
     diverged: dict[tuple[str, str], list[int]] = {}
     for job in plan.jobs():
         if (found := plan.finished(job)) is not None:
-            jobs.setdefault((job.row, job.column), []).append(job)
-            runs.setdefault((job.row, job.column), []).append(found)
+            trained.setdefault((job.row, job.column), []).append((job, found))
         elif plan.diverged(job):
             diverged.setdefault((job.row, job.column), []).append(job.seed)
     notes = {note.name: note for note in plan.columns}
@@ -355,14 +365,18 @@ def collect(plan: Plan) -> Reproduction:
             column=column.name,
             paper=column.paper.get(row),
             **_searched(plan, row, notes[column.name], chosen),
-            runs=[_seed_run(run, exhibit, notes[column.name]) for run in runs.get((row, column.name), [])],
+            runs=[
+                _seed_run(run, exhibit, notes[column.name], plan.precision(job))
+                for job, run in trained.get((row, column.name), [])
+            ],
             diverged=diverged.get((row, column.name), []),
         )
         for column in exhibit.columns
         for row in exhibit.rows_of(column)
         if not plan.only or column.name in plan.only
     ]
-    every = [run for own in runs.values() for run in own]
+    jobs = {cell: [job for job, _ in own] for cell, own in trained.items()}
+    every = [run for own in trained.values() for _, run in own]
     distinct = {run.environment.model_dump_json(): run.environment for run in every}
     return Reproduction(
         name=plan.name,
@@ -392,7 +406,9 @@ def _searched(
     return {**found._asdict(), "grid": plan.grid(row, note)} if found else {}
 
 
-def _seed_run(run: KeptRun, exhibit: Exhibit, note: ColumnNote) -> SeedRun:
+def _seed_run(
+    run: KeptRun, exhibit: Exhibit, note: ColumnNote, precision: list[tuple[float, float]]
+) -> SeedRun:
     result, best, dev = run.result, run.result.best_round or 0, run.dev
     step = -(-len(dev) // POINTS)
     return SeedRun(
@@ -403,6 +419,7 @@ def _seed_run(run: KeptRun, exhibit: Exhibit, note: ColumnNote) -> SeedRun:
         converged=best <= (1 - LATE) * result.rounds,
         seconds=result.seconds,
         dev=list(dict.fromkeys([*dev[:: max(step, 1)], *dev[-1:]])),
+        precision=precision,
     )
 
 

@@ -23,6 +23,8 @@ class SeedRun(Record):
     seconds: float
     dev: list[tuple[int, float]]
     """The dev metric by round."""
+    precision: list[tuple[float, float]] = []
+    """Precision by recall on the test set, where the page draws that."""
 
 
 class Cell(Record):

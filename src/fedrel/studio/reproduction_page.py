@@ -56,9 +56,7 @@ def page_text(found: Reproduction, reading: str = "") -> str:
         "## Orderings" if found.orderings else "",
         _verdicts(found.orderings),
         _orderings(found),
-        f"## Curves\n\n![{label(found.dev_metric)} on the development set by round]({CURVES})"
-        if found.dev_metric
-        else "",
+        f"## Curves\n\n![{_drawn(found)}]({CURVES})" if found.dev_metric else "",
         _how(found),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -215,8 +213,15 @@ def _tried(one: Trial) -> str:
     return f"{settings}: {'diverged' if one.dev == DIVERGED else f'{one.dev:.3f}'} by round {one.rounds}"
 
 
+def _drawn(found: Reproduction) -> str:
+    """What the curves are."""
+    if any(run.precision for cell in found.cells for run in cell.runs):
+        return "precision by recall on the test set"
+    return f"{label(found.dev_metric)} on the development set by round"
+
+
 def _draw(found: Reproduction, path: Path) -> None:
-    """The dev metric by round, a panel a column, the mean over seeds of each row."""
+    """A panel a column, a colour a row, a line a seed: the dev metric by round, or precision by recall."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -226,17 +231,22 @@ def _draw(found: Reproduction, path: Path) -> None:
     down = -(-len(columns) // across)
     figure = Figure(figsize=(4.2 * across, 3.2 * down), layout="constrained")
     axes = figure.subplots(down, across, squeeze=False).ravel()
+    ranked = any(run.precision for cell in found.cells for run in cell.runs)
+    across_label, up_label = (
+        ("recall", "precision") if ranked else ("round", f"{label(found.dev_metric)} on dev")
+    )
     for axis, column in zip(axes, columns, strict=False):
         for number, row in enumerate(found.rows):
             runs = [one.runs for one in found.cells if (one.row, one.column) == (row, column.name)]
             for place, run in enumerate(chain.from_iterable(runs)):
-                x, y = zip(*run.dev, strict=True) if run.dev else ((), ())
+                points = run.precision or run.dev
+                x, y = zip(*points, strict=True) if points else ((), ())
                 axis.plot(x, y, color=f"C{number}", lw=1.2, alpha=0.8, label=row if place == 0 else None)
-        axis.set(title=column.name, xlabel="round", ylabel=f"{label(found.dev_metric)} on dev")
+        axis.set(title=column.name, xlabel=across_label, ylabel=up_label)
         axis.grid(alpha=0.3)
     for axis in axes[len(columns) :]:
         axis.remove()
     handles, names = axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 6) or 1, frameon=False)
+    figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 3 * across) or 1, frameon=False)
     with atomic_file(path) as part:
         figure.savefig(part, format="svg", metadata={"Date": None})

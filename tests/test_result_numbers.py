@@ -1,0 +1,130 @@
+"""The numbers of README and docs are those of the pages under `results/`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from statistics import fmean, stdev
+
+import pytest
+
+from fedrel.runs.folder import read_json
+from fedrel.runs.reproduction_record import Reproduction
+
+ROOT = Path(__file__).parents[1]
+
+# Names of rows in the docs that pages have others for.
+ROWS = {
+    "lazy-one (ours)": "lazy-one",
+    "lazy-mil with winners drawn at random (a control)": "lazy-mil, random winners",
+    "lazy-mil with the released code's pooled winners": "lazy-mil, pooled winners",
+    "one with as many steps as that": "one, steps of pooled winners",
+}
+EVEN, SKEWED = "CPR, alpha=0.5, K=10", "CPR, alpha=0.05, K=10"
+MINUS = "\N{MINUS SIGN}"
+RESULTS = "docs/results.md"
+NOISE = "docs/noise.md"
+
+
+def record(page: str) -> Reproduction:
+    found: Reproduction = read_json(Reproduction, ROOT / "results" / page / "reproduction.json")
+    return found
+
+
+def table(file: str, heading: str) -> list[dict[str, str]]:
+    """The first table below a heading: each line's cells by the names of the columns."""
+    text = (ROOT / file).read_text(encoding="utf-8").partition(f"## {heading}\n")[2]
+    lines = re.findall(r"^\|.*\|$", text.partition("\n## ")[0], re.MULTILINE)
+    head, _, *rows = ([cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines)
+    return [dict(zip(head, row, strict=True)) for row in rows if len(row) == len(head)]
+
+
+@pytest.mark.parametrize(
+    ("file", "heading", "column", "page", "of", "spread"),
+    [
+        (RESULTS, "Lazy MIL on NYT10", "AUC", "lazy_mil-table2", "C=0.1", True),
+        (RESULTS, "FedED on GAD and EU-ADR", "GAD F1", "feded-table3", "GAD", False),
+        (RESULTS, "FedED on GAD and EU-ADR", "EU-ADR F1", "feded-table4", "EU-ADR", False),
+        (RESULTS, "FedCMC on CPR and PGR", "F1, alpha 0.05", "fedcmc-table2-pcnn-skewed", SKEWED, False),
+        (RESULTS, "FedCMC on CPR and PGR", "F1, alpha 0.5", "fedcmc-table2-pcnn", EVEN, False),
+        (RESULTS, "FedLCC on CDR", "F1", "fedlcc-table3", "IID", False),
+        *(
+            (NOISE, "Over noise rates, with the demo's settings", name, "world-noise-seeds", of, False)
+            for name, of in (
+                ("noise 0", "noise 0"),
+                ("0.3", "0.3, popularity 0"),
+                ("0.6", "0.6, popularity 0"),
+                ("0.8", "0.8, popularity 0"),
+                ("0.3, popularity 1", "0.3, popularity 1"),
+                ("0.6, popularity 1", "0.6, popularity 1"),
+                ("0.8, popularity 1", "0.8, popularity 1"),
+            )
+        ),
+        *(
+            (NOISE, "A better Lazy MIL", name, "world-lazy-one", of, False)
+            for name, of in (
+                ("noise 0", "noise 0"),
+                ("0.3", "0.3, popularity 0"),
+                ("0.6", "0.6, popularity 0"),
+                ("0.8", "0.8, popularity 0"),
+                ("0.3, popularity 1", "0.3, popularity 1"),
+                ("0.6, popularity 1", "0.6, popularity 1"),
+                ("0.8, popularity 1", "0.8, popularity 1"),
+                ("0.6, chosen", "0.6, chosen for Lazy MIL"),
+                ("0.8, chosen", "0.8, chosen for Lazy MIL"),
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_a_table_of_the_docs_has_the_numbers_of_its_page(
+    file: str, heading: str, column: str, page: str, of: str, spread: bool
+) -> None:
+    cells = {
+        cell.row: [run.value for run in cell.runs if run.value is not None]
+        for cell in record(page).cells
+        if cell.column == of
+    }
+    checked = 0
+    for line in table(file, heading):
+        row = next(iter(line.values()))
+        if not line[column]:
+            assert not cells.get(row)
+            continue
+        values = cells[ROWS.get(row, row)]
+        expected = f"{fmean(values):.3f}" + (f" ± {stdev(values):.3f}" if spread else "")
+        assert line[column].replace("**", "") == expected, row
+        checked += 1
+    assert checked >= 3
+
+
+@pytest.mark.parametrize(
+    ("claim", "page", "of", "better", "worse", "digits"),
+    [
+        ("FedED ahead of FedAvg (Table 3", "feded-table3", "GAD", "feded", "fedavg", 1),
+        ("the same on EU-ADR", "feded-table4", "EU-ADR", "feded", "fedavg", 1),
+        ("Lazy MIL ahead of ONE (Table 2", "lazy_mil-table2", "C=0.1", "lazy-mil", "one", 3),
+        ("the same with MiniLM (Table 5", "lazy_mil-table5", "NYT10", "lazy-mil", "one", 3),
+        ("FedCMC ahead of FedAvg (Table 2, CPR", "fedcmc-table2-pcnn", EVEN, "fedcmc", "fedavg", 1),
+        ("the same at alpha 0.05", "fedcmc-table2-pcnn-skewed", SKEWED, "fedcmc", "fedavg", 1),
+        ("FedLCC ahead of FedAvg (Table 3", "fedlcc-table3", "IID", "fedlcc", "fedavg", 1),
+        ("the same on CHR's dev file", "fedlcc-table4", "IID", "fedlcc", "fedavg", 1),
+    ],
+)  # fmt: skip
+def test_a_claim_of_the_readme_is_the_ordering_of_its_page(
+    claim: str, page: str, of: str, better: str, worse: str, digits: int
+) -> None:
+    found = record(page)
+    (ordering,) = (
+        one for one in found.orderings if (one.column, one.better, one.worse) == (of, better, worse)
+    )
+    (line,) = (one for one in table("README.md", "What reproduces") if one["claim"].startswith(claim))
+
+    def shown(value: float) -> str:
+        text = f"{value * (found.scale if digits == 1 else 1):+.{digits}f}".replace("-", MINUS)
+        return text.replace("0.", ".", 1) if digits == 3 else text
+
+    assert ordering.ours is not None
+    ours = ordering.ours
+    assert line["here, with 95 % interval"] == f"{shown(ours.mean)} [{shown(ours.low)}, {shown(ours.high)}]"
+    assert line["in the paper"] == shown(ordering.paper / (found.scale if digits == 1 else 1))
+    assert line[""].startswith(ordering.verdict)
