@@ -163,7 +163,7 @@ def reproduce(
         list[str] | None, typer.Option(metavar="NAME", help="Train only this row; may be repeated.")
     ] = None,
     budget: Annotated[
-        str, typer.Option(metavar="TIME", help="Stop after this long, as 90m or 2h; run again to go on.")
+        str, typer.Option(metavar="TIME", help="Begin no round after this long, as 90m or 2h; run again to go on.")
     ] = "",
     search: Annotated[
         bool, typer.Option(help="Search each method's settings on dev first, where the paper did.")
