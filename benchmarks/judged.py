@@ -47,7 +47,7 @@ from fedrel.evaluation.bootstrap import JudgedUnits, difference, interval
 from fedrel.federation.rounds import draw
 from fedrel.inference.model import Model, load_model
 from fedrel.runs.compare import finished
-from fedrel.runs.reproduce import Plan
+from fedrel.runs.plan import Plan
 from fedrel.runs.run_notes import environment
 
 PRESET = "lazy_mil/nyt10-part"

@@ -22,6 +22,13 @@ ROWS = {
 }
 EVEN, SKEWED = "CPR, alpha=0.5, K=10", "CPR, alpha=0.05, K=10"
 MINUS = "\N{MINUS SIGN}"
+# Columns of docs/noise.md, and those of the pages.
+NOISES = {
+    "noise 0": "noise 0",
+    **{name: f"{name}, popularity 0" for name in ("0.3", "0.6", "0.8")},
+    **{name: name for name in ("0.3, popularity 1", "0.6, popularity 1", "0.8, popularity 1")},
+}
+CHOSEN = {name: f"{name} for Lazy MIL" for name in ("0.6, chosen", "0.8, chosen")}
 RESULTS = "docs/results.md"
 NOISE = "docs/noise.md"
 
@@ -50,29 +57,11 @@ def table(file: str, heading: str) -> list[dict[str, str]]:
         (RESULTS, "FedLCC on CDR", "F1", "fedlcc-table3", "IID", False),
         *(
             (NOISE, "Over noise rates, with the demo's settings", name, "world-noise-seeds", of, False)
-            for name, of in (
-                ("noise 0", "noise 0"),
-                ("0.3", "0.3, popularity 0"),
-                ("0.6", "0.6, popularity 0"),
-                ("0.8", "0.8, popularity 0"),
-                ("0.3, popularity 1", "0.3, popularity 1"),
-                ("0.6, popularity 1", "0.6, popularity 1"),
-                ("0.8, popularity 1", "0.8, popularity 1"),
-            )
+            for name, of in NOISES.items()
         ),
         *(
             (NOISE, "A better Lazy MIL", name, "world-lazy-one", of, False)
-            for name, of in (
-                ("noise 0", "noise 0"),
-                ("0.3", "0.3, popularity 0"),
-                ("0.6", "0.6, popularity 0"),
-                ("0.8", "0.8, popularity 0"),
-                ("0.3, popularity 1", "0.3, popularity 1"),
-                ("0.6, popularity 1", "0.6, popularity 1"),
-                ("0.8, popularity 1", "0.8, popularity 1"),
-                ("0.6, chosen", "0.6, chosen for Lazy MIL"),
-                ("0.8, chosen", "0.8, chosen for Lazy MIL"),
-            )
+            for name, of in (NOISES | CHOSEN).items()
         ),
     ],
 )  # fmt: skip

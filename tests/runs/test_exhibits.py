@@ -9,7 +9,8 @@ import pytest
 
 from fedrel.config.papers import papers
 from fedrel.runs.exhibits import _Begun, listed_exhibits
-from fedrel.runs.reproduce import Job, reproduce
+from fedrel.runs.plan import Job
+from fedrel.runs.reproduce import reproduce
 from tests.conftest import tiny
 from tests.runs.conftest import stop_after
 

@@ -10,7 +10,7 @@ from fedrel.config.papers import Column, experiment, find_exhibit, missing_files
 from fedrel.config.sources import presets
 from fedrel.errors import UserError
 from fedrel.runs.compare import checked
-from fedrel.runs.reproduce import Plan
+from fedrel.runs.plan import Plan
 from tests.conftest import tiny
 
 

@@ -15,7 +15,8 @@ from fedrel.config.papers import find_exhibit
 from fedrel.errors import UserError
 from fedrel.files import locked
 from fedrel.runs.folder import read_json
-from fedrel.runs.reproduce import Plan, page_folder, reproduce
+from fedrel.runs.plan import Plan, page_folder
+from fedrel.runs.reproduce import reproduce
 from fedrel.runs.reproduction_record import Reproduction
 from fedrel.runs.train import Watcher
 from fedrel.studio.reproduction_page import page_text, write_page

@@ -10,7 +10,8 @@ import pytest
 
 from fedrel.config.papers import find_exhibit
 from fedrel.errors import UserError
-from fedrel.runs.reproduce import Plan, reproduce
+from fedrel.runs.plan import Plan
+from fedrel.runs.reproduce import reproduce
 from fedrel.runs.sweep import halving, halving_rounds, sweep
 from fedrel.runs.train import Watcher
 from fedrel.studio.reproduction_page import write_page

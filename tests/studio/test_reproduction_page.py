@@ -8,7 +8,7 @@ import pytest
 
 from fedrel.runs.folder import read_json
 from fedrel.runs.kept_runs import KeptRun
-from fedrel.runs.reproduce import Plan
+from fedrel.runs.plan import Plan
 from fedrel.runs.reproduction_record import Reproduction
 from fedrel.studio.reproduction_page import page_text
 from tests.conftest import REAL_DATA

@@ -163,7 +163,10 @@ def reproduce(
         list[str] | None, typer.Option(metavar="NAME", help="Train only this row; may be repeated.")
     ] = None,
     budget: Annotated[
-        str, typer.Option(metavar="TIME", help="Begin no round after this long, as 90m or 2h; run again to go on.")
+        str,
+        typer.Option(
+            metavar="TIME", help="Begin no round after this long, as 90m or 2h; run again to go on."
+        ),
     ] = "",
     search: Annotated[
         bool, typer.Option(help="Search each method's settings on dev first, where the paper did.")
@@ -179,7 +182,7 @@ def reproduce(
         _list(seeds, runs, as_json=as_json)
         return
     from fedrel.cli.progress import console, watching
-    from fedrel.runs.reproduce import page_folder
+    from fedrel.runs.plan import page_folder
     from fedrel.runs.reproduce import reproduce as carry_out
     from fedrel.studio.reproduction_page import write_page
 

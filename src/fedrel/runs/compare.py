@@ -16,7 +16,7 @@ from fedrel.runs.checkpoint import Checkpoints
 from fedrel.runs.folder import UNITS, Run, read_json, read_run, write_json
 from fedrel.runs.records import ComparisonRow, ComparisonRows, Environment, Result
 from fedrel.runs.run_notes import StoppedError, differences
-from fedrel.runs.train import Watcher, ends_at, run
+from fedrel.runs.train import Watcher, is_over, run
 
 _log = logging.getLogger(__name__)
 
@@ -79,6 +79,11 @@ def is_finished(config: Config, folder: Path) -> bool:
     if checkpoint is None or checkpoint.round != result.rounds:
         return False
     return ends_at(config, checkpoint.round, checkpoint.best_round)
+
+
+def ends_at(config: Config, round_: int, best_round: int) -> bool:
+    """Whether a run that ended after a round is this config's: one with more rounds is another run."""
+    return round_ <= config.training.rounds and is_over(config, round_, best_round)
 
 
 class BudgetSpentError(StoppedError):

@@ -18,7 +18,7 @@ from fedrel.data.corpora import corpus_of
 from fedrel.evaluation.outcome import Record
 from fedrel.runs.folder import MetricsFile
 from fedrel.runs.kept_runs import KeptRun
-from fedrel.runs.reproduce import Job, Plan, Search, page_folder
+from fedrel.runs.plan import Job, Plan, Search, page_folder
 
 
 class ListedExhibit(Record):

@@ -16,10 +16,9 @@ from fedrel.errors import UserError
 from fedrel.evaluation.bootstrap import Units, units_of
 from fedrel.evaluation.outcome import Record
 from fedrel.files import atomic_file, write_text
-from fedrel.runs.compare import is_finished
+from fedrel.runs.compare import ends_at, is_finished
 from fedrel.runs.folder import UNITS, read_json, read_run, write_json
 from fedrel.runs.records import Environment, Result, Round, Sweep
-from fedrel.runs.train import ends_at
 
 
 class KeptRun(Record):

@@ -348,11 +348,6 @@ def is_over(config: Config, round_: int, best_round: int) -> bool:
     return round_ >= config.training.rounds or (patience is not None and round_ - best_round >= patience)
 
 
-def ends_at(config: Config, round_: int, best_round: int) -> bool:
-    """Whether a run that ended after a round is this config's: one with more rounds is another run."""
-    return round_ <= config.training.rounds and is_over(config, round_, best_round)
-
-
 def finish(
     out: Path,
     config: Config,

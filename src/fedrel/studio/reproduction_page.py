@@ -247,6 +247,8 @@ def _draw(found: Reproduction, path: Path) -> None:
     for axis in axes[len(columns) :]:
         axis.remove()
     handles, names = axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 3 * across) or 1, frameon=False)
+    figure.legend(
+        handles, names, loc="outside lower center", ncols=min(len(names), 3 * across) or 1, frameon=False
+    )
     with atomic_file(path) as part:
         figure.savefig(part, format="svg", metadata={"Date": None})
