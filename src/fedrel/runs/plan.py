@@ -125,14 +125,13 @@ class Plan:
             raise UserError(f"{name} has no column {unknown!r}", hint=nearest(unknown, known))
 
     @property
-    def at_hand(self) -> list[tuple[Column, ColumnNote]]:
-        """The columns whose data are here."""
-        return [(column, note) for column, note in self._columns if not note.missing]
-
-    @property
     def runnable(self) -> list[tuple[Column, ColumnNote]]:
-        """Of those, the columns that were asked for."""
-        return [one for one in self.at_hand if not self.only or one[0].name in self.only]
+        """The columns that were asked for and whose data are here."""
+        return [
+            (column, note)
+            for column, note in self._columns
+            if not note.missing and (not self.only or column.name in self.only)
+        ]
 
     def jobs(self) -> Iterator[Job]:
         """All runs, the first seed of every cell first, with the settings that are chosen by now."""
