@@ -191,8 +191,9 @@ def _how(found: Reproduction) -> str:
         among = f" from {points} combinations" if points > 1 else ""
         where = f" with `{preset}`" if several_presets else ""
         lines.append(f"- {row}{where}: {settings}, chosen on dev{among}")
-        if cell.trials:
-            lines.append(f"  - tried: {'; '.join(_tried(one) for one in cell.trials)}")
+        furthest = {str(one.settings): one for one in cell.trials}  # of each combination, its last rung
+        if furthest:
+            lines.append(f"  - tried: {'; '.join(_tried(one) for one in furthest.values())}")
     runs = [run for cell in found.cells for run in cell.runs]
     if runs:
         lines.append(f"- {len(runs)} runs, {duration(sum(run.seconds for run in runs))} of training in all")
