@@ -26,7 +26,7 @@ def test_the_list_estimates_what_is_left_from_trained_rounds(
     pages, runs = tmp_path / "pages", tmp_path / "runs"
     before = {one.name: one for one in listed_exhibits(pages, runs, 2)}
     assert [(one.data, one.done, one.runs) for one in before.values()] == [("some", 0, 6), ("in part", 0, 4)]
-    assert {one.seconds_left for one in before.values()} == {None}
+    assert [(one.seconds_left, one.unknown) for one in before.values()] == [(None, 9), (None, 4)]
     assert before["made_up/table1"].missing == [f"no such file: {tmp_path.name}/no.jsonl"]  # none published
 
     with pytest.raises(KeyboardInterrupt):

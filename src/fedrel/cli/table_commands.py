@@ -255,13 +255,15 @@ def _list(seeds: int, runs: Path, *, as_json: bool) -> None:
     for name in ("table", "what", "data", "runs", "time left"):
         table.add_column(name, no_wrap=name == "table")
     for one in found:
-        left = "not known" if one.seconds_left is None else f"about {duration(one.seconds_left)}"
+        left = "not known"
+        if one.seconds_left is not None:
+            left = f"{'more than' if one.unknown else 'about'} {duration(one.seconds_left)}"
         left = left if one.done < one.runs else "nothing" if one.runs else "—"
         table.add_row(one.name, one.about, one.data, f"{one.done} of {one.runs}", left)
     console.print(table)
     for line in dict.fromkeys(line for one in found for line in one.missing):
         console.print(f"not at hand: {line}", soft_wrap=True)
-    unknown = next((one.name for one in found if one.seconds_left is None and one.runs), None)
+    unknown = next((one.name for one in found if one.unknown and one.runs), None)
     if unknown is not None:
         console.print(
             f"To know how long one takes, train a little: fedrel reproduce {unknown} --budget 2m",

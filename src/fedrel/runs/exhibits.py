@@ -34,7 +34,9 @@ class ListedExhibit(Record):
     done: int
     """Finished, or diverged."""
     seconds_left: float | None
-    """With the searches that are left; None where no round of a preset that it needs was ever trained."""
+    """With the searches that are left, but without what is `unknown`; None where nothing is known."""
+    unknown: int
+    """Runs and searches that are left of presets of which no round was ever trained."""
 
 
 def listed_exhibits(pages: Path, runs: Path, seeds: int) -> list[ListedExhibit]:
@@ -117,7 +119,8 @@ def _listed(plan: Plan, jobs: list[_Begun], known: list[_Begun]) -> ListedExhibi
         missing=list(dict.fromkeys(_missing(plan))),
         runs=len(jobs),
         done=sum(one.finished for one in jobs) + diverged,
-        seconds_left=None if None in left or not jobs else sum(one or 0.0 for one in left),
+        seconds_left=sum(one or 0.0 for one in left) if jobs and {*left} != {None} else None,
+        unknown=left.count(None),
     )
 
 
