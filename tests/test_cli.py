@@ -529,3 +529,15 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path):
     assert process.returncode == 130
     assert "--resume" in err
     assert "Traceback" not in err
+
+
+def test_what_a_command_cannot_do_is_said_before_anything_is_trained(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, said = fedrel("sweep", corpus(tmp_path), "--grid", "training.learning_rate", capsys=capsys)
+    assert code == 2
+    assert "cannot read the grid 'training.learning_rate'" in said
+    code, _, said = fedrel("reproduce", "feded/table3", "--set", "training.rounds=1", capsys=capsys)
+    assert code == 2
+    assert "give it a folder by --out" in said
+    assert not (tmp_path / "results").exists()
+    assert not (tmp_path / "runs").exists()
