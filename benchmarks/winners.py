@@ -3,8 +3,8 @@
     FEDREL_DATA=FOLDER python benchmarks/winners.py results/lazy_mil-table2/winners.json
 
 For some and for all sites active, and for winners chosen by p(r|s) and drawn at random: of the triples with several
-sentences, how often the sentence that won the last time wins again (mean over the last ten rounds), and which share of
-all training sentences has won at least once by then.
+sentences, how often the sentence that won the last time wins again (mean over the last ten rounds), and which share
+of all training sentences has won at least once by then.
 """
 
 from __future__ import annotations

@@ -92,6 +92,7 @@ def test_a_table_of_the_docs_has_the_numbers_of_its_page(
         ("FedED ahead of FedAvg (Table 3", "feded-table3", "GAD", "feded", "fedavg", 1),
         ("the same on EU-ADR", "feded-table4", "EU-ADR", "feded", "fedavg", 1),
         ("Lazy MIL ahead of ONE (Table 2", "lazy_mil-table2", "C=0.1", "lazy-mil", "one", 3),
+        ("the same with all sites active", "lazy_mil-table2", "C=1.0", "lazy-mil", "one", 3),
         ("the same with MiniLM (Table 5", "lazy_mil-table5", "NYT10", "lazy-mil", "one", 3),
         ("FedCMC ahead of FedAvg (Table 2, CPR", "fedcmc-table2-pcnn", EVEN, "fedcmc", "fedavg", 1),
         ("the same on PGR, alpha 0.5", "fedcmc-table2-pcnn", EVEN.replace("CPR", "PGR"), "fedcmc", "fedavg", 1),
