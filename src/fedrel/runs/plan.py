@@ -225,13 +225,12 @@ class Plan:
 
     def outdated(self, shown: Reproduction | None) -> list[str]:
         """The rows whose settings in the page are of another search, and that have none of the present one yet."""
+        if shown is None:
+            return []
         missing = {(one.row, one.preset) for one, done in self.searches() if not done}
-        had = {
-            cell.row
-            for cell in (shown.cells if shown else [])
-            if cell.settings and shown and (cell.row, shown.column(cell.column).preset) in missing
-        }
-        return [row for row in self.exhibit.rows if row in had]
+        had = {(cell.row, shown.column(cell.column).preset) for cell in shown.cells if cell.settings}
+        rows = {row for row, _ in had & missing}
+        return [row for row in self.exhibit.rows if row in rows]
 
     def _searches(self) -> Iterator[Search]:
         """A search for every row and preset that the asked columns need, on the first column with the preset."""
