@@ -216,9 +216,16 @@ def _tried(one: Trial) -> str:
 
 def _drawn(found: Reproduction) -> str:
     """What the curves are."""
-    if any(run.precision for cell in found.cells for run in cell.runs):
-        return "precision by recall on the test set"
-    return f"{label(found.dev_metric)} on the development set by round"
+    return (
+        "precision by recall on the test set"
+        if _ranked(found)
+        else f"{label(found.dev_metric)} on the development set by round"
+    )
+
+
+def _ranked(found: Reproduction) -> bool:
+    """Whether precision by recall is drawn."""
+    return any(run.precision for cell in found.cells for run in cell.runs)
 
 
 def _draw(found: Reproduction, path: Path) -> None:
@@ -232,9 +239,8 @@ def _draw(found: Reproduction, path: Path) -> None:
     down = -(-len(columns) // across)
     figure = Figure(figsize=(4.2 * across, 3.2 * down), layout="constrained")
     axes = figure.subplots(down, across, squeeze=False).ravel()
-    ranked = any(run.precision for cell in found.cells for run in cell.runs)
-    across_label, up_label = (
-        ("recall", "precision") if ranked else ("round", f"{label(found.dev_metric)} on dev")
+    across_name, up_name = (
+        ("recall", "precision") if _ranked(found) else ("round", f"{label(found.dev_metric)} on dev")
     )
     for axis, column in zip(axes, columns, strict=False):
         for number, row in enumerate(found.rows):
@@ -243,7 +249,7 @@ def _draw(found: Reproduction, path: Path) -> None:
                 points = run.precision or run.dev
                 x, y = zip(*points, strict=True) if points else ((), ())
                 axis.plot(x, y, color=f"C{number}", lw=1.2, alpha=0.8, label=row if place == 0 else None)
-        axis.set(title=column.name, xlabel=across_label, ylabel=up_label)
+        axis.set(title=column.name, xlabel=across_name, ylabel=up_name)
         axis.grid(alpha=0.3)
     for axis in axes[len(columns) :]:
         axis.remove()
