@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import re
+import itertools
+import json
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 import pytest
 
@@ -38,12 +41,19 @@ def record(page: str) -> Reproduction:
     return found
 
 
-def table(file: str, heading: str) -> list[dict[str, str]]:
-    """The first table below a heading: each line's cells by the names of the columns."""
-    text = (ROOT / file).read_text(encoding="utf-8").partition(f"## {heading}\n")[2]
-    lines = re.findall(r"^\|.*\|$", text.partition("\n## ")[0], re.MULTILINE)
-    head, _, *rows = ([cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines)
-    return [dict(zip(head, row, strict=True)) for row in rows if len(row) == len(head)]
+def from_json(file: str) -> Any:
+    return json.loads((ROOT / "results" / file).read_text(encoding="utf-8"))
+
+
+def table(file: str, heading: str, below: str = "") -> list[dict[str, str]]:
+    """The first table below a heading, or below words of its section: cells by the names of the columns."""
+    text = (ROOT / file).read_text(encoding="utf-8").partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    lines = itertools.dropwhile(lambda line: not line.startswith("|"), text[text.index(below) :].splitlines())
+    head, _, *rows = (
+        [cell.strip(" *") for cell in line.strip("|").split("|")]
+        for line in itertools.takewhile(lambda line: line.startswith("|"), lines)
+    )
+    return [dict(zip(head, row, strict=True)) for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -119,3 +129,45 @@ def test_a_claim_of_the_readme_is_the_ordering_of_its_page(
     assert line["here, with 95 % interval"] == f"{shown(ours.mean)} [{shown(ours.low)}, {shown(ours.high)}]"
     assert line["in the paper"] == shown(ordering.paper / (found.scale if digits == 1 else 1))
     assert line[""].startswith(ordering.verdict)
+
+
+@pytest.mark.parametrize(
+    ("below", "value"),
+    [
+        ("AUC on the test part:", lambda run: run["metrics"]["auc"]),
+        ("Selection precision,", lambda run: run["selection_precision"]),
+    ],
+)
+def test_tables_of_the_settings_chosen_for_lazy_mil_are_of_their_runs(
+    below: str, value: Callable[[Any], float]
+) -> None:
+    lines = table(NOISE, "Over noise rates, with settings that were chosen for Lazy MIL", below)
+    files = ["0.0", "0.3", "0.6", "0.8", "0.6-popularity-0"]
+    for line, file in zip(lines, files, strict=True):
+        for run in from_json(f"world-noise/noise-{file}.json")["rows"]:
+            assert line[run["method"]] == f"{value(run):.3f}", file
+
+
+def test_tables_of_the_five_laboratories_are_of_their_runs() -> None:
+    page, heading = "results/ppi-natural-sites/README.md", "F1 on each site's own test part"
+    runs = from_json("ppi-natural-sites/comparison.json")["rows"]
+    own = from_json("ppi-natural-sites/site-thresholds.json")
+    without = from_json("ppi-natural-sites/without-text.json")
+    at_half, tuned = table(page, heading), table(page, heading, "The same models, with a threshold")
+
+    def shown(value: float) -> str:
+        return f"{value:.3f}".removeprefix("0")
+
+    for site, facts in without.items():
+        lines = {line[""]: line[site] for line in at_half}
+        assert lines.pop("training rows") == f"{facts['train']:,}"
+        assert lines.pop("test rows") == f"{facts['test']:,}"
+        assert lines.pop('always "yes"') == shown(facts["always_yes_f1"])
+        assert lines.pop("lengths and counts only") == shown(facts["lengths_and_counts_f1"])
+        assert lines.keys() == {line[""] for line in tuned}
+        for line in tuned:
+            method = line[""]
+            values = [run["sites"][site] for run in runs if run["method"] == method]
+            assert lines[method] == f"{shown(fmean(values))} ± {shown(stdev(values))}"
+            values = [run[site]["own_f1"] for run in own[method].values()]
+            assert line[site] == f"{shown(fmean(values))} ± {shown(stdev(values))}"

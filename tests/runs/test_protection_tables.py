@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from fedrel.errors import UserError
 from fedrel.federation.engines.attacks import ATTACKS
 from fedrel.methods.by_name import option_settings
 from fedrel.runs import protection_tables as module
+from fedrel.runs.folder import read_json
 from fedrel.runs.protection_tables import DEFENCES, attack_table, needed_noise, privacy_table
 from fedrel.runs.records import AttackCell, AttackTable, PrivacyRow, PrivacyTable
 from fedrel.runs.train import Watcher
@@ -21,6 +23,7 @@ from fedrel.studio.protection_pages import privacy_markdown, worst, write_attack
 from tests.conftest import tiny
 
 needs_accounting = pytest.mark.skipif(find_spec("dp_accounting") is None, reason="needs the extra `privacy`")
+RESULTS = Path(__file__).parents[2] / "results"
 DP = {"privacy__dp__level": "site", "privacy__dp__noise": 1, "privacy__dp__clip": 0.1}
 
 
@@ -113,7 +116,9 @@ def test_cells_are_trained_with_and_without_lies(out):
     config = tiny(method="lazy-mil", training__fraction=1.0, training__rounds=2)
     table = attack_table(config, out, list(ATTACKS), [2], ["none", "all"])
     assert {one.stopped for one in table.cells} == {None}
-    assert len({one.value for one in table.cells if one.defence == "none"}) == 2 + len(ATTACKS)
+    honest = table.value("none", 0, "none")
+    lied = [one.value for one in table.cells if one.defence == "none" and one.liars]
+    assert len(lied) == 1 + len(ATTACKS) and honest not in lied
 
 
 @needs_accounting
@@ -259,3 +264,16 @@ def test_values_of_epsilon():
     for wrong in ("0,1", "much", "-1"):
         with pytest.raises(UserError, match="expected numbers above 0"):
             _targets(wrong)
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent for path in RESULTS.glob("attacks/**/attacks.json")}))
+def test_committed_tables_of_attacks_come_from_their_json(folder: Path, tmp_path: Path) -> None:
+    table = read_json(AttackTable, folder / "attacks.json")
+    page = write_attack_page(tmp_path, table, {name: one.about for name, one in DEFENCES.items()})
+    assert page.read_text(encoding="utf-8") == (folder / "attacks.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent for path in RESULTS.glob("privacy/*/privacy.json")}))
+def test_committed_tables_of_privacy_come_from_their_json(folder: Path) -> None:
+    page = privacy_markdown(read_json(PrivacyTable, folder / "privacy.json"))
+    assert page == (folder / "privacy.md").read_text(encoding="utf-8")
