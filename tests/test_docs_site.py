@@ -50,7 +50,7 @@ def test_style_sheets_are_searched_too(hooks):
     ("page", "uri", "link", "expected"),
     [
         ("README.md", "index.md", "docs/tutorial.md", "tutorial.md"),
-        ("docs/noise.md", "noise.md", "../results/feded-gad/README.md", "results/feded-gad/README.md"),
+        ("docs/noise.md", "noise.md", "../results/feded-table3/README.md", "results/feded-table3/README.md"),
         ("docs/decisions/README.md", "decisions/x.md", "../../CONTRIBUTING.md", "../contributing.md"),
         ("docs/noise.md", "noise.md", "https://example.org/x", "https://example.org/x"),
     ],
