@@ -38,6 +38,20 @@ def test_data_paths_follow_fedrel_data_and_else_the_config(tmp_path, monkeypatch
     assert load_config(tmp_path / "config.toml").data.root == Path("/somewhere/nyt")
 
 
+def test_a_digest_does_not_depend_on_where_the_corpora_are(tmp_path, monkeypatch):
+    """Kept runs and searches are named after it, and are looked for in every clone."""
+    (tmp_path / "config.toml").write_text('[data]\ncorpus = "files"\nroot = "nyt"\npool = ["a.txt"]\n')
+
+    def digest(folder: str, settings=()) -> str:
+        monkeypatch.setenv("FEDREL_DATA", folder)
+        return load_config(tmp_path / "config.toml", settings).digest()
+
+    assert digest("/somewhere") == digest("/elsewhere/corpora")
+    assert digest("/somewhere") == digest("/", ["data.root=nyt"])
+    assert digest("/somewhere") != digest("/somewhere", ["data.root=nyt10"])
+    assert digest("/some") != digest("/somewhere", ["data.root=/some/nyt"])  # not below the folder
+
+
 @pytest.mark.parametrize(
     ("tree", "message"),
     [

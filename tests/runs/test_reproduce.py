@@ -301,6 +301,14 @@ def test_a_run_ends_when_dev_gets_no_better_and_a_late_best_round_is_told(
     assert not learns.converged  # in four rounds dev rises to the last
 
 
+def test_a_more_patient_run_is_not_shown_as_a_less_patient_one(paper: Path, tmp_path: Path) -> None:
+    still = '"training.rounds" = 6, "training.learning_rate" = 1e-9, "evaluation.patience" = '
+    name = columns(paper, patient=f"{still}4", hasty=f"{still}2")
+    found = reproduce(name, tmp_path / "out", tmp_path / "runs", seeds=1, search=False, rows=["one"])
+    patient, hasty = (run for cell in found.cells for run in cell.runs)
+    assert patient.rounds == hasty.rounds + 2 == hasty.best_round + 4
+
+
 def test_what_a_page_knows_outlives_other_commands(paper: Path, tmp_path: Path) -> None:
     out, runs = tmp_path / "out", tmp_path / "runs"
     name = columns(paper, few='"training.fraction" = 0.5')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -361,5 +362,19 @@ class Config(Section):
         return tree
 
     def digest(self) -> str:
-        """A short name for `shapes_result`, the same on every machine."""
-        return hashlib.sha256(json.dumps(self.shapes_result(), sort_keys=True).encode()).hexdigest()[:32]
+        """A short name for `shapes_result`, the same on every machine: paths below FEDREL_DATA count from there."""
+        tree = self.shapes_result()
+        if data := os.environ.get("FEDREL_DATA"):
+            tree = _counted_from(Path(data).absolute(), tree)
+        return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _counted_from(folder: Path, value: Any) -> Any:
+    """A config's tree in which the paths below a folder are relative to it."""
+    if isinstance(value, dict):
+        return {key: _counted_from(folder, inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_counted_from(folder, inner) for inner in value]
+    if isinstance(value, str) and Path(value).is_relative_to(folder):
+        return Path(value).relative_to(folder).as_posix()
+    return value

@@ -16,7 +16,7 @@ from fedrel.errors import UserError
 from fedrel.evaluation.bootstrap import Units, units_of
 from fedrel.evaluation.outcome import Record
 from fedrel.files import atomic_file, write_text
-from fedrel.runs.compare import ends_at, is_finished
+from fedrel.runs.compare import dev_curve, ends_with, is_finished
 from fedrel.runs.folder import UNITS, read_json, read_run, write_json
 from fedrel.runs.records import Environment, Result, Round, Sweep
 
@@ -35,8 +35,7 @@ class KeptRun(Record):
     @property
     def dev(self) -> list[tuple[int, float]]:
         """The dev metric by round."""
-        found = ((one.round, (one.dev or {}).get(self.result.primary)) for one in self.evaluated)
-        return [(number, value) for number, value in found if value is not None]
+        return dev_curve(self.evaluated, self.result.primary)
 
 
 class KeptRuns:
@@ -99,14 +98,14 @@ class KeptRuns:
         own, answers = self._folder / _kept_name(config), lzma.compress((folder / UNITS).read_bytes())
         with atomic_file(_units_path(own)) as path:
             path.write_bytes(answers)
-        write_json(own, found, indent=None)
+        write_json(own, found, indent=None, seal=True)
         return found
 
     def _found(self, config: Config) -> tuple[Path, KeptRun | None]:
         """The file of a config's run, here or beside another page, and what it says."""
         for path in self._paths(_kept_name(config)):
             found: KeptRun = read_json(KeptRun, path)
-            if ends_at(config, found.result.rounds, found.result.best_round or 0):
+            if ends_with(config, found.result, found.evaluated):
                 return path, found
         return self._folder / _kept_name(config), None
 
