@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from fedrel.config.schema import Config
 from fedrel.evaluation.bootstrap import Interval, Units, difference, same_units, units_of
 from fedrel.methods.by_name import method
 from fedrel.runs.checkpoint import Checkpoints
-from fedrel.runs.folder import UNITS, MetricsFile, Run, read_json, read_run, write_json
-from fedrel.runs.records import ComparisonRow, ComparisonRows, Environment, Result, Round
+from fedrel.runs.folder import UNITS, Run, read_json, read_run, write_json
+from fedrel.runs.records import ComparisonRow, ComparisonRows, Environment, Result
 from fedrel.runs.run_notes import StoppedError, differences
 from fedrel.runs.train import Watcher, is_over, run
 
@@ -79,26 +78,12 @@ def is_finished(config: Config, folder: Path) -> bool:
     checkpoint = Checkpoints(folder / "checkpoint", config.shapes_result()).latest()
     if checkpoint is None or checkpoint.round != result.rounds:
         return False
-    return ends_with(config, result, MetricsFile(folder / "metrics.jsonl").rounds())
+    return ends_at(config, checkpoint.round, checkpoint.best_round)
 
 
-def ends_with(config: Config, result: Result, rounds: Iterable[Round]) -> bool:
-    """Whether a run ends with this result: one with more rounds, or that was more patient, is another run."""
-    if result.rounds > config.training.rounds or not is_over(config, result.rounds, result.best_round or 0):
-        return False
-    best, highest = 0, -math.inf
-    for round_, value in dev_curve(rounds, result.primary):
-        if config.evaluation.patience is not None and round_ - best > config.evaluation.patience:
-            return False  # it would have ended before this round
-        if value > highest:
-            best, highest = round_, value
-    return True
-
-
-def dev_curve(rounds: Iterable[Round], metric: str) -> list[tuple[int, float]]:
-    """The dev metric by round, of those that were evaluated."""
-    found = ((one.round, (one.dev or {}).get(metric)) for one in rounds)
-    return [(number, value) for number, value in found if value is not None]
+def ends_at(config: Config, round_: int, best_round: int) -> bool:
+    """Whether a run that ended after a round is this config's: one with more rounds is another run."""
+    return round_ <= config.training.rounds and is_over(config, round_, best_round)
 
 
 class BudgetSpentError(StoppedError):

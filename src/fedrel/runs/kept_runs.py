@@ -16,7 +16,7 @@ from fedrel.errors import UserError
 from fedrel.evaluation.bootstrap import Units, units_of
 from fedrel.evaluation.outcome import Record
 from fedrel.files import atomic_file, write_text
-from fedrel.runs.compare import dev_curve, ends_with, is_finished
+from fedrel.runs.compare import ends_at, is_finished
 from fedrel.runs.folder import UNITS, read_json, read_run, write_json
 from fedrel.runs.records import Environment, Result, Round, Sweep
 
@@ -35,11 +35,12 @@ class KeptRun(Record):
     @property
     def dev(self) -> list[tuple[int, float]]:
         """The dev metric by round."""
-        return dev_curve(self.evaluated, self.result.primary)
+        found = ((one.round, (one.dev or {}).get(self.result.primary)) for one in self.evaluated)
+        return [(number, value) for number, value in found if value is not None]
 
 
 class KeptRuns:
-    """A page's folder of them: two files a run, named after its method, seed, config and number of rounds, at most.
+    """A page's folder of them: two files a run, named after its method, seed, config and length, at most.
 
     What another page beside this one keeps is found there.
     """
@@ -105,7 +106,7 @@ class KeptRuns:
         """The file of a config's run, here or beside another page, and what it says."""
         for path in self._paths(_kept_name(config)):
             found: KeptRun = read_json(KeptRun, path)
-            if ends_with(config, found.result, found.evaluated):
+            if ends_at(config, found.result.rounds, found.result.best_round or 0):
                 return path, found
         return self._folder / _kept_name(config), None
 
@@ -115,8 +116,14 @@ class KeptRuns:
         return (path for path in (self._folder / name, *beside) if path.exists())
 
 
+def experiment_id(config: Config) -> str:
+    """A name for what a run comes to, but for its number of rounds, which may grow: patience may not."""
+    digest, patience = config.digest()[:10], config.evaluation.patience
+    return f"{digest}-patience-{patience}" if patience else digest
+
+
 def _kept_name(config: Config) -> str:
-    return f"{config.method}-seed-{config.seed}-{config.digest()[:10]}-{config.training.rounds}.json"
+    return f"{config.method}-seed-{config.seed}-{experiment_id(config)}-{config.training.rounds}.json"
 
 
 def _units_path(kept: Path) -> Path:

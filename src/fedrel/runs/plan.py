@@ -23,7 +23,7 @@ from fedrel.evaluation.bootstrap import Interval, RankedUnits
 from fedrel.files import InUseError, locked
 from fedrel.runs.checkpoint import Checkpoints
 from fedrel.runs.compare import Watch, finished, interval
-from fedrel.runs.kept_runs import KeptRun, KeptRuns
+from fedrel.runs.kept_runs import KeptRun, KeptRuns, experiment_id
 from fedrel.runs.records import Trial
 from fedrel.runs.reproduction_record import ColumnNote, Reproduction
 from fedrel.runs.round_outcome import DivergedRunError
@@ -143,7 +143,9 @@ class Plan:
                     key = (row, note.preset)
                     settings = chosen[key].settings if key in chosen else {}
                     config = experiment(column, row, asked, settings, number).config
-                    folder = _room(searched.get(config.digest()) or self._folder(note.preset, config), config)
+                    folder = _room(
+                        searched.get(experiment_id(config)) or self._folder(note.preset, config), config
+                    )
                     settled = key in chosen or not self.grid(row, note)
                     yield Job(row, column.name, config.seed, note.preset, config, folder, settled)
 
@@ -250,10 +252,10 @@ class Plan:
         """The runs of the search that are runs of the table, too: the best settings of each row."""
         for one in self._searches():
             if found := chosen.get((one.row, one.preset)):
-                yield one.config.with_settings(found.settings).digest(), one.run_with(found.settings)
+                yield experiment_id(one.config.with_settings(found.settings)), one.run_with(found.settings)
 
     def _folder(self, preset: str, config: Config, *inside: str) -> Path:
-        named = f"{preset.replace('/', '-')}-{config.method}-{config.digest()[:10]}"
+        named = f"{preset.replace('/', '-')}-{config.method}-{experiment_id(config)}"
         return self._runs.joinpath(*inside, named)
 
     def _with(self, column: Column) -> Column:
