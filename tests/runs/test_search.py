@@ -12,7 +12,7 @@ from fedrel.config.papers import find_exhibit
 from fedrel.errors import UserError
 from fedrel.runs.plan import Plan
 from fedrel.runs.reproduce import reproduce
-from fedrel.runs.sweep import halving, halving_rounds, sweep
+from fedrel.runs.sweep import DIVERGED, best_of, halving, halving_rounds, sweep
 from fedrel.runs.train import Watcher
 from fedrel.studio.reproduction_page import write_page
 from fedrel.studio.sweep_page import sweep_markdown
@@ -147,6 +147,29 @@ def test_a_sweep_goes_on_after_a_combination_that_diverges(tmp_path: Path) -> No
     found = sweep(config, tmp_path, {"training.learning_rate": [1e30, 0.3]}, ["fedavg"], seeds=2)
     assert found.best == {"fedavg": {"training.learning_rate": 0.3}}
     assert "| fedavg | training.learning_rate=1e+30 | 2 of 2 diverged |" in sweep_markdown(found)
+
+
+def test_where_all_combinations_diverge_none_is_the_best(paper: Path, tmp_path: Path) -> None:
+    sweep(tiny(training__rounds=1), tmp_path, {"training.learning_rate": [1e30, 1e31]}, ["fedavg"])
+    assert best_of(tmp_path, ["one"]) == {}
+    with pytest.raises(UserError, match="every combination of fedavg diverged"):
+        best_of(tmp_path, ["one", "fedavg"])
+    paper.write_text(paper.read_text().replace("[1e-6, 0.3]", "[1e30, 1e31]"))
+    asked = {"seeds": 1, "only": ["few"], "rows": ["fedavg"]}
+    found = reproduce(f"{paper}/table1", tmp_path / "out", tmp_path / "runs", **asked)
+    (cell,) = (one for one in found.cells if one.row == "fedavg")
+    assert (cell.runs, cell.diverged) == ([], [1])
+    assert {trial.dev for trial in cell.trials} == {DIVERGED}
+
+
+def test_a_damaged_search_is_named(paper: Path, tmp_path: Path) -> None:
+    out, runs = tmp_path / "out", tmp_path / "runs"
+    reproduce(f"{paper}/table1", out, runs, seeds=1, only=["few"], rows=["fedavg"])
+    (kept,) = (out / "runs").glob("search-*.json")
+    kept.write_text(kept.read_text().replace('"best": {', '"best": {"none": {}, '))
+    with pytest.raises(UserError) as raised:
+        reproduce(f"{paper}/table1", out, runs, seeds=1, only=["few"], rows=["fedavg"])
+    assert raised.value.file == kept
 
 
 @pytest.mark.parametrize("grid", [{}, {"training.learning_rate": []}, {"seed": [1]}, {"method": ["one"]}])

@@ -172,12 +172,11 @@ def compare(
     from fedrel.runs.sweep import best_of
     from fedrel.studio.tables import comparison_table
 
-    chosen = read_config(config, settings, plugins)
+    chosen, asked = read_config(config, settings, plugins), names(methods)
     folder = out or Path("runs") / Path(config).stem
+    searched = best_of(best, asked) if best else None
     with watching(quiet=quiet, as_json=as_json) as watch:
-        found = train_all(
-            chosen, names(methods), folder, seeds=seeds, best=best_of(best) if best else None, watch=watch
-        )
+        found = train_all(chosen, asked, folder, seeds=seeds, best=searched, watch=watch)
     if as_json:
         print_json({"rows": found.rows})
         return

@@ -67,7 +67,7 @@ class KeptRuns:
             if path.exists():
                 found: Sweep = read_json(Sweep, path)
                 if path.parent == folder:
-                    write_json(self._folder / name, found)
+                    write_json(self._folder / name, found, seal=True)
                 return found
         return None
 

@@ -217,12 +217,16 @@ class Plan:
         return {**shared, **self._searching.rows[row].search}
 
     def chosen(self) -> dict[tuple[str, str], Chosen]:
-        """The searched settings by row and preset, as far as searches are finished."""
+        """The searched settings by row and preset, as far as searches are finished.
+
+        Where all combinations diverged, it is the first of them, with which the table's runs will diverge, too.
+        """
         chosen = {}
         for one in self._searches():
             found = self._kept.search(one.name, one.folder)
-            if found is not None and one.config.method in found.best:
-                chosen[one.row, one.preset] = Chosen(found.best[one.config.method], found.rows)
+            if found is not None:
+                best = found.best.get(one.config.method, points(one.grid)[0])
+                chosen[one.row, one.preset] = Chosen(best, found.rows)
         return chosen
 
     def outdated(self, shown: Reproduction | None) -> list[str]:

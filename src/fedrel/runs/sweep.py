@@ -95,11 +95,14 @@ def halving_rounds(config: Config, grid: Mapping[str, Sequence[Any]], finalists:
     return total
 
 
-def best_of(folder: Path) -> dict[str, dict[str, Any]]:
-    """Each method's best settings, from a sweep's folder."""
+def best_of(folder: Path, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """These methods' best settings, from a sweep's folder; those that it did not search have none."""
     if not (folder / SWEEP).exists():
         raise UserError("holds no finished sweep", file=folder, hint="run `fedrel sweep` first")
     found: Sweep = read_json(Sweep, folder / SWEEP)
+    for lost in ({one.method for one in found.rows} - found.best.keys()).intersection(methods):
+        problem = f"every combination of {lost} diverged"
+        raise UserError(problem, file=folder / SWEEP, hint="search lower learning rates, or leave it out")
     return found.best
 
 
@@ -175,16 +178,19 @@ def _trial(
 
 
 def _written(file: Path, methods: Sequence[str], trials: Sequence[Trial]) -> Sweep:
-    """Write a sweep: a method's best are the settings with the highest dev metric of those that went furthest."""
+    """Write a sweep: a method's best are the settings with the highest dev metric of those that went furthest.
+
+    Settings with which a seed diverged are never the best; a method that has no others has none.
+    """
     best = {}
     for name in methods:
         own = [one for one in trials if one.method == name]
         furthest = max(one.rounds or 0 for one in own)
-        best[name] = max(
-            (one for one in own if (one.rounds or 0) == furthest), key=lambda one: one.dev
-        ).settings
+        whole = [one for one in own if (one.rounds or 0) == furthest and DIVERGED not in one.seeds]
+        if whole:
+            best[name] = max(whole, key=lambda one: one.dev).settings
     found = Sweep(rows=list(trials), best=best)
-    write_json(file, found)
+    write_json(file, found, seal=True)
     return found
 
 

@@ -93,7 +93,7 @@ def train_several(
 def most_changed_rows(plan: Plan, parts: Parts, vocabulary: int, sgd: Step) -> int:
     """How many rows of words the sites can change: those of their words; all if the scale is folded in."""
     longest = int(np.diff(parts.steps).max(initial=0))
-    folded = abs(sgd.kept) ** longest < 2 * SMALLEST_SCALE
+    folded = min(abs(sgd.kept), 1.0) ** longest < 2 * SMALLEST_SCALE
     return (len(parts.steps) - 1) * vocabulary if folded else len(plan.words)
 
 
