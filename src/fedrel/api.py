@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -198,12 +199,12 @@ def _report(wanted: bool, shared: Path | None = None) -> Report | None:
 
 
 def text_progress(say: Progress | None, *, every: float = 0.0) -> Watch:
-    """Say in lines of text how runs go on: their beginning and end, and between them a line in `every` seconds."""
+    """Say in lines of text how runs go on: beginning, first round, end, and between them one in `every` seconds."""
 
     def watch(name: str, config: Config) -> Watcher:
         if say is None:
             return Watcher()
-        last = time.monotonic()
+        last = -math.inf
 
         def prepared(ready: Preparation) -> None:
             sites = ready.site_data.partition.sites

@@ -89,10 +89,14 @@ def _lock(handle: int, attempts: int = 4) -> None:
 
 @contextmanager
 def locked_in_turn(folder: Path) -> Iterator[None]:
-    """Lock a folder for this process; wait as long as another one holds the lock."""
+    """Lock a folder, made if need be, for this process; wait as long as another one holds the lock."""
     import fcntl
 
-    handle = os.open(folder, os.O_RDONLY)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

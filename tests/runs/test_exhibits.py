@@ -26,7 +26,7 @@ def test_the_list_estimates_what_is_left_from_trained_rounds(
     pages, runs = tmp_path / "pages", tmp_path / "runs"
     before = {one.name: one for one in listed_exhibits(pages, runs, 2)}
     assert [(one.data, one.done, one.runs) for one in before.values()] == [("some", 0, 6), ("in part", 0, 4)]
-    assert [(one.seconds_left, one.unknown) for one in before.values()] == [(None, 9), (None, 4)]
+    assert [(one.seconds_left, one.unknown) for one in before.values()] == [(None, 8), (None, 4)]
     assert before["made_up/table1"].missing == [f"no such file: {tmp_path.name}/no.jsonl"]  # none published
 
     with pytest.raises(KeyboardInterrupt):
@@ -38,8 +38,8 @@ def test_the_list_estimates_what_is_left_from_trained_rounds(
     assert after["made_up/table2"] == pytest.approx(
         seconds * (3 + 3 * 4)
     )  # of four rounds each, one is trained
-    # The same preset in another table: six runs, and a search of three rows, whose better point is a run.
-    assert after["made_up/table1"] == pytest.approx(seconds * (6 * 4 + 3 * 4))
+    # The same preset in another table: six runs, and a search of two rows, whose better point is a run.
+    assert after["made_up/table1"] == pytest.approx(seconds * (6 * 4 + 2 * 4))
     reproduce("made_up/table2", pages / "made_up-table2", runs, seeds=2)
     assert listed_exhibits(pages, runs, 2)[1].seconds_left == 0
 
@@ -65,7 +65,7 @@ def test_the_rounds_of_a_search_count_with_the_sites_that_it_had(
     (line,) = next(runs.rglob("metrics.jsonl")).open()
     seconds = json.loads(line)["seconds"]  # of a round with half of the sites
     (listed,) = listed_exhibits(pages, runs, 1)
-    searched = 3 * 4 - 1  # rounds of points that will not be runs of the table
+    searched = 2 * 4 - 1  # rounds of points that will not be runs of the table
     assert listed.seconds_left == pytest.approx((searched + 3 * 4) * seconds + 3 * 4 * 2 * seconds)
 
 

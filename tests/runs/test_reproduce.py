@@ -14,7 +14,8 @@ import pytest
 from fedrel.config.papers import find_exhibit
 from fedrel.errors import UserError
 from fedrel.files import locked
-from fedrel.runs.folder import read_json
+from fedrel.runs.folder import read_json, write_json
+from fedrel.runs.kept_runs import KeptRun
 from fedrel.runs.plan import Plan, page_folder
 from fedrel.runs.reproduce import reproduce
 from fedrel.runs.reproduction_record import Reproduction
@@ -320,12 +321,76 @@ def test_what_a_page_knows_outlives_other_commands(paper: Path, tmp_path: Path) 
     config.rename(away)
     config.write_text((paper.parent / "lost.toml").read_text())
     page = (out / "reproduction.json").read_bytes()
-    with pytest.raises(UserError, match="not at hand; its page is left as it is"):
+    with pytest.raises(UserError, match="are not at hand"):
         reproduce(name, out, runs, seeds=1)
     assert (out / "reproduction.json").read_bytes() == page
     # Another experiment is another search, though its grid is the same.
     config.write_text(away.read_text().replace("noise = 0.4", "noise = 0.1"))
     assert not any(cell.settings for cell in reproduce(name, out, runs, seeds=1, budget=0).cells)
+
+
+def test_a_page_loses_no_seeds_or_columns(
+    paper: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = tmp_path / "out"
+    asked = {"out": out, "runs": tmp_path / "runs", "rows": ["one"], "search": False}
+    name = columns(paper, few='"training.fraction" = 0.5', all='"training.fraction" = 1.0')
+
+    def seeds() -> dict[str, list[int]]:
+        shown: Reproduction = read_json(Reproduction, out / "reproduction.json")
+        return {cell.column: [run.seed for run in cell.runs] for cell in shown.cells if cell.row == "one"}
+
+    reproduce(name, seeds=1, only=["all"], **asked)
+    assert seeds() == {"all": [1]}
+    reproduce(name, seeds=2, only=["few"], **asked)
+    assert seeds() == {"few": [1, 2], "all": [1]}
+    reproduce(name, seeds=1, **asked)
+    assert seeds() == {"few": [1, 2], "all": [1]}
+    before = (out / "reproduction.json").read_bytes()
+    config = paper.parent / "config.toml"
+    config.write_text(config.read_text().replace("noise = 0.4", "noise = 0.1"))
+    found = reproduce(name, seeds=1, budget=0, **asked)
+    assert found.finished == 0
+    assert (out / "reproduction.json").read_bytes() == before
+    assert "is left as it is: it has 3 runs, and of what is asked now 0 are finished" in caplog.text
+
+
+def test_without_data_nothing_is_written(paper: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"the data of .* are not at hand") as raised:
+        reproduce(f"{paper}/table1", tmp_path / "out", tmp_path / "runs", only=["lost"])
+    assert "set FEDREL_DATA" in (raised.value.hint or "")
+    assert not (tmp_path / "out").exists()
+
+
+def test_runs_of_other_files_with_the_same_names_are_not_mixed(paper: Path, tmp_path: Path) -> None:
+    name = columns(paper, few='"training.fraction" = 0.5')
+    asked = {"seeds": 1, "search": False}
+    reproduce(name, tmp_path / "out", tmp_path / "runs", **asked)
+    (kept,) = (tmp_path / "out" / "runs").glob("one-*.json")
+    run: KeptRun = read_json(KeptRun, kept)
+    elsewhere = run.environment.model_copy(update={"data_fingerprint": "0" * 64})
+    write_json(kept, run.model_copy(update={"environment": elsewhere}), seal=True)
+    with pytest.raises(UserError, match="were not trained on the same data"):
+        reproduce(name, tmp_path / "out", tmp_path / "runs", **asked)
+
+
+def test_a_run_that_was_evaluated_at_its_end_is_not_lengthened(paper: Path, tmp_path: Path) -> None:
+    """Another run would have no dev metric in round 2, and may not have its best round there."""
+    three = '"training.fraction" = 0.5, "evaluation.every" = 3, "training.rounds" = '
+    asked = {"seeds": 1, "search": False, "rows": ["one"]}
+    reproduce(columns(paper, few=f"{three}2"), tmp_path / "short", tmp_path / "runs", **asked)
+    found = reproduce(columns(paper, few=f"{three}4"), tmp_path / "out", tmp_path / "runs", **asked)
+    assert [number for number, _ in found.cells[0].runs[0].dev] == [3, 4]
+
+
+def test_a_damaged_file_of_answers_is_not_kept(paper: Path, tmp_path: Path) -> None:
+    name, asked = columns(paper, few='"training.fraction" = 0.5'), {"seeds": 1, "search": False}
+    reproduce(name, tmp_path / "out", tmp_path / "runs", **asked)
+    (answers,) = (tmp_path / "runs").glob("*-one-*/test_units.safetensors")
+    shutil.rmtree(tmp_path / "out")
+    answers.write_bytes(answers.read_bytes()[:-3] + b"\1\1\1")
+    with pytest.raises(UserError, match="another SHA-256"):
+        reproduce(name, tmp_path / "out", tmp_path / "runs", **asked)
 
 
 def test_bytes_are_compared_over_common_seeds(paper: Path, tmp_path: Path) -> None:
@@ -354,7 +419,9 @@ def test_settings_by_hand_are_in_the_runs_and_in_the_command(paper: Path, tmp_pa
         name, tmp_path / "out", tmp_path / "runs", seeds=1, search=False, rows=["one"], settings=by_hand
     )
     assert found.cells[0].runs[0].rounds == 1
-    assert found.command.endswith(" --set training.rounds=1 --set training.fraction=1.0 --no-search")
+    assert found.command.endswith(
+        " --set training.rounds=1 --set training.fraction=1.0 --out FOLDER --no-search"
+    )
     assert "`training.fraction = 1.0`, `training.rounds = 1`." in write_page(tmp_path / "out").read_text()
 
 

@@ -59,8 +59,6 @@ def test_each_preset_has_a_search_of_its_own(paper: Path, tmp_path: Path) -> Non
     assert presets == {
         ("one", tiny().partition.sites, half),
         ("one", 2, whole),
-        ("fedavg, still", tiny().partition.sites, half),
-        ("fedavg, still", 2, whole),
     }
     found = reproduce(f"{paper}/table1", out, runs, seeds=1, rows=["one"])
     tried = {cell.column: [one.dev for one in cell.trials] for cell in found.cells if cell.row == "one"}
@@ -98,6 +96,32 @@ def test_a_row_searches_its_own_options_together_with_the_tables_grid(paper: Pat
     own = f'"{rate}" = [0.2], "{mu}" = [0.02]'
     assert chosen(own, runs) == chosen(own, tmp_path / "nothing") == [{rate: 0.3}, {rate: 0.2, mu: 0.02}]
     assert not (tmp_path / "nothing").exists()
+
+
+def test_what_a_row_or_column_sets_is_not_searched(paper: Path, tmp_path: Path) -> None:
+    text = paper.read_text().partition('[[exhibits.table1.columns]]\nname = "lost"')[0]
+    column = f'[[exhibits.table1.columns]]\nname = "slow"\npreset = "{tmp_path / "config.toml"}"\n'
+    paper.write_text(
+        f'{text}{column}set = {{ "training.learning_rate" = 1e-8 }}\npaper = {{ fedavg = 1.0 }}\n'
+    )
+    asked = {"seeds": 1, "rows": ["fedavg", "fedavg, still"]}
+    found = reproduce(f"{paper}/table1", tmp_path / "out", tmp_path / "runs", **asked)
+    shown = {(cell.row, cell.column): (cell.settings, bool(cell.trials)) for cell in found.cells if cell.runs}
+    assert shown == {
+        ("fedavg", "few"): ({"training.learning_rate": 0.3}, True),
+        ("fedavg", "slow"): ({}, False),
+        ("fedavg, still", "few"): ({}, False),
+        ("fedavg, still", "slow"): ({}, False),
+    }
+    values = {(cell.row, cell.column): cell.runs[0].value for cell in found.cells if cell.runs}
+    assert values["fedavg", "few"] != values["fedavg", "slow"]
+
+
+def test_halving_refuses_the_runs_of_another_experiment(tmp_path: Path) -> None:
+    grid = {"training.learning_rate": [0.3, 1e-6]}
+    halving(tiny(training__rounds=2), tmp_path, grid, ["fedavg"])
+    with pytest.raises(UserError, match=r"data\.noise"):
+        halving(tiny(training__rounds=2, data__noise=0.1), tmp_path, grid, ["fedavg"])
 
 
 def test_a_point_of_the_grid_that_diverges_loses(paper: Path, tmp_path: Path) -> None:
@@ -159,6 +183,8 @@ def test_where_all_combinations_diverge_none_is_the_best(paper: Path, tmp_path: 
     found = reproduce(f"{paper}/table1", tmp_path / "out", tmp_path / "runs", **asked)
     (cell,) = (one for one in found.cells if one.row == "fedavg")
     assert (cell.runs, cell.diverged) == ([], [1])
+    assert [one.verdict for one in found.orderings if one.column == "few"] == ["diverged"]
+    assert "1 diverged" in write_page(tmp_path / "out").read_text()
     assert {trial.dev for trial in cell.trials} == {DIVERGED}
 
 

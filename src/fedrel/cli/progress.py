@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: bars in a terminal, elsewhere (a file, a log) one line a minute."""
+"""What a run shows while it goes on: bars in a terminal, elsewhere (a file, a log) a line in some seconds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 console = Console()
 
-EVERY = 60.0  # seconds between two lines where output is not a terminal
+EVERY = 20.0  # seconds between two lines where output is not a terminal
 
 Item = TypeVar("Item")
 

@@ -26,6 +26,7 @@ from fedrel.cli.options import (
 from fedrel.errors import UserError
 
 if TYPE_CHECKING:
+    from fedrel.runs.exhibits import ListedExhibit
     from fedrel.runs.reproduction_record import Reproduction
 
 
@@ -155,9 +156,14 @@ def reproduce(
     name: Annotated[
         str, typer.Argument(metavar="TABLE", help="As feded/table3; without it, all are listed.")
     ] = "",
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, counted from the preset's.")] = 3,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="How many seeds, counted from the preset's; default: those of the page, or 3."
+        ),
+    ] = None,
     column: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Run only this column; may be repeated.")
+        list[str] | None, typer.Option(metavar="NAME", help="Train only this column; may be repeated.")
     ] = None,
     row: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Train only this row; may be repeated.")
@@ -240,29 +246,27 @@ def _summary(found: Reproduction) -> str:
     return "\n".join([*lines, f"orderings of the paper: {told}"] if told else lines)
 
 
-def _list(seeds: int, runs: Path, *, as_json: bool) -> None:
-    from rich.table import Table
-
+def _list(seeds: int | None, runs: Path, *, as_json: bool) -> None:
     from fedrel.cli.progress import console
     from fedrel.runs.exhibits import listed_exhibits
-    from fedrel.studio.formatting import duration
 
     found = listed_exhibits(RESULTS, runs, seeds)
     if as_json:
         print_json(found)
         return
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("table", "what", "data", "runs", "time left"):
-        table.add_column(name, no_wrap=name == "table")
-    for one in found:
-        left = "not known"
-        if one.seconds_left is not None:
-            left = f"{'more than' if one.unknown else 'about'} {duration(one.seconds_left)}"
-        left = left if one.done < one.runs else "nothing" if one.runs else "—"
-        table.add_row(one.name, one.about, one.data, f"{one.done} of {one.runs}", left)
-    console.print(table)
-    for line in dict.fromkeys(line for one in found for line in one.missing):
-        console.print(f"not at hand: {line}", soft_wrap=True)
+    head = ("table", "data", "runs", "time left", "hold/fail/open", "what")
+    rows = [head, *map(_listed, found)]
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    for row in rows:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        if console.is_terminal and len(line) > console.width:
+            line = f"{line[: console.width - 1]}…"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    console.print(
+        "(of the paper's orderings, those that hold, fail, or cannot be told from the runs of the page)"
+    )
+    for corpus in dict.fromkeys(corpus for one in found for corpus in one.missing):
+        console.print(f"not at hand: {corpus}", soft_wrap=True)
     unknown = next((one.name for one in found if one.unknown and one.runs), None)
     if unknown is not None:
         console.print(
@@ -270,6 +274,18 @@ def _list(seeds: int, runs: Path, *, as_json: bool) -> None:
             soft_wrap=True,
         )
     console.print(f"Run one: fedrel reproduce {found[0].name} --budget 2h", soft_wrap=True)
+
+
+def _listed(one: ListedExhibit) -> tuple[str, ...]:
+    """The cells of an exhibit in the list."""
+    from fedrel.studio.formatting import duration
+
+    left = "not known" if one.done < one.runs else "nothing" if one.runs else "—"
+    if one.done < one.runs and one.seconds_left is not None:
+        left = f"{'more than' if one.unknown else 'about'} {duration(one.seconds_left)}"
+    told = [one.orderings.get(verdict, 0) for verdict in ("holds", "fails", "cannot be told")]
+    verdicts = "/".join(map(str, told)) if any(told) else "—"
+    return one.name, one.data, f"{one.done} of {one.runs}", left, verdicts, one.about
 
 
 def _seconds(text: str) -> float:

@@ -11,12 +11,13 @@ from typing import Any
 
 from fedrel.config.schema import Config
 from fedrel.evaluation.bootstrap import Interval, Units, difference, same_units, units_of
+from fedrel.files import read_tensors
 from fedrel.methods.by_name import method
 from fedrel.runs.checkpoint import Checkpoints
-from fedrel.runs.folder import UNITS, Run, read_json, read_run, write_json
+from fedrel.runs.folder import REPAIR, UNITS, MetricsFile, Run, read_json, read_run, write_json
 from fedrel.runs.records import ComparisonRow, ComparisonRows, Environment, Result
 from fedrel.runs.run_notes import StoppedError, differences
-from fedrel.runs.train import Watcher, is_over, run
+from fedrel.runs.train import Watcher, is_over, run, went_beyond
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +79,8 @@ def is_finished(config: Config, folder: Path) -> bool:
     checkpoint = Checkpoints(folder / "checkpoint", config.shapes_result()).latest()
     if checkpoint is None or checkpoint.round != result.rounds:
         return False
-    return ends_at(config, checkpoint.round, checkpoint.best_round)
+    rounds = MetricsFile(folder / "metrics.jsonl").until(checkpoint.round, checkpoint.metrics)
+    return ends_at(config, checkpoint.round, checkpoint.best_round) and went_beyond(config, rounds) is None
 
 
 def ends_at(config: Config, round_: int, best_round: int) -> bool:
@@ -123,9 +125,7 @@ def interval(ours: Sequence[Units], theirs: Sequence[Units], metric: str) -> Int
 
 def answers_of_run(run: Run) -> Units:
     """A run's answers on the test set, unit by unit."""
-    from safetensors.numpy import load_file
-
-    return units_of(load_file(run.folder / UNITS))
+    return units_of(read_tensors(run.folder / UNITS, "a run's answers on the test set", REPAIR)[0])
 
 
 def checked(config: Config, settings: Settings) -> Config:

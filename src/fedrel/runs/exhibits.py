@@ -6,19 +6,19 @@ those in the folders of stopped runs. So a preset that nobody has run yet is kno
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from fedrel.config.papers import missing_files, papers
+from fedrel.config.papers import papers
 from fedrel.config.schema import Config
-from fedrel.config.sources import load_config
-from fedrel.data.corpora import corpus_of
 from fedrel.evaluation.outcome import Record
 from fedrel.runs.folder import MetricsFile
 from fedrel.runs.kept_runs import KeptRun
 from fedrel.runs.plan import Job, Plan, Search, page_folder
+from fedrel.runs.reproduce import seeds_for, shown_on
+from fedrel.runs.reproduction_record import Reproduction, Verdict
 
 
 class ListedExhibit(Record):
@@ -37,12 +37,18 @@ class ListedExhibit(Record):
     """With the searches that are left, but without what is `unknown`; None where nothing is known."""
     unknown: int
     """Runs and searches that are left of presets of which no round was ever trained."""
+    orderings: dict[Verdict, int] = {}
+    """The page's verdicts on the paper's orderings, of those that were run."""
 
 
-def listed_exhibits(pages: Path, runs: Path, seeds: int) -> list[ListedExhibit]:
-    """All exhibits of all papers; `pages` has the folders of their pages, `runs` those of runs."""
+def listed_exhibits(pages: Path, runs: Path, seeds: int | None = None) -> list[ListedExhibit]:
+    """All exhibits of all papers; `pages` has the folders of their pages, `runs` those of runs.
+
+    Without `seeds`, each has as many as `reproduce` would take.
+    """
     names = [f"{paper}/{exhibit}" for paper, facts in papers().items() for exhibit in facts.exhibits]
-    plans = [Plan(name, pages / page_folder(name), runs, seeds) for name in names]
+    shown = {name: shown_on(pages / page_folder(name)) for name in names}
+    plans = [Plan(name, pages / page_folder(name), runs, seeds or seeds_for(shown[name])) for name in names]
     jobs = {plan.name: [_Begun.of(job, plan.finished(job)) for job in plan.jobs()] for plan in plans}
     known = [one for own in jobs.values() for one in own if one.rounds]
     searched = {
@@ -53,7 +59,7 @@ def listed_exhibits(pages: Path, runs: Path, seeds: int) -> list[ListedExhibit]:
         for metrics in sorted(point.rglob("metrics.jsonl"))
     }  # two exhibits may have the same search
     known += [_Begun.in_folder(job, folder) for folder, job in searched.items()]
-    return [_listed(plan, jobs[plan.name], known) for plan in plans]
+    return [_listed(plan, jobs[plan.name], known, shown[plan.name]) for plan in plans]
 
 
 class _Begun(NamedTuple):
@@ -102,7 +108,7 @@ def _work(config: Config) -> float:
     return config.training.epochs * config.training.fraction
 
 
-def _listed(plan: Plan, jobs: list[_Begun], known: list[_Begun]) -> ListedExhibit:
+def _listed(plan: Plan, jobs: list[_Begun], known: list[_Begun], shown: Reproduction | None) -> ListedExhibit:
     lacks = [column for column in plan.columns if column.missing]
     data: Literal["at hand", "some", "in part", "missing"] = "some" if lacks else "at hand"
     if len(lacks) == len(plan.columns):
@@ -116,17 +122,18 @@ def _listed(plan: Plan, jobs: list[_Begun], known: list[_Begun]) -> ListedExhibi
         name=plan.name,
         about=plan.exhibit.about,
         data=data,
-        missing=list(dict.fromkeys(_missing(plan))),
+        missing=plan.missing(),
         runs=len(jobs),
         done=sum(one.finished for one in jobs) + diverged,
         seconds_left=sum(one or 0.0 for one in left) if jobs and {*left} != {None} else None,
         unknown=left.count(None),
+        orderings={} if shown is None else Counter(one.verdict for one in shown.orderings if one.seeds),
     )
 
 
 def _search_job(search: Search) -> Job:
     """A search as a job, whose folder has those of the runs that it trains."""
-    return Job(search.row, "", search.config.seed, search.preset, search.config, search.folder, settled=False)
+    return Job(search.row, "", 0, search.preset, search.config, search.folder, settled=False)
 
 
 def _search_seconds(search: Search, known: list[_Begun]) -> float | None:
@@ -135,12 +142,3 @@ def _search_seconds(search: Search, known: list[_Begun]) -> float | None:
     trained = sum(one.rounds for one in known if one.job == job)
     pace = _Begun(job, 0, 0.0, finished=False).pace(known)
     return None if pace is None else max(pace * (search.rounds - job.config.training.rounds - trained), 0.0)
-
-
-def _missing(plan: Plan) -> Iterator[str]:
-    """The corpora that the papers' own presets need and that are not at hand."""
-    for column, note in zip(plan.exhibit.columns, plan.columns, strict=True):
-        if note.missing or note.instead:
-            files = missing_files(load_config(column.preset))
-            corpus = corpus_of(files[0]) if files else None
-            yield note.missing if corpus is None else f"{corpus.title}: {corpus.source}"

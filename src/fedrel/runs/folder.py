@@ -110,10 +110,17 @@ class MetricsFile:
         return [read_json(Round, self._path, line, number) for number, line in lines if line.strip()]
 
     def keep(self, rounds: int, digest: str = "") -> list[Round]:
-        """Drop what a killed run wrote after its last checkpoint, of round `rounds`; returns what is left.
+        """Drop what a killed run wrote after its last checkpoint, of round `rounds`; returns what is left."""
+        kept = self.until(rounds, digest)
+        text = "".join(json.dumps(_plain(line)) + "\n" for line in kept)
+        write_text(self._path, text)
+        self._digest = hashlib.sha256(text.encode())
+        return kept
 
-        All rounds until then must be there, as they were written: `digest` is their SHA-256, empty for checkpoints
-        of version 0.1.
+    def until(self, rounds: int, digest: str = "") -> list[Round]:
+        """The rounds until a checkpoint, of round `rounds`.
+
+        All must be there, as they were written: `digest` is their SHA-256, empty for checkpoints of version 0.1.
         """
         kept = [line for line in self.rounds() if line.round <= rounds]
         if [line.round for line in kept] != list(range(1, rounds + 1)):
@@ -123,9 +130,6 @@ class MetricsFile:
         if digest and hashlib.sha256(written.encode()).hexdigest() != digest:
             problem = "is damaged: its lines are not those that were written, by the checkpoint's SHA-256"
             raise UserError(problem, file=self._path, hint=REPAIR)
-        text = "".join(json.dumps(_plain(line)) + "\n" for line in kept)
-        write_text(self._path, text)
-        self._digest = hashlib.sha256(text.encode())
         return kept
 
     def _text(self) -> str:
@@ -251,27 +255,32 @@ def _optional(kind: Any, path: Path, otherwise: T) -> T:
     return read_json(kind, path) if path.exists() else otherwise
 
 
-def read_json(kind: Any, path: Path, text: str | None = None, line: int | None = None) -> Any:
-    """Read a JSON file as a record, or `text`, which is its line `line`; what is broken is named."""
+def read_json(
+    kind: Any, path: Path, text: str | None = None, line: int | None = None, *, hint: str = REPAIR
+) -> Any:
+    """Read a JSON file as a record, or `text`, which is its line `line`; what is broken is named.
+
+    `hint` says what to do then.
+    """
     try:
         value = json.loads(path.read_text(encoding="utf-8") if text is None else text)
     except OSError as error:
-        hint = "check the path, and that you may read the file"
-        raise UserError(f"cannot read: {error.strerror}", file=path, hint=hint) from error
+        readable = "check the path, and that you may read the file"
+        raise UserError(f"cannot read: {error.strerror}", file=path, hint=readable) from error
     except json.JSONDecodeError as error:
         problem = f"broken JSON: {error.msg}"
-        raise UserError(problem, file=path, line=line or error.lineno, hint=REPAIR) from error
+        raise UserError(problem, file=path, line=line or error.lineno, hint=hint) from error
     except (ValueError, RecursionError) as error:  # not UTF-8, or nested without end
-        raise UserError(f"broken JSON: {error}", file=path, line=line, hint=REPAIR) from error
+        raise UserError(f"broken JSON: {error}", file=path, line=line, hint=hint) from error
     if isinstance(value, dict):
-        value = without_seal(value, path, "a record", REPAIR)
+        value = without_seal(value, path, "a record", hint)
     try:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         problem = f"{field}: {first['msg']}" if field else first["msg"]
-        raise UserError(problem, file=path, line=line, hint=REPAIR) from error
+        raise UserError(problem, file=path, line=line, hint=hint) from error
 
 
 def _plain(record: Record | Sequence[Record]) -> Any:

@@ -16,9 +16,11 @@ from fedrel.errors import UserError
 from fedrel.evaluation.bootstrap import Units, units_of
 from fedrel.evaluation.outcome import Record
 from fedrel.files import atomic_file, write_text
-from fedrel.runs.compare import ends_at, is_finished
+from fedrel.runs.compare import answers_of_run, ends_at, is_finished
 from fedrel.runs.folder import UNITS, read_json, read_run, write_json
 from fedrel.runs.records import Environment, Result, Round, Sweep
+
+_DELETE = "delete it, and it is made again"
 
 
 class KeptRun(Record):
@@ -65,7 +67,7 @@ class KeptRuns:
         """A finished search, as it was kept; one that is finished in its folder is kept now."""
         for path in (*self._paths(name), folder / name):
             if path.exists():
-                found: Sweep = read_json(Sweep, path)
+                found: Sweep = read_json(Sweep, path, hint=_DELETE)
                 if path.parent == folder:
                     write_json(self._folder / name, found, seal=True)
                 return found
@@ -81,7 +83,7 @@ class KeptRuns:
         try:
             return units_of(load(lzma.decompress(path.read_bytes())))
         except (OSError, lzma.LZMAError, SafetensorError) as error:
-            hint = f"delete {kept.name} beside it, and the run is made again"
+            hint = f"delete it and {kept.name} beside it, and the run is made again"
             raise UserError(f"cannot be read: {error}", file=path, hint=hint) from error
 
     def _keep(self, config: Config, folder: Path) -> KeptRun:
@@ -97,6 +99,7 @@ class KeptRuns:
             uploaded=run.per_site_and_round.up if run.per_site_and_round else None,
         )
         own, answers = self._folder / _kept_name(config), lzma.compress((folder / UNITS).read_bytes())
+        answers_of_run(run)  # a `UserError` if the file is damaged
         with atomic_file(_units_path(own)) as path:
             path.write_bytes(answers)
         write_json(own, found, indent=None, seal=True)
@@ -105,7 +108,7 @@ class KeptRuns:
     def _found(self, config: Config) -> tuple[Path, KeptRun | None]:
         """The file of a config's run, here or beside another page, and what it says."""
         for path in self._paths(_kept_name(config)):
-            found: KeptRun = read_json(KeptRun, path)
+            found: KeptRun = read_json(KeptRun, path, hint=_DELETE)
             if ends_at(config, found.result.rounds, found.result.best_round or 0):
                 return path, found
         return self._folder / _kept_name(config), None
@@ -117,9 +120,13 @@ class KeptRuns:
 
 
 def experiment_id(config: Config) -> str:
-    """A name for what a run comes to, but for its number of rounds, which may grow: patience may not."""
-    digest, patience = config.digest()[:10], config.evaluation.patience
-    return f"{digest}-patience-{patience}" if patience else digest
+    """A name for what a run comes to, but for its number of rounds, which may grow: patience may not.
+
+    Precision counts where it is not left to the processor.
+    """
+    patience, precision = config.evaluation.patience, config.training.precision
+    parts = [config.digest()[:10], f"patience-{patience}" if patience else ""]
+    return "-".join(filter(None, [*parts, "" if precision == "auto" else precision]))
 
 
 def _kept_name(config: Config) -> str:

@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedrel.config.check import parse_settings
-from fedrel.config.papers import Column, MissingDataError, experiment, find_exhibit
+from fedrel.config.papers import Column, MissingDataError, experiment, find_exhibit, missing_files
 from fedrel.config.schema import Config
+from fedrel.config.sources import load_config
+from fedrel.data.corpora import corpus_of, data_folder
 from fedrel.errors import UserError, nearest
 from fedrel.evaluation.bootstrap import Interval, RankedUnits
 from fedrel.files import InUseError, locked
 from fedrel.runs.checkpoint import Checkpoints
-from fedrel.runs.compare import Watch, finished, interval
+from fedrel.runs.compare import Watch, finished, interval, is_finished
 from fedrel.runs.kept_runs import KeptRun, KeptRuns, experiment_id
 from fedrel.runs.records import Trial
 from fedrel.runs.reproduction_record import ColumnNote, Reproduction
@@ -41,11 +43,17 @@ class Job:
 
     row: str
     column: str
-    seed: int
+    number: int
+    """Which of its cell's seeds, from 0."""
     preset: str
     config: Config
     folder: Path
     settled: bool
+
+    @property
+    def seed(self) -> int:
+        """The config's."""
+        return self.config.seed
 
 
 class Chosen(NamedTuple):
@@ -133,6 +141,21 @@ class Plan:
             if not note.missing and (not self.only or column.name in self.only)
         ]
 
+    def missing(self) -> list[str]:
+        """The corpora that the paper's own presets need and that are not at hand, and where each can be got."""
+        lacking = [
+            (note, missing_files(load_config(column.preset)))
+            for column, note in self._columns
+            if note.missing or note.instead
+        ]
+        found = [(note, corpus_of(files[0]) if files else None) for note, files in lacking]
+        return list(
+            dict.fromkeys(
+                note.missing if corpus is None else f"{corpus.title}: {corpus.source}"
+                for note, corpus in found
+            )
+        )
+
     def jobs(self) -> Iterator[Job]:
         """All runs, the first seed of every cell first, with the settings that are chosen by now."""
         chosen = self.chosen()
@@ -141,13 +164,15 @@ class Plan:
             for column, note in self.runnable:
                 for row, asked in self.exhibit.rows_of(column).items():
                     key = (row, note.preset)
-                    settings = chosen[key].settings if key in chosen else {}
+                    grid = self.grid(row, note)
+                    found = chosen[key].settings if key in chosen else {}
+                    settings = {name: value for name, value in found.items() if name in grid}
                     config = experiment(column, row, asked, settings, number).config
                     folder = _room(
                         searched.get(experiment_id(config)) or self._folder(note.preset, config), config
                     )
-                    settled = key in chosen or not self.grid(row, note)
-                    yield Job(row, column.name, config.seed, note.preset, config, folder, settled)
+                    settled = key in chosen or not grid
+                    yield Job(row, column.name, number, note.preset, config, folder, settled)
 
     def finished(self, job: Job) -> KeptRun | None:
         """A run in short, if it is finished."""
@@ -194,10 +219,11 @@ class Plan:
         for one in self._searches():
             yield one, (one.row, one.preset) in chosen
 
-    def search(self, watch: Watch, rows: Sequence[str]) -> None:
-        """Find these rows' best settings on dev, from the paper's grid."""
+    def search(self, watch: Watch, rows: Sequence[str], columns: Sequence[str]) -> None:
+        """Find these rows' best settings on dev for these columns, from the paper's grid."""
+        presets = {note.preset for column, note in self.runnable if column.name in columns}
         for one in self._searches():
-            if one.row in rows and (one.row, one.preset) not in self.chosen():
+            if one.row in rows and one.preset in presets and (one.row, one.preset) not in self.chosen():
                 with suppress(InUseError), locked(one.folder):
                     halving(
                         one.config,
@@ -210,11 +236,16 @@ class Plan:
                     )
 
     def grid(self, row: str, note: ColumnNote) -> dict[str, list[Any]]:
-        """What is searched for a row of a column: the exhibit's settings and the method's own options."""
+        """What is searched for a row of a column: the exhibit's settings and the method's own options.
+
+        What the column or the row sets is not searched.
+        """
         if not self.searched:
             return {}
         shared = (self._searching.instead_search if note.instead else {}) or self._searching.search
-        return {**shared, **self._searching.rows[row].search}
+        fixed = {**note.set, **self._searching.rows[row].set}
+        searched = {**shared, **self._searching.rows[row].search}
+        return {key: values for key, values in searched.items() if key not in fixed}
 
     def chosen(self) -> dict[tuple[str, str], Chosen]:
         """The searched settings by row and preset, as far as searches are finished.
@@ -273,7 +304,9 @@ class Plan:
             found = experiment(column, row, asked, {})
         except MissingDataError as error:
             file = Path(error.file or "")
-            missing = f"{error.problem}: {file.parent.name}/{file.name}"  # no path of one machine
+            within = file.is_relative_to(data_folder())
+            named = file.relative_to(data_folder()) if within else Path(file.parent.name, file.name)
+            missing = f"{error.problem}: {named.as_posix()}"  # no path of one machine
             return ColumnNote(name=column.name, preset=column.preset, metric=asked_metric, missing=missing)
         metric = (exhibit.instead_metric if found.instead else None) or asked_metric
         return ColumnNote(
@@ -288,6 +321,9 @@ class Plan:
 
 
 def _room(folder: Path, config: Config) -> Path:
-    """The folder for a run, or one beside it where a run with more rounds than the config's is kept there."""
-    rounds, kept = config.training.rounds, Checkpoints(folder / "checkpoint", config.shapes_result())
-    return folder.with_name(f"{folder.name}-{rounds}-rounds") if kept.last_round() > rounds else folder
+    """The folder for a run, or one beside it where a run is that this one neither is nor can go on from."""
+    rounds, every = config.training.rounds, config.evaluation.every
+    last = Checkpoints(folder / "checkpoint", config.shapes_result()).last_round()
+    # A shorter run's last round is evaluated in any case; a longer one must not have that as its best.
+    odd = last % every and (folder / "result.json").exists() and not is_finished(config, folder)
+    return folder.with_name(f"{folder.name}-{rounds}-rounds") if last > rounds or odd else folder

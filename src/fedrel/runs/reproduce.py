@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from fedrel.config.papers import Exhibit
 from fedrel.errors import UserError, nearest
@@ -28,6 +28,7 @@ from fedrel.runs.train import Watcher
 
 _log = logging.getLogger(__name__)
 
+SEEDS = 3  # of a page that has none yet, where nobody says how many
 LATE = 0.1  # a best round within this last share of a run means that more rounds might help
 
 
@@ -36,7 +37,7 @@ def reproduce(
     out: Path,
     runs: Path,
     *,
-    seeds: int = 3,
+    seeds: int | None = None,
     only: Sequence[str] = (),
     rows: Sequence[str] = (),
     budget: float | None = None,
@@ -46,42 +47,83 @@ def reproduce(
 ) -> Reproduction:
     """Run what an exhibit lacks, then write `reproduction.json` into `out`; returns it.
 
-    With `only`, these columns are run and shown, and no others; with `rows`, these rows are run, and the others
-    shown as far as they were before, in the present grid. After `budget` seconds no round is begun any more. The
-    record has what is finished by then. `settings` change every column's config; a row's own settings stay.
+    Only these columns (`only`), rows and seeds are run; what the page had before stays on it. Without `seeds`, as
+    many are run as the page has, or `SEEDS`. After `budget` seconds no round is begun any more, and the record has
+    what is finished by then. `settings` change every column's config; a row's own settings stay.
     """
+    shown = shown_on(out)
+    seeds = seeds or seeds_for(shown)
     plan = Plan(name, out, runs, seeds, only, searched=search, settings=settings)
-    known = list(plan.exhibit.rows)
-    for unknown in set(rows) - set(known):
-        raise UserError(f"{name} has no row {unknown!r}", hint=nearest(unknown, known))
-    page = out / "reproduction.json"
-    shown: Reproduction | None = read_json(Reproduction, page) if page.exists() else None
-    if shown and not plan.runnable and any(cell.runs for cell in shown.cells):
-        problem = f"the data of {name} are not at hand; its page is left as it is"
-        raise UserError(problem, file=page, hint="set FEDREL_DATA to the folder of the corpora")
+    if shown is not None:
+        both = _columns_of_both(plan, shown)
+        plan = Plan(name, out, runs, max(seeds, shown.seeds), both, searched=search, settings=settings)
+    wanted = _Wanted(rows or list(plan.exhibit.rows), only or [note.name for note in plan.columns], seeds)
+    for unknown in set(rows) - plan.exhibit.rows.keys():
+        raise UserError(f"{name} has no row {unknown!r}", hint=nearest(unknown, plan.exhibit.rows))
+    if not any(column.name in wanted.columns for column, _ in plan.runnable):
+        get = "; ".join(["set FEDREL_DATA to the folder of the corpora", *plan.missing()])
+        raise UserError(f"the data of {name} are not at hand", file=_page(out) if shown else None, hint=get)
     for job in plan.jobs():
         checked(job.config, {})
     for row in plan.outdated(shown):
         _log.warning(
             "%s: the page has settings from another search; it is left out until it is searched anew", row
         )
-    wanted, watch = rows or known, limited(watch, budget)
+    with locked_in_turn(out):
+        pass  # where it cannot be written, it is said before training
+    watch = limited(watch, budget)
     with suppress(BudgetSpentError):
         while _train_missing(plan, wanted, watch):
             pass  # what another process was at when it was passed over may be left now
-    out.mkdir(parents=True, exist_ok=True)
     with locked_in_turn(out):  # whoever writes last has read last
-        found = collect(plan)
-        write_json(page, found)
+        found, before = collect(plan), shown.finished if shown else 0
+        if found.finished < before:
+            kept = f"it has {before} runs, and of what is asked now {found.finished} are finished"
+            _log.warning("%s is left as it is: %s; delete it to begin it anew", _page(out), kept)
+        else:
+            write_json(_page(out), found)
     return found
 
 
-def _train_missing(plan: Plan, rows: Sequence[str], watch: Watch) -> bool:
-    """Search and train what these rows lack and no other process is at; whether there was anything."""
-    plan.search(watch, rows)
+def shown_on(out: Path) -> Reproduction | None:
+    """What a page has, if there is one."""
+    hint = "delete it: it is made again from the runs that are kept"
+    return read_json(Reproduction, _page(out), hint=hint) if _page(out).exists() else None
+
+
+def seeds_for(shown: Reproduction | None) -> int:
+    """How many seeds an exhibit has where nobody says it."""
+    return max(SEEDS, shown.seeds if shown else 0)
+
+
+def _page(out: Path) -> Path:
+    return out / "reproduction.json"
+
+
+def _columns_of_both(plan: Plan, shown: Reproduction) -> list[str]:
+    """The columns that are asked for and those that the page has; none stands for all."""
+    if not plan.only or not shown.only:
+        return []
+    return [note.name for note in plan.columns if note.name in {*plan.only, *shown.only}]
+
+
+class _Wanted(NamedTuple):
+    """What a command trains: these rows and columns, and the first so many seeds."""
+
+    rows: Sequence[str]
+    columns: Sequence[str]
+    seeds: int
+
+    def has(self, job: Job) -> bool:
+        return job.row in self.rows and job.column in self.columns and job.number < self.seeds
+
+
+def _train_missing(plan: Plan, wanted: _Wanted, watch: Watch) -> bool:
+    """Search and train what is wanted and no other process is at; whether there was anything."""
+    plan.search(watch, wanted.rows, wanted.columns)
     some = False
     for job in plan.jobs():
-        if job.row in rows and job.settled and not plan.diverged(job) and plan.finished(job) is None:
+        if wanted.has(job) and job.settled and not plan.diverged(job) and plan.finished(job) is None:
             with suppress(InUseError):
                 name = f"{job.row}, {job.column}, seed {job.seed}"
                 plan.train(job, name, watch(name, job.config))
@@ -99,6 +141,7 @@ def collect(plan: Plan) -> Reproduction:
             trained.setdefault((job.row, job.column), []).append((job, found))
         elif plan.diverged(job):
             diverged.setdefault((job.row, job.column), []).append(job.seed)
+    _check_same_data([one for own in trained.values() for one in own])
     notes = {note.name: note for note in plan.columns}
     cells = [
         Cell(
@@ -139,12 +182,30 @@ def collect(plan: Plan) -> Reproduction:
     )
 
 
+def _check_same_data(trained: Sequence[tuple[Job, KeptRun]]) -> None:
+    """Stop where runs that should have the same data were made with other files of the same names."""
+    first: dict[str, tuple[Job, str]] = {}
+    for job, run in trained:
+        made = run.environment.data_fingerprint
+        other, known = first.setdefault(job.config.data.model_dump_json(), (job, made))
+        if made != known:
+            one, two = (f"{found.row}, {found.column}, seed {found.seed}" for found in (other, job))
+            hint = "delete the files of one of them in the page's runs/, or give another folder by --out"
+            raise UserError(f"{one} and {two} were not trained on the same data", hint=hint)
+
+
 def _searched(
     plan: Plan, row: str, note: ColumnNote, chosen: Mapping[tuple[str, str], Chosen]
 ) -> dict[str, Any]:
     """What a cell says of its row's search."""
-    found = chosen.get((row, note.preset))
-    return {**found._asdict(), "grid": plan.grid(row, note)} if found else {}
+    found, grid = chosen.get((row, note.preset)), plan.grid(row, note)
+    if found is None or not grid:
+        return {}
+    return {
+        "settings": {name: value for name, value in found.settings.items() if name in grid},
+        "trials": found.trials,
+        "grid": grid,
+    }
 
 
 def _seed_run(
@@ -202,6 +263,7 @@ def _orderings(
             metric = notes[column.name].metric
             ours = _counted(better, worse) if metric == "bytes" else plan.difference(first, second, metric)
             seeds = len({run.seed for run in better.runs} & {run.seed for run in worse.runs})
+            unknown: Verdict = "diverged" if better.diverged or worse.diverged else "not run"
             yield Ordering(
                 column=column.name,
                 better=better.row,
@@ -209,7 +271,7 @@ def _orderings(
                 paper=(better.paper or 0) - (worse.paper or 0),
                 ours=ours,
                 seeds=seeds,
-                verdict=_VERDICTS[0 if ours is None else sign * ours.sign] if seeds else "not run",
+                verdict=_VERDICTS[0 if ours is None else sign * ours.sign] if seeds else unknown,
             )
 
 

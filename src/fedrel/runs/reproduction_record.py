@@ -9,7 +9,7 @@ from fedrel.evaluation.bootstrap import Interval
 from fedrel.evaluation.outcome import Record
 from fedrel.runs.records import Environment, Trial
 
-Verdict = Literal["holds", "fails", "cannot be told", "not run"]
+Verdict = Literal["holds", "fails", "cannot be told", "diverged", "not run"]
 
 
 class SeedRun(Record):
@@ -102,6 +102,11 @@ class Reproduction(Record):
         return next(column for column in self.columns if column.name == name)
 
     @property
+    def finished(self) -> int:
+        """How many runs it shows."""
+        return sum(len(cell.runs) for cell in self.cells)
+
+    @property
     def asked(self) -> list[ColumnNote]:
         """The columns that were asked for."""
         return [column for column in self.columns if not self.only or column.name in self.only]
@@ -111,5 +116,6 @@ class Reproduction(Record):
         """What makes the same numbers."""
         only = "".join(f" --column {shlex.quote(column)}" for column in self.only)
         only += "".join(f" --set {shlex.quote(setting)}" for setting in self.settings)
+        only += " --out FOLDER" if self.settings else ""
         searched = "" if self.searched else " --no-search"
         return f"fedrel reproduce {shlex.quote(self.name)} --seeds {self.seeds}{only}{searched}"

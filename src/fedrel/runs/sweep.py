@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from fedrel.config.schema import Config
 from fedrel.errors import UserError
+from fedrel.runs.checkpoint import Checkpoints
 from fedrel.runs.compare import Report, Settings, Watch, checked, finished
 from fedrel.runs.folder import MetricsFile, read_json, write_json
 from fedrel.runs.records import Reached, Result, Sweep, Trial
@@ -229,8 +230,10 @@ def _dev_after(config: Config, folder: Path, rounds: int, watcher: Watcher) -> f
     """
     if config.training.follows_run and rounds < config.training.rounds:
         folder = folder / f"{rounds}-rounds"
-    metrics = MetricsFile(folder / "metrics.jsonl").rounds()
-    if not metrics or metrics[-1].round < rounds:
-        return _best_on_dev(_trained(config.with_settings({"training.rounds": rounds}), folder, watcher))
+    config = config.with_settings({"training.rounds": rounds})
+    trained = Checkpoints(folder / "checkpoint", config.shapes_result()).latest()
+    if trained is None or trained.round < rounds:
+        return _best_on_dev(_trained(config, folder, watcher))
+    metrics = MetricsFile(folder / "metrics.jsonl").until(trained.round, trained.metrics)
     measured = [(one.dev or {}).get(config.evaluation.measure) for one in metrics if one.round <= rounds]
     return max((value for value in measured if value is not None), default=DIVERGED)

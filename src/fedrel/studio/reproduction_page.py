@@ -12,6 +12,7 @@ from itertools import chain
 from math import prod
 from pathlib import Path
 
+from fedrel.errors import UserError
 from fedrel.files import atomic_file, write_text
 from fedrel.runs.folder import read_json
 from fedrel.runs.records import Trial
@@ -28,6 +29,7 @@ _VERDICTS: dict[Verdict, str] = {
     "fails": "fail",
     "cannot be told": "cannot be told",
     "holds": "hold",
+    "diverged": "diverged",
     "not run": "have not been run",
 }
 _SHOWN = 40  # orderings; of more, the first of them by verdict
@@ -40,7 +42,11 @@ def write_page(folder: Path) -> Path:
     if any(cell.runs for cell in found.cells):
         _draw(found, folder / CURVES)
     page = folder / "README.md"
-    write_text(page, page_text(found, reading.read_text(encoding="utf-8") if reading.exists() else ""))
+    try:
+        read = reading.read_text(encoding="utf-8") if reading.exists() else ""
+    except UnicodeDecodeError as error:
+        raise UserError(f"is not UTF-8: {error}", file=reading, hint="save it as UTF-8") from error
+    write_text(page, page_text(found, read))
     return page
 
 
@@ -88,7 +94,11 @@ def _table(found: Reproduction) -> str:
         [row, *(_cell_text(found, cells.get((row, column.name))) for column in found.asked)]
         for row in found.rows
     ]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(f"| {' | '.join(map(_escaped, line))} |" for line in lines)
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("|", "\\|")
 
 
 def _cell_text(found: Reproduction, cell: Cell | None) -> str:
@@ -149,6 +159,10 @@ def _verdicts(orderings: Sequence[Ordering]) -> str:
         few = " **Over one seed they say what holds for that run, not for the method.**"
     elif 2 in told:
         few = " **Over two seeds they say what holds for those runs, and little of the method.**"
+    elif {3, 4} & {*told}:
+        few = (
+            " **Over three or four seeds intervals are too narrow: they tell equal methods apart too often.**"
+        )
     return (
         f"Of {len(orderings)} pairs that the paper orders: {said}. "
         "An ordering holds, or fails, if the 95 % interval of our difference (paired bootstrap over test units and "
