@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import lzma
+import os
 import re
 import shutil
+import subprocess
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -486,3 +489,21 @@ def test_precision_by_recall_is_that_of_the_runs(paper: Path, tmp_path: Path) ->
     paper.write_text(paper.read_text().replace("set = {", 'set = { "evaluation.task" = "classification",'))
     with pytest.raises(UserError, match="answers without an order"):
         reproduce(name.replace("auc", "f1"), out, runs, seeds=1, search=False, rows=["one"])
+
+
+@pytest.mark.programs
+@pytest.mark.usefixtures("real_python")
+def test_processes_share_the_runs_of_a_table(paper: Path, tmp_path: Path) -> None:
+    alone = reproduce(f"{paper}/table1", tmp_path / "alone", tmp_path / "runs-alone", seeds=2)
+    command = [sys.executable, "-m", "fedrel", "reproduce", f"{paper}/table1", "--seeds", "2"]
+    folders = ["--out", str(tmp_path / "shared" / "out"), "--runs", str(tmp_path / "shared" / "runs")]
+    jobs = str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
+    said = subprocess.run([*command, *folders, "--jobs", jobs], capture_output=True, text=True, check=True)
+    assert "6 of 6 runs are finished" in said.stdout
+    assert said.stdout.count("one, few, seed 2: 900 sentences") >= 1  # what the processes say is passed on
+    shared: Reproduction = read_json(Reproduction, tmp_path / "shared" / "out" / "reproduction.json")
+    values = [[[run.value for run in cell.runs] for cell in one.cells] for one in (alone, shared)]
+    assert values[0] == values[1]
+    many = subprocess.run([*command, *folders, "--jobs", "4096"], capture_output=True, text=True, check=False)
+    assert many.returncode == 2
+    assert "--jobs 4096: this process may use" in many.stderr

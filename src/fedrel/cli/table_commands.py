@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -174,6 +175,9 @@ def reproduce(
             metavar="TIME", help="Begin no round after this long, as 90m or 2h; run again to go on."
         ),
     ] = "",
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Processes that share the runs, each with its part of the cores.")
+    ] = 1,
     search: Annotated[
         bool, typer.Option(help="Search each method's settings on dev first, where the paper did.")
     ] = True,
@@ -187,7 +191,8 @@ def reproduce(
     if not name:
         _list(seeds, runs, as_json=as_json)
         return
-    from fedrel.cli.progress import console, watching
+    from fedrel.cli.processes import run_in_processes
+    from fedrel.cli.progress import console, saying, watching
     from fedrel.runs.plan import page_folder
     from fedrel.runs.reproduce import reproduce as carry_out
     from fedrel.studio.reproduction_page import write_page
@@ -196,6 +201,12 @@ def reproduce(
         raise UserError("with --set it is another table than the page has", hint="give it a folder by --out")
     folder = out or RESULTS / page_folder(name)
     seconds = _seconds(budget) if budget else None
+    if jobs > 1:
+        say = saying(quiet=quiet, as_json=as_json)
+        code = run_in_processes(jobs, [*sys.argv[1:], "--jobs", "1", "--json"], say)
+        if code:
+            raise typer.Exit(code)
+        seconds = seconds and 0.0  # what is left is for another call
     with watching(quiet=quiet, as_json=as_json) as watch:
         found = carry_out(
             name,
