@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrel.config.schema import Config
-from fedrel.evaluation.bootstrap import Interval, Units, difference, same_units, units_of
+from fedrel.evaluation.bootstrap import Interval, Units, difference, units_of
 from fedrel.files import read_tensors
 from fedrel.methods.by_name import method
 from fedrel.runs.checkpoint import Checkpoints
@@ -116,9 +116,10 @@ def limited(watch: Watch, budget: float | None) -> Watch:
 def interval(ours: Sequence[Units], theirs: Sequence[Units], metric: str) -> Interval | None:
     """The interval of a difference between two methods, given as their runs' answers, by seed in the same order.
 
-    None where one has no run, where they were tested on other units, and where the metric cannot be resampled.
+    None where one has no run and where the metric cannot be resampled; a `ValueError` if they were tested on other
+    units.
     """
-    if not ours or not theirs or not same_units(ours, theirs):
+    if not ours or not theirs:
         return None
     return difference(ours, theirs, metric) if metric in ours[0].metrics else None
 

@@ -199,7 +199,9 @@ class Plan:
         first, second = (
             [self._kept.units(job.config) for job in own if job.seed in common] for own in (ours, theirs)
         )
-        return interval(first, second, metric)
+        with suppress(ValueError):  # rows with other test sets
+            return interval(first, second, metric)
+        return None
 
     def precision(self, job: Job) -> list[tuple[float, float]]:
         """A finished run's precision by recall, where the exhibit draws that."""

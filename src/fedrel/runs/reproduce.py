@@ -93,7 +93,7 @@ def shown_on(out: Path) -> Reproduction | None:
 
 def seeds_for(shown: Reproduction | None) -> int:
     """How many seeds an exhibit has where nobody says it."""
-    return max(SEEDS, shown.seeds if shown else 0)
+    return shown.seeds if shown else SEEDS
 
 
 def _page(out: Path) -> Path:

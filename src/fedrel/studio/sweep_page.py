@@ -53,8 +53,11 @@ def sweep_table(found: Sweep) -> Table:
     table = Table(box=box.SIMPLE_HEAD, caption=Text(_note(found)), caption_justify="left")
     for place, name in enumerate(head):
         table.add_column(Text(name), justify="left" if place < 2 else "right")
+    table.add_column("")
     for line, best in zip(lines, _are_best(found), strict=True):
-        table.add_row(*(Text(cell, style="bold green" if best else "") for cell in line))
+        table.add_row(
+            *(Text(cell, style="bold green" if best else "") for cell in line), "best" if best else ""
+        )
     return table
 
 
@@ -119,7 +122,7 @@ def _metric(found: Sweep) -> str:
 def _note(found: Sweep) -> str:
     seeds = max((len(one.seeds) for one in found.rows), default=0)
     said = f"Mean ± standard deviation over {seeds} seeds" if seeds > 1 else "One seed"
-    return f"{said}; each run's best round on dev. The best settings of each method are in bold."
+    return f"{said}; each run's best round on dev. The best settings of each method stand out."
 
 
 def _draw(found: Sweep, path: Path) -> None:
