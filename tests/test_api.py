@@ -191,6 +191,7 @@ def test_lines_of_text_come_at_most_so_often() -> None:
     assert said == [
         *(f"one: round {number} of 3, loss 0.50 dev 0.250 up 1.0 kB" for number in (1, 2, 3)),
         "one: finished after 4 rounds, auc 0.500",
+        "one: round 1 of 3, loss 0.50 dev 0.250 up 1.0 kB",
         "one: finished after 4 rounds, auc 0.500",
     ]
     assert text_progress(None)("one", config).round_done(Round(round=1)) is None

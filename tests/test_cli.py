@@ -181,7 +181,7 @@ def test_run_leaves_a_whole_run_folder(tmp_path, capsys):
 
 
 def test_output_that_is_no_terminal_has_lines_and_json_is_alone(tmp_path, capsys):
-    """At most a line a minute, but one at the beginning and one at the end; quiet: none."""
+    """A line at the beginning, for the first round and at the end, and few between; quiet: none."""
     path = tmp_path / "tiny.toml"
     path.write_text(tiny(method="one", training__rounds=1).to_toml())
     code, out, err = fedrel("run", path, "--out", tmp_path / "run", capsys=capsys)
@@ -190,11 +190,12 @@ def test_output_that_is_no_terminal_has_lines_and_json_is_alone(tmp_path, capsys
     assert lines[0] == "one, seed 1: 900 sentences at 6 sites"
     assert "of the training tokens are not in the vocabulary" in lines[1]
     assert lines[2].startswith("training tokens out of vocabulary: ")
-    assert lines[3].startswith("one, seed 1: finished after 1 rounds, auc 0.")
+    assert lines[3].startswith("one, seed 1: round 1 of 1, loss ")
+    assert lines[4].startswith("one, seed 1: finished after 1 rounds, auc 0.")
     assert lines[-1] == f"report: {tmp_path / 'run' / 'report.html'}"
     again = ["run", path, "--out", tmp_path / "run", "--resume"]
     code, quiet, err = fedrel(*again, "-q", capsys=capsys)
-    assert (code, quiet.splitlines(), err) == (0, lines[4:], "")
+    assert (code, quiet.splitlines(), err) == (0, lines[5:], "")
     code, out, err = fedrel(*again, "--json", capsys=capsys)
     assert code == 0
     assert json.loads(out) == read_sealed(tmp_path / "run" / "result.json", "a result", "")

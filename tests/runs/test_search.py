@@ -166,6 +166,16 @@ def test_a_shorter_sweep_does_not_take_the_longer_ones_runs(tmp_path: Path) -> N
         sweep(tiny(training__rounds=1), tmp_path, grid, ["fedavg"])
 
 
+def test_a_less_patient_sweep_does_not_take_a_more_patient_ones_runs(tmp_path: Path) -> None:
+    grid, still = {"training.learning_rate": [1e-9]}, {"training__rounds": 6}
+    found = sweep(tiny(**still, evaluation__patience=4), tmp_path, grid, ["fedavg"])
+    assert sweep(tiny(**still, evaluation__patience=4), tmp_path, grid, ["fedavg"]) == found
+    with pytest.raises(
+        UserError, match=r"has 5 rounds already, but ends after round 3 with this evaluation\.patience"
+    ):
+        sweep(tiny(**still, evaluation__patience=2), tmp_path, grid, ["fedavg"])
+
+
 def test_a_sweep_goes_on_after_a_combination_that_diverges(tmp_path: Path) -> None:
     config = tiny(training__rounds=1)
     found = sweep(config, tmp_path, {"training.learning_rate": [1e30, 0.3]}, ["fedavg"], seeds=2)

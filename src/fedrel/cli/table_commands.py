@@ -191,8 +191,8 @@ def reproduce(
     if not name:
         _list(seeds, runs, as_json=as_json)
         return
-    from fedrel.cli.processes import run_in_processes
     from fedrel.cli.progress import console, saying, watching
+    from fedrel.cli.shared_runs import run_in_processes
     from fedrel.runs.plan import page_folder
     from fedrel.runs.reproduce import reproduce as carry_out
     from fedrel.studio.reproduction_page import write_page

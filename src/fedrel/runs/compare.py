@@ -16,8 +16,9 @@ from fedrel.methods.by_name import method
 from fedrel.runs.checkpoint import Checkpoints
 from fedrel.runs.folder import REPAIR, UNITS, MetricsFile, Run, read_json, read_run, write_json
 from fedrel.runs.records import ComparisonRow, ComparisonRows, Environment, Result
+from fedrel.runs.run_end import ends_at, went_beyond
 from fedrel.runs.run_notes import StoppedError, differences
-from fedrel.runs.train import Watcher, is_over, run, went_beyond
+from fedrel.runs.train import Watcher, run
 
 _log = logging.getLogger(__name__)
 
@@ -81,11 +82,6 @@ def is_finished(config: Config, folder: Path) -> bool:
         return False
     rounds = MetricsFile(folder / "metrics.jsonl").until(checkpoint.round, checkpoint.metrics)
     return ends_at(config, checkpoint.round, checkpoint.best_round) and went_beyond(config, rounds) is None
-
-
-def ends_at(config: Config, round_: int, best_round: int) -> bool:
-    """Whether a run that ended after a round is this config's: one with more rounds is another run."""
-    return round_ <= config.training.rounds and is_over(config, round_, best_round)
 
 
 class BudgetSpentError(StoppedError):

@@ -16,9 +16,10 @@ from fedrel.errors import UserError
 from fedrel.evaluation.bootstrap import Units, units_of
 from fedrel.evaluation.outcome import Record
 from fedrel.files import atomic_file, write_text
-from fedrel.runs.compare import answers_of_run, ends_at, is_finished
+from fedrel.runs.compare import answers_of_run, is_finished
 from fedrel.runs.folder import UNITS, read_json, read_run, write_json
 from fedrel.runs.records import Environment, Result, Round, Sweep
+from fedrel.runs.run_end import ends_at
 
 _DELETE = "delete it, and it is made again"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
@@ -360,6 +360,16 @@ class Trial(Record):
     """When each reached `evaluation.target`; None: never."""
     rounds: int | None = None
     """Of successive halving: how many rounds it had been trained for."""
+
+
+def last_of_each(trials: Sequence[Trial]) -> list[Trial]:
+    """Of each combination of settings the trial that went furthest, in the order in which they were first tried."""
+    found: dict[str, Trial] = {}
+    for one in trials:
+        other = found.setdefault(str(one.settings), one)
+        if (one.rounds or 0) > (other.rounds or 0):
+            found[str(one.settings)] = one
+    return list(found.values())
 
 
 class Sweep(Record):

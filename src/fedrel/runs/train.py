@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +36,7 @@ from fedrel.runs.own_models import OwnModels
 from fedrel.runs.prepare import Ints, Preparation, configured_partition, label_counts, new_extractor
 from fedrel.runs.records import Case, Result, Round, Traffic, to_target
 from fedrel.runs.round_outcome import LostRoundError, Spending, check_weights, round_record
+from fedrel.runs.run_end import is_over, refuse_if_longer
 from fedrel.runs.run_notes import check_same_data, environment, noted
 from fedrel.tensors.compiling import compilation_seconds
 from fedrel.tensors.machine import warn_if_emulated
@@ -123,7 +123,7 @@ def _run(
             write_data_check(out, ready.check, ready.dataset.corpus.folder)
         metrics = MetricsFile(out / "metrics.jsonl")
         rounds = metrics.keep(checkpoint.round if checkpoint else 0, checkpoint.metrics if checkpoint else "")
-        _check_patience(config, rounds, out)
+        refuse_if_longer(config, rounds, out)
         states = KeptStates(out / "sites", rounds, checkpoint.site_states if checkpoint else "")
         if checkpoint is None:
             shutil.rmtree(out / "sites", ignore_errors=True)  # of a run that was killed in its first round
@@ -342,32 +342,6 @@ class Session:
     def _restore(self) -> None:
         """Forget what a failed round did to the weights and the state."""
         self._fed.weights, self._fed.state = self._at.weights, dict(self._at.state)
-
-
-def is_over(config: Config, round_: int, best_round: int) -> bool:
-    """Whether a run ends after a round: the last one, or `evaluation.patience` rounds after the best."""
-    patience = config.evaluation.patience
-    return round_ >= config.training.rounds or (patience is not None and round_ - best_round >= patience)
-
-
-def _check_patience(config: Config, rounds: Sequence[Round], out: Path) -> None:
-    if (end := went_beyond(config, rounds)) is not None:
-        problem = (
-            f"has {len(rounds)} rounds already, but ends after round {end} with this evaluation.patience"
-        )
-        raise UserError(problem, file=out, hint=f"ask for more patience, or {ELSEWHERE}")
-
-
-def went_beyond(config: Config, rounds: Sequence[Round]) -> int | None:
-    """The round after which this config's run ends, if a run has more of them: it was more patient."""
-    best, highest = 0, -math.inf
-    for one in rounds[:-1]:
-        value = (one.dev or {}).get(config.evaluation.measure)
-        if value is not None and value > highest:
-            best, highest = one.round, value
-        if is_over(config, one.round, best):
-            return one.round
-    return None
 
 
 def finish(

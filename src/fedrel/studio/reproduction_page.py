@@ -15,7 +15,7 @@ from pathlib import Path
 from fedrel.errors import UserError
 from fedrel.files import atomic_file, write_text
 from fedrel.runs.folder import read_json
-from fedrel.runs.records import Trial
+from fedrel.runs.records import Trial, last_of_each
 from fedrel.runs.reproduction_record import Cell, ColumnNote, Ordering, Reproduction, Verdict
 from fedrel.runs.sweep import DIVERGED
 from fedrel.studio.formatting import NOTHING, Spread, duration, label, median, several
@@ -205,9 +205,8 @@ def _how(found: Reproduction) -> str:
         among = f" from {points} combinations" if points > 1 else ""
         where = f" with `{preset}`" if several_presets else ""
         lines.append(f"- {row}{where}: {settings}, chosen on dev{among}")
-        furthest = {str(one.settings): one for one in cell.trials}  # of each combination, its last rung
-        if furthest:
-            lines.append(f"  - tried: {'; '.join(_tried(one) for one in furthest.values())}")
+        if cell.trials:
+            lines.append(f"  - tried: {'; '.join(map(_tried, last_of_each(cell.trials)))}")
     runs = [run for cell in found.cells for run in cell.runs]
     if runs:
         lines.append(f"- {len(runs)} runs, {duration(sum(run.seconds for run in runs))} of training in all")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fedrel.files import write_text
 from fedrel.runs.folder import read_json
-from fedrel.runs.records import Sweep, Trial
+from fedrel.runs.records import Sweep, Trial, last_of_each
 from fedrel.runs.sweep import DIVERGED
 from fedrel.studio.formatting import NOTHING, Spread, count, label, median, share, size
 from fedrel.studio.tables import ENOUGH, Show
@@ -132,7 +132,7 @@ def _draw(found: Sweep, path: Path) -> None:
 
     mpl.rcParams["svg.hashsalt"] = "sweep"  # the same drawing has the same bytes
     methods = list(dict.fromkeys(one.method for one in found.rows))
-    own = {method: _last_of_each([one for one in found.rows if one.method == method]) for method in methods}
+    own = {method: last_of_each([one for one in found.rows if one.method == method]) for method in methods}
     height = sum(0.28 * len(rows) + 1.1 for rows in own.values())
     figure = Figure(figsize=(7, height), layout="constrained")
     ratios = [len(rows) + 3 for rows in own.values()]
@@ -152,8 +152,3 @@ def _draw(found: Sweep, path: Path) -> None:
     if len(axes):
         axes[-1].set_xlabel(f"{_metric(found)} on dev")
     figure.savefig(path, metadata={"Date": None})
-
-
-def _last_of_each(rows: Sequence[Trial]) -> list[Trial]:
-    """Of each combination the row that went furthest."""
-    return list({str(one.settings): one for one in sorted(rows, key=lambda one: one.rounds or 0)}.values())

@@ -23,7 +23,7 @@ def run_in_processes(count: int, arguments: Sequence[str], say: Callable[[str], 
         hint = "leave --jobs out, or ask for no more processes than cores"
         raise UserError(f"--jobs {count}: this process may use {len(cores)} cores", hint=hint)
     out, into = os.pipe()
-    command = [sys.executable, "-m", "fedrel", *arguments]
+    command = [sys.executable, "-P", "-m", "fedrel", *arguments]
     started = []
     for number in range(count):
         started.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=into))
