@@ -69,6 +69,17 @@ def paper(tmp_path: Path) -> Path:
     return file
 
 
+def columns(paper: Path, **settings: str) -> str:
+    """Table 1 of the made-up paper with other columns: the settings of each by name; returns the table's name."""
+    head = paper.read_text().partition("[[exhibits.table1.columns]]")[0]
+    config = paper.parent / "config.toml"
+    for name, text in settings.items():
+        head += f'[[exhibits.table1.columns]]\nname = "{name}"\npreset = "{config}"\nset = {{ {text} }}\n'
+        head += "paper = { one = 70.0, fedavg = 60.0 }\n"
+    paper.write_text(head)
+    return f"{paper}/table1"
+
+
 def stop_after(rounds: int) -> Callable[..., Watcher]:
     """A watch that stops as a kill would: with an exception between two rounds."""
     left = [rounds]

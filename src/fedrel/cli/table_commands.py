@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -201,25 +202,26 @@ def reproduce(
         raise UserError("with --set it is another table than the page has", hint="give it a folder by --out")
     folder = out or RESULTS / page_folder(name)
     seconds = _seconds(budget) if budget else None
+    asked = partial(
+        carry_out,
+        name,
+        folder,
+        runs,
+        seeds=seeds,
+        only=column or [],
+        rows=row or [],
+        search=search,
+        settings=settings,
+    )
     if jobs > 1:
+        asked(budget=0.0)  # says once what is wrong with the command
         say = saying(quiet=quiet, as_json=as_json)
         code = run_in_processes(jobs, [*sys.argv[1:], "--jobs", "1", "--json"], say)
         if code:
             raise typer.Exit(code)
         seconds = seconds and 0.0  # what is left is for another call
     with watching(quiet=quiet, as_json=as_json) as watch:
-        found = carry_out(
-            name,
-            folder,
-            runs,
-            seeds=seeds,
-            only=column or [],
-            rows=row or [],
-            budget=seconds,
-            search=search,
-            settings=settings,
-            watch=watch,
-        )
+        found = asked(budget=seconds, watch=watch)
     page = write_page(folder)
     if as_json:
         print_json(found)
