@@ -97,6 +97,8 @@ class Exhibit(Section):
     """The grid where `instead` was run, if it is another one."""
     finalists: int = Field(3, ge=1)
     """How many points of the grid the search trains to the end, at most."""
+    differences: list[tuple[str, str]] = []
+    """Pairs of rows that the paper does not order: the page has the difference of the first from the second, too."""
     plot: Literal["rounds", "precision"] = "rounds"
     """What the page draws of each run: the dev metric by round, or precision by recall on the test set."""
     runs_of: str = ""
@@ -121,6 +123,8 @@ class Exhibit(Section):
         for row, asked in self.rows.items():
             if unknown := sorted(set(asked.columns) - names):
                 raise ValueError(f"row {row!r} names {unknown}, which are no columns")
+        if unknown := sorted({row for pair in self.differences for row in pair} - self.rows.keys()):
+            raise ValueError(f"`differences` names {unknown}, which are no rows")
         if (self.metric == "rounds") != (self.target is not None):
             raise ValueError("`rounds` and `target` go together")
         if self.target is None and self.instead_target is not None:

@@ -23,7 +23,15 @@ from fedrel.runs.folder import read_json, write_json
 from fedrel.runs.kept_runs import KeptRun
 from fedrel.runs.plan import POINTS, Chosen, Job, Plan
 from fedrel.runs.records import to_target
-from fedrel.runs.reproduction_record import Cell, ColumnNote, Ordering, Reproduction, SeedRun, Verdict
+from fedrel.runs.reproduction_record import (
+    Cell,
+    ColumnNote,
+    Difference,
+    Ordering,
+    Reproduction,
+    SeedRun,
+    Verdict,
+)
 from fedrel.runs.train import Watcher
 
 _log = logging.getLogger(__name__)
@@ -174,6 +182,7 @@ def collect(plan: Plan) -> Reproduction:
         rows=list(exhibit.rows),
         cells=cells,
         orderings=list(_orderings(plan, cells, jobs, notes)),
+        differences=list(_differences(plan, cells, jobs, notes)),
         dev_metric=every[0].result.primary if every else "",
         only=plan.only,
         settings=plan.settings,
@@ -259,10 +268,8 @@ def _orderings(
             worse, better = sorted(pair, key=lambda cell: sign * (cell.paper or 0))
             if better.paper == worse.paper:
                 continue
-            first, second = (jobs.get((row, column.name), []) for row in (better.row, worse.row))
-            metric = notes[column.name].metric
-            ours = _counted(better, worse) if metric == "bytes" else plan.difference(first, second, metric)
-            seeds = len({run.seed for run in better.runs} & {run.seed for run in worse.runs})
+            ours = _difference(plan, better, worse, jobs, notes[column.name].metric)
+            seeds = len(_seeds_of_both(better, worse))
             unknown: Verdict = "diverged" if better.diverged or worse.diverged else "not run"
             yield Ordering(
                 column=column.name,
@@ -275,10 +282,42 @@ def _orderings(
             )
 
 
+def _differences(
+    plan: Plan,
+    cells: Sequence[Cell],
+    jobs: Mapping[tuple[str, str], Sequence[Job]],
+    notes: Mapping[str, ColumnNote],
+) -> Iterator[Difference]:
+    """Those of the exhibit's `differences` for which both rows have runs, in every column."""
+    known = {(cell.column, cell.row): cell for cell in cells}
+    for column, note in notes.items():
+        for row, other in plan.exhibit.differences:
+            first, second = known.get((column, row)), known.get((column, other))
+            if first is None or second is None or not (seeds := _seeds_of_both(first, second)):
+                continue
+            ours = _difference(plan, first, second, jobs, note.metric)
+            if ours is not None:
+                yield Difference(column=column, row=row, other=other, ours=ours, seeds=len(seeds))
+
+
+def _seeds_of_both(one: Cell, other: Cell) -> set[int]:
+    return {run.seed for run in one.runs} & {run.seed for run in other.runs}
+
+
+def _difference(
+    plan: Plan, ours: Cell, theirs: Cell, jobs: Mapping[tuple[str, str], Sequence[Job]], metric: str
+) -> Interval | None:
+    """The difference of two cells of a column."""
+    if metric == "bytes":
+        return _counted(ours, theirs)
+    first, second = (jobs.get((cell.row, cell.column), []) for cell in (ours, theirs))
+    return plan.difference(first, second, metric)
+
+
 def _counted(ours: Cell, theirs: Cell) -> Interval | None:
     """The difference of two rows over common seeds, whose numbers are counted and not estimated: no spread."""
     first, second = ({run.seed: run.value for run in cell.runs} for cell in (ours, theirs))
-    pairs = [(first[seed], second[seed]) for seed in sorted(first.keys() & second.keys())]
+    pairs = [(first[seed], second[seed]) for seed in sorted(_seeds_of_both(ours, theirs))]
     known = [one - other for one, other in pairs if one is not None and other is not None]
     if not known:
         return None

@@ -57,6 +57,17 @@ class Ordering(Record):
     verdict: Verdict
 
 
+class Difference(Record):
+    """A row's difference from another one that the paper does not order with it."""
+
+    column: str
+    row: str
+    other: str
+    ours: Interval
+    seeds: int
+    """How many both rows have."""
+
+
 class ColumnNote(Record):
     """Which experiment a column is."""
 
@@ -88,6 +99,7 @@ class Reproduction(Record):
     rows: list[str]
     cells: list[Cell]
     orderings: list[Ordering]
+    differences: list[Difference] = []
     dev_metric: str = ""
     only: list[str] = []
     """The columns that were asked for; empty: all."""

@@ -13,6 +13,7 @@ from math import prod
 from pathlib import Path
 
 from fedrel.errors import UserError
+from fedrel.evaluation.bootstrap import Interval
 from fedrel.files import atomic_file, write_text
 from fedrel.runs.folder import read_json
 from fedrel.runs.records import Trial, last_of_each
@@ -62,6 +63,7 @@ def page_text(found: Reproduction, reading: str = "") -> str:
         "## Orderings" if found.orderings else "",
         _verdicts(found.orderings),
         _orderings(found),
+        _differences(found),
         f"## Curves\n\n![{_drawn(found)}]({CURVES})" if found.dev_metric else "",
         _how(found),
     ]
@@ -181,10 +183,7 @@ def _orderings(found: Reproduction) -> str:
         "|---|---|---:|---:|---:|---|",
     ]
     for one in shown:
-        ours = NOTHING
-        if one.ours is not None:
-            mean, low, high = (value * found.scale for value in (one.ours.mean, one.ours.low, one.ours.high))
-            ours = f"{mean:+.3g}" + (f" [{low:+.3g}, {high:+.3g}]" if low < high else "")
+        ours = NOTHING if one.ours is None else _interval(one.ours, found.scale)
         lines.append(
             f"| {one.column} | {one.better} ahead of {one.worse} | {one.paper:+.3g} | {ours} | {one.seeds} "
             f"| {one.verdict} |"
@@ -192,6 +191,29 @@ def _orderings(found: Reproduction) -> str:
     if len(found.orderings) > len(shown):
         lines.append(f"\n({len(found.orderings) - len(shown)} more are in `reproduction.json`.)")
     return "\n".join(lines)
+
+
+def _differences(found: Reproduction) -> str:
+    if not found.differences:
+        return ""
+    lines = [
+        "## Further differences",
+        "",
+        "Of rows that the paper does not order; intervals as above.",
+        "",
+        "| column | difference | ours | seeds |",
+        "|---|---|---:|---:|",
+        *(
+            f"| {one.column} | {one.row} \N{MINUS SIGN} {one.other} | {_interval(one.ours, found.scale)} | {one.seeds} |"
+            for one in found.differences
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def _interval(value: Interval, scale: float) -> str:
+    mean, low, high = (number * scale for number in (value.mean, value.low, value.high))
+    return f"{mean:+.3g}" + (f" [{low:+.3g}, {high:+.3g}]" if low < high else "")
 
 
 def _how(found: Reproduction) -> str:
