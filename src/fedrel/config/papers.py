@@ -98,7 +98,7 @@ class Exhibit(Section):
     finalists: int = Field(3, ge=1)
     """How many points of the grid the search trains to the end, at most."""
     differences: list[tuple[str, str]] = []
-    """Pairs of rows that the paper does not order: the page has the difference of the first from the second, too."""
+    """Pairs of rows that the paper does not order: the page has the first's difference from the second, too."""
     plot: Literal["rounds", "precision"] = "rounds"
     """What the page draws of each run: the dev metric by round, or precision by recall on the test set."""
     runs_of: str = ""
