@@ -19,6 +19,12 @@ def test_an_unknown_table_is_refused_with_the_nearest() -> None:
         find_exhibit("feded/tabel3")
 
 
+def test_a_difference_of_an_unknown_row_is_refused(paper: Path) -> None:
+    paper.write_text(paper.read_text().replace('differences = [["fedavg, still", ', 'differences = [["feded", '))
+    with pytest.raises(UserError, match="`differences` names \\['feded'\\], which are no rows"):
+        find_exhibit(f"{paper}/table1")
+
+
 @pytest.mark.parametrize(
     "name", [f"{paper}/{one}" for paper, facts in papers().items() for one in facts.exhibits]
 )

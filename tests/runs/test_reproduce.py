@@ -42,6 +42,11 @@ def test_a_table_is_run_searched_and_put_beside_the_paper(paper: Path, tmp_path:
     one, fedavg = ([run.value for run in cells[row, "few"].runs] for row in ("one", "fedavg"))
     assert ordering.ours.mean == pytest.approx(sum(one) / 2 - sum(fedavg) / 2)
     assert [note.missing != "" for note in found.columns] == [False, True]
+    (difference,) = found.differences  # nothing was run in the other column
+    still = [run.value for run in cells["fedavg, still", "few"].runs]
+    assert (difference.row, difference.other, difference.seeds) == ("fedavg, still", "fedavg", 2)
+    assert difference.ours.mean == pytest.approx(sum(still) / 2 - sum(fedavg) / 2)
+    assert difference.ours.low < difference.ours.mean < difference.ours.high
 
     trained = {path: path.stat().st_mtime_ns for path in runs.rglob("round-*.safetensors")}
     again = reproduce(f"{paper}/table1", out, runs, seeds=2)
@@ -63,6 +68,8 @@ def test_a_table_is_run_searched_and_put_beside_the_paper(paper: Path, tmp_path:
     best = cells["one", "few"].trials[1]
     assert f"; learning_rate 0.3: {best.dev:.3f} by round 4\n" in page
     assert "was not run: no such file" in page
+    mean = f"{difference.ours.mean * 100:+.3g}"
+    assert f"| few | fedavg, still \N{MINUS SIGN} fedavg | {mean} [" in page
     assert f"{tmp_path}/no.jsonl" not in page  # a path of this machine
     assert page == page_text(read_json(Reproduction, out / "reproduction.json"))
     assert (out / "curves.svg").exists()
