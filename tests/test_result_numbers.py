@@ -175,3 +175,23 @@ def test_tables_of_the_five_laboratories_are_of_their_runs() -> None:
             assert lines[method] == f"{shown(fmean(values))} ± {shown(stdev(values))}"
             values = [run[site]["own_f1"] for run in own[method].values()]
             assert line[site] == f"{shown(fmean(values))} ± {shown(stdev(values))}"
+
+
+def test_the_table_of_attacks_over_three_seeds_is_of_their_runs() -> None:
+    runs = {
+        (number, one["attack"], one["defence"]): one["value"]
+        for number, folder in ((1, ""), (2, "seed-2/"), (3, "seed-3/"))
+        for one in from_json(f"attacks/{folder}attacks.json")["cells"]
+        if one["liars"] in (0, 4)
+    }
+    lines = table("results/attacks/README.md", "Three seeds")
+    assert len(lines) == 9
+    for line in lines:
+        attack, undefended, _ = line["attack"].partition(" (no defence)")
+        defence = "none" if undefended else "remembering"
+        values = [runs[number, attack, defence] for number in (1, 2, 3)]
+        assert [line[f"seed {number}"] for number in (1, 2, 3)] == [
+            f"{value:.4f}".removeprefix("0") for value in values
+        ]
+        lost = fmean(runs[number, "none", "none"] for number in (1, 2, 3)) - fmean(values)
+        assert line["mean loss"] == f"{lost:.4f}".removeprefix("0"), attack
