@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrel.evaluation.bootstrap import CountedUnits, RankedUnits, difference, units_of
+from fedrel.evaluation.bootstrap import CountedUnits, RankedUnits, UnlikeUnitsError, difference, units_of
 from fedrel.evaluation.classification import Classification
 from fedrel.evaluation.document_metrics import Findings, Gold
 from fedrel.evaluation.ranking import rank
@@ -117,3 +117,25 @@ def test_folds_of_different_sizes_are_resampled_each_by_itself() -> None:
         difference([small, large], [large, worse], "f1")
     with pytest.raises(ValueError, match="different units"):
         difference([small, large], [worse], "f1")
+
+
+def test_units_of_as_many_facts_elsewhere_are_other_units() -> None:
+    with pytest.raises(UnlikeUnitsError):
+        difference([counted([1, 1], [1, 1], [1, 0])], [counted([1, 1], [1, 1], [0, 1])], "f1")
+    ranked = [
+        RankedUnits(np.array([0, 1, 0, 1]), np.array(right, bool)) for right in ([1, 0, 0, 0], [0, 1, 0, 0])
+    ]
+    with pytest.raises(UnlikeUnitsError):
+        difference(ranked[:1], ranked[1:], "auc")
+
+
+def test_folds_that_look_alike_are_resampled_each_by_itself() -> None:
+    """Half of the resamples have both folds, and half the variance, the others one of them twice."""
+    ones = np.ones(4000, np.int64)
+    runs = [CountedUnits(np.arange(4000) % 2, ones, ones)] * 2
+    nothing = [CountedUnits(0 * ones, ones, ones)] * 2
+    alike, apart = (
+        difference(runs, nothing, "f1", folds=folds, resamples=2000) for folds in ((), ("1", "2"))
+    )
+    # .5 Phi(-sqrt(2) q) + .5 Phi(-q) = .025 at q = 1.72, where one test set has 1.96.
+    assert (apart.high - apart.low) / (alike.high - alike.low) == pytest.approx(1.72 / 1.96, rel=0.04)

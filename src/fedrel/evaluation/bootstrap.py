@@ -8,9 +8,10 @@ left of the difference over many resamples is an interval of percentiles (Efron 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from typing import ClassVar
 
 import numpy as np
@@ -44,13 +45,18 @@ class Units(ABC):
     """The metrics that can be."""
 
     @property
-    @abstractmethod
     def count(self) -> int:
         """How many units there are."""
+        return len(self.facts_by_unit)
+
+    @property
+    @abstractmethod
+    def facts_by_unit(self) -> Ints:
+        """How many facts each unit has: the same for all methods that were tested on it."""
 
     @abstractmethod
     def value(self, metric: str, times: Ints) -> float:
-        """A metric on the test set in which unit i stands `times[i]` times."""
+        """A metric on the test set in which unit i occurs `times[i]` times."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,9 +70,9 @@ class CountedUnits(Units):
     facts: Ints
 
     @property
-    def count(self) -> int:
-        """How many units there are."""
-        return len(self.facts)
+    def facts_by_unit(self) -> Ints:
+        """The facts of each sentence or document."""
+        return self.facts
 
     def value(self, metric: str, times: Ints) -> float:
         """Micro-averaged over all units."""
@@ -91,9 +97,9 @@ class JudgedUnits(Units):
     probability: NDArray[np.float64]
 
     @property
-    def count(self) -> int:
-        """How many units there are."""
-        return int(self.unit.max(initial=-1)) + 1
+    def facts_by_unit(self) -> Ints:
+        """How many sentences of each unit state their relation."""
+        return np.bincount(self.unit[self.states], minlength=int(self.unit.max(initial=-1)) + 1)
 
     def value(self, metric: str, times: Ints) -> float:
         """The area under the ROC curve; a half where all sentences have the same verdict."""
@@ -116,10 +122,10 @@ class RankedUnits(Units):
     pair: Ints
     right: NDArray[np.bool_]
 
-    @property
-    def count(self) -> int:
-        """How many pairs there are: each has a guess for every relation."""
-        return int(self.pair.max(initial=-1)) + 1
+    @cached_property
+    def facts_by_unit(self) -> Ints:
+        """The facts of each pair, which has a guess for every relation."""
+        return np.bincount(self.pair[self.right], minlength=int(self.pair.max(initial=-1)) + 1)
 
     def value(self, metric: str, times: Ints) -> float:
         """The metric of the list in which each guess stands as often as its pair."""
@@ -145,65 +151,80 @@ def units_of(arrays: Arrays) -> Units:
     return CountedUnits(*(arrays[name].astype(np.int64) for name in ("correct", "guesses", "facts")))
 
 
+class UnlikeUnitsError(ValueError):
+    """Runs were tested on different units."""
+
+
 def interval(runs: Sequence[Units], metric: str, *, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
     """The mean of `metric` over runs of several seeds, with its interval."""
-    generator = numpy_generator(seed, "bootstrap")
+    generator, tests = numpy_generator(seed, "bootstrap"), _tests(runs)
     found = []
     for _ in range(resamples):
-        times = _resample(runs, generator)
+        times = _resample(tests, generator)
         found.append(_mean(runs, generator.integers(len(runs), size=len(runs)), metric, times))
     return _around(_mean(runs, range(len(runs)), metric, _once(runs)), found)
 
 
-def same_units(ours: Sequence[Units], theirs: Sequence[Units]) -> bool:
-    """Whether the runs were tested on the same units: pair by pair, or all if there are no pairs."""
-    first, second = ([run.count for run in own] for own in (ours, theirs))
-    return first == second if len(first) == len(second) else len({*first, *second}) == 1
-
-
 def difference(
-    ours: Sequence[Units], theirs: Sequence[Units], metric: str, *, resamples: int = RESAMPLES, seed: int = 0
+    ours: Sequence[Units],
+    theirs: Sequence[Units],
+    metric: str,
+    *,
+    folds: Sequence[str] = (),
+    resamples: int = RESAMPLES,
+    seed: int = 0,
 ) -> Interval:
     """The mean of `metric` over our runs minus that over theirs, with its interval.
 
     A method's runs are by seed, in the same order for both. With as many seeds each, a resample draws pairs of
-    runs; the two of a pair must have been tested on the same units, and without pairs all runs must.
+    runs; the two of a pair must have been tested on the same units, and without pairs all runs must. Runs on the
+    same units share the units that are drawn; `folds` names the test set of each pair, where several look alike.
     """
-    if not same_units(ours, theirs):
-        counts = [[run.count for run in own] for own in (ours, theirs)]
-        raise ValueError(f"runs were tested on different units: {counts[0]} and {counts[1]}")
     paired = len(ours) == len(theirs)
-    generator = numpy_generator(seed, "bootstrap")
+    pairs = zip(ours, theirs, strict=True) if paired else ((ours[0], other) for other in (*ours, *theirs))
+    if not all(np.array_equal(one.facts_by_unit, other.facts_by_unit) for one, other in pairs):
+        counts = [[run.count for run in own] for own in (ours, theirs)]
+        raise UnlikeUnitsError(f"runs were tested on different units: {counts[0]} and {counts[1]}")
+    generator, tests = numpy_generator(seed, "bootstrap"), _tests(ours, folds)
     found = []
     for _ in range(resamples):
-        times = _resample(ours, generator)
+        times = _resample(tests, generator)
         first = generator.integers(len(ours), size=len(ours))
         second = first if paired else generator.integers(len(theirs), size=len(theirs))
-        found.append(_mean(ours, first, metric, times) - _mean(theirs, second, metric, times))
-    once = _once(ours)
-    mean = _mean(ours, range(len(ours)), metric, once) - _mean(theirs, range(len(theirs)), metric, once)
-    return _around(mean, found)
+        others = times if paired else times[:1] * len(theirs)
+        found.append(_mean(ours, first, metric, times) - _mean(theirs, second, metric, others))
+    mean = _mean(ours, range(len(ours)), metric, _once(ours))
+    return _around(mean - _mean(theirs, range(len(theirs)), metric, _once(theirs)), found)
 
 
-def _resample(runs: Sequence[Units], generator: np.random.Generator) -> dict[int, Ints]:
-    """How often each unit stands in a resample, by the number of units: folds of a test set may differ in it."""
-    return {
-        units: np.bincount(generator.integers(units, size=units), minlength=units)
-        for units in sorted({run.count for run in runs})
+_Test = tuple[str, int, bytes]
+
+
+def _tests(runs: Sequence[Units], folds: Sequence[str] = ()) -> list[_Test]:
+    """What each run was tested on: runs with the same have the same units."""
+    return [
+        (fold, run.count, sha256(run.facts_by_unit.tobytes()).digest())
+        for run, fold in zip(runs, folds or [""] * len(runs), strict=True)
+    ]
+
+
+def _resample(tests: Sequence[_Test], generator: np.random.Generator) -> list[Ints]:
+    """How often each unit occurs in a resample, for each run."""
+    drawn = {
+        test: np.bincount(generator.integers(test[1], size=test[1]), minlength=test[1])
+        for test in dict.fromkeys(tests)
     }
+    return [drawn[test] for test in tests]
 
 
-def _once(runs: Sequence[Units]) -> dict[int, Ints]:
-    return {run.count: np.ones(run.count, np.int64) for run in runs}
+def _once(runs: Sequence[Units]) -> list[Ints]:
+    return [np.ones(run.count, np.int64) for run in runs]
 
 
-def _mean(
-    runs: Sequence[Units], chosen: Sequence[int] | Ints, metric: str, times: Mapping[int, Ints]
-) -> float:
+def _mean(runs: Sequence[Units], chosen: Sequence[int] | Ints, metric: str, times: Sequence[Ints]) -> float:
     """The mean over the chosen runs; one that was chosen twice is evaluated once."""
     which, often = np.unique(np.asarray(chosen), return_counts=True)
-    values = [runs[run].value(metric, times[runs[run].count]) for run in which]
-    return float(np.average(values, weights=often))
+    return float(np.average([runs[run].value(metric, times[run]) for run in which], weights=often))
 
 
 def _around(mean: float, found: Sequence[float]) -> Interval:

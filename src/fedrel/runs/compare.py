@@ -52,7 +52,7 @@ def compare(
     for (name, seed), chosen in asked.items():
         finished(chosen, run_folder(out, name, seed), watch(f"{name}, seed {seed}", chosen), report)
     folders = [run_folder(out, name, seed) for name, seed in asked]
-    _say_if_made_unlike(folders)
+    _warn_of_other_environments(folders)
     rows = [read_run(folder).row(name) for folder, (name, _) in zip(folders, asked, strict=True)]
     write_json(out / "comparison.json", ComparisonRows(rows=rows))
     return rows
@@ -109,15 +109,17 @@ def limited(watch: Watch, budget: float | None) -> Watch:
     return watched
 
 
-def interval(ours: Sequence[Units], theirs: Sequence[Units], metric: str) -> Interval | None:
-    """The interval of a difference between two methods, given as their runs' answers, by seed in the same order.
+def difference_if_known(
+    ours: Sequence[Units], theirs: Sequence[Units], metric: str, folds: Sequence[str] = ()
+) -> Interval | None:
+    """The difference of two methods with its interval, given as their runs' answers, by seed in the same order.
 
-    None where one has no run and where the metric cannot be resampled; a `ValueError` if they were tested on other
-    units.
+    None where one has no run and where the metric cannot be resampled; `UnlikeUnitsError` if they were tested on
+    different units.
     """
     if not ours or not theirs:
         return None
-    return difference(ours, theirs, metric) if metric in ours[0].metrics else None
+    return difference(ours, theirs, metric, folds=folds) if metric in ours[0].metrics else None
 
 
 def answers_of_run(run: Run) -> Units:
@@ -132,7 +134,7 @@ def checked(config: Config, settings: Settings) -> Config:
     return chosen
 
 
-def _say_if_made_unlike(folders: Sequence[Path]) -> None:
+def _warn_of_other_environments(folders: Sequence[Path]) -> None:
     """Say so if runs that are compared were made in different precisions or on different processors."""
     first, *others = (read_json(Environment, folder / "environment.json") for folder in folders)
     for folder, other in zip(folders[1:], others, strict=True):

@@ -21,10 +21,10 @@ from fedrel.config.schema import Config
 from fedrel.config.sources import load_config
 from fedrel.data.corpora import corpus_of, data_folder
 from fedrel.errors import UserError, nearest
-from fedrel.evaluation.bootstrap import Interval, RankedUnits
+from fedrel.evaluation.bootstrap import Interval, RankedUnits, UnlikeUnitsError
 from fedrel.files import InUseError, locked
 from fedrel.runs.checkpoint import Checkpoints
-from fedrel.runs.compare import Watch, finished, interval, is_finished
+from fedrel.runs.compare import Watch, difference_if_known, finished, is_finished
 from fedrel.runs.kept_runs import KeptRun, KeptRuns, experiment_id
 from fedrel.runs.records import Trial
 from fedrel.runs.reproduction_record import ColumnNote, Reproduction
@@ -191,16 +191,15 @@ class Plan:
             self._kept.keep_divergence(job.config, str(error))
 
     def difference(self, ours: Sequence[Job], theirs: Sequence[Job], metric: str) -> Interval | None:
-        """The interval of a difference between two rows, given as their finished runs (see `interval`).
+        """The difference of two rows, given as their finished runs, with its interval, if it can be told.
 
         Only seeds that both have count: another seed may have another fold of the test set.
         """
         common = {job.seed for job in ours} & {job.seed for job in theirs}
-        first, second = (
-            [self._kept.units(job.config) for job in own if job.seed in common] for own in (ours, theirs)
-        )
-        with suppress(ValueError):  # rows with other test sets
-            return interval(first, second, metric)
+        ours, theirs = ([job for job in own if job.seed in common] for own in (ours, theirs))
+        first, second = ([self._kept.units(job.config) for job in own] for own in (ours, theirs))
+        with suppress(UnlikeUnitsError):  # of rows with settings of their own for the data
+            return difference_if_known(first, second, metric, [str(job.config.data.test) for job in ours])
         return None
 
     def precision(self, job: Job) -> list[tuple[float, float]]:

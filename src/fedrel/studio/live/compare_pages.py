@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from fedrel.errors import UserError
-from fedrel.evaluation.bootstrap import Interval
-from fedrel.runs.compare import answers_of_run, interval
+from fedrel.evaluation.bootstrap import Interval, UnlikeUnitsError
+from fedrel.runs.compare import answers_of_run, difference_if_known
 from fedrel.runs.folder import UNITS, Run, read_comparison, read_run
 from fedrel.studio import formatting as fmt
 from fedrel.studio.comparison_page import comparison_page
@@ -217,8 +217,8 @@ def _interval(paired: tuple[list[Run], list[Run]], metric: str) -> tuple[Interva
         return None, f"a run has no {UNITS}"
     try:
         first, second = ([answers_of_run(run) for run in own] for own in paired)
-        found = interval(first, second, metric)
-    except ValueError:
+        found = difference_if_known(first, second, metric)
+    except UnlikeUnitsError:
         return None, "they were not tested on the same data"
     return found, "" if found else "this metric cannot be resampled"
 
