@@ -102,19 +102,23 @@ def f1(probabilities: np.ndarray, facts: np.ndarray, threshold: float) -> float:
     return 2 * (guessed & facts).sum() / max(guessed.sum() + facts.sum(), 1)
 
 
+NEAR = [1e-7, 3e-7, 0.3 + 1e-8, 0.9999998, 0.9999999]
+
+
 @given(
     st.lists(
-        st.tuples(st.sampled_from([0.0, 0.1, 0.25, 0.3, 0.5, 0.75, 0.9, 1.0]), st.booleans()), min_size=1
-    )
+        st.tuples(st.sampled_from([0.0, 0.1, 0.25, 0.3, 0.5, 0.9, 1.0, *NEAR]), st.booleans()), min_size=1
+    ),
+    st.sampled_from([np.float32, np.float64]),
 )
-def test_no_other_threshold_is_better(answers: list[tuple[float, bool]]) -> None:
-    probabilities = np.array([[value for value, _ in answers]])
+def test_no_other_threshold_is_better(answers: list[tuple[float, bool]], dtype: type) -> None:
+    probabilities = np.array([[value for value, _ in answers]], dtype)
     facts = np.array([[right for _, right in answers]])
     found = best_threshold(probabilities, facts)
     if not facts.any():
         assert found == UNTUNED
         return
-    tried = [f1(probabilities, facts, at / 1000) for at in range(1001)]
+    tried = [f1(probabilities, facts, at) for at in (*probabilities[0].tolist(), 2.0)]
     assert f1(probabilities, facts, found) == max(tried)
     assert 0 <= found <= 1
 

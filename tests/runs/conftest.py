@@ -20,7 +20,6 @@ title = "Nobody 2020, A made-up paper"
 about = "AUC on the world"
 metric = "auc"
 scale = 100
-differences = [["fedavg, still", "fedavg"]]
 
 [exhibits.table1.search]
 "training.learning_rate" = [1e-6, 0.3]

@@ -11,8 +11,10 @@ import pytest
 from fedrel.errors import UserError
 from fedrel.runs.folder import read_json, write_json
 from fedrel.runs.kept_runs import KeptRun
+from fedrel.runs.plan import Plan
 from fedrel.runs.reproduce import reproduce
 from fedrel.runs.reproduction_record import Reproduction
+from fedrel.runs.train import Watcher
 from tests.runs.conftest import columns, stop_after
 
 
@@ -99,7 +101,54 @@ def test_a_page_loses_no_seeds_or_columns(
     found = reproduce(name, seeds=1, budget=0, **asked)
     assert found.finished == 0
     assert (out / "reproduction.json").read_bytes() == before
-    assert "is left as it is: it has 3 runs, and of what is asked now 0 are finished" in caplog.text
+    assert "is left as it is: it has one, all, seed 1, one, few, seed 1, one, few, seed 2, not" in caplog.text
+
+
+def test_a_page_loses_no_column_whose_runs_are_not_found_here(
+    paper: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out, one_row = tmp_path / "out", {"rows": ["one"], "search": False}
+    few = '"training.fraction" = 0.5'
+    name = columns(paper, few=few, all='"training.fraction" = 1.0')
+    reproduce(name, out, tmp_path / "runs", seeds=1, **one_row)
+    before = (out / "reproduction.json").read_bytes()
+    columns(paper, few=few, all='"training.fraction" = 1.0, "data.noise" = 0.1')
+    found = reproduce(name, out, tmp_path / "runs", seeds=3, only=["few"], **one_row)
+    assert found.finished == 3
+    assert (out / "reproduction.json").read_bytes() == before
+    assert "is left as it is: it has one, all, seed 1, not found here" in caplog.text
+
+
+def test_what_another_process_wrote_meanwhile_stays_on_the_page(paper: Path, tmp_path: Path) -> None:
+    out, runs, one_row = tmp_path / "out", tmp_path / "runs", {"rows": ["one"], "search": False}
+    name = columns(paper, few='"training.fraction" = 0.5', all='"training.fraction" = 1.0')
+
+    def others(_: object) -> None:
+        reproduce(name, out, runs, seeds=2, only=["few"], **one_row)
+
+    found = reproduce(
+        name, out, runs, seeds=1, only=["all"], watch=lambda _, __: Watcher(finished=others), **one_row
+    )
+    cells = {cell.column: [run.seed for run in cell.runs] for cell in found.cells if cell.row == "one"}
+    assert cells == {"few": [1, 2], "all": [1]}
+    assert found == read_json(Reproduction, out / "reproduction.json")
+
+
+def test_differences_of_the_same_runs_are_those_of_the_page(
+    paper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, runs = tmp_path / "out", tmp_path / "runs"
+    name, computed = columns(paper, few='"training.fraction" = 0.5'), []
+    difference = Plan.difference
+    monkeypatch.setattr(
+        Plan, "difference", lambda self, *asked: computed.append(asked) or difference(self, *asked)
+    )
+    first = reproduce(name, out, runs, seeds=1, search=False)
+    assert len(computed) == 1
+    assert reproduce(name, out, runs, seeds=1, search=False) == first
+    assert len(computed) == 1
+    reproduce(name, out, runs, seeds=2, search=False, rows=["one"])
+    assert len(computed) == 2  # the other row has no second seed, but the cell has other runs
 
 
 def test_without_data_nothing_is_written(paper: Path, tmp_path: Path) -> None:
@@ -145,6 +194,7 @@ def test_a_damaged_kept_answer_is_named(paper: Path, tmp_path: Path) -> None:
     reproduce(name, out, tmp_path / "runs", seeds=1, search=False)
     kept = next((out / "runs").glob("one-*.units.xz"))
     kept.write_bytes(lzma.compress(b"no tensors"))
+    (out / "reproduction.json").unlink()  # which has the difference already
     with pytest.raises(UserError, match="cannot be read") as caught:
         reproduce(name, out, tmp_path / "runs", seeds=1, search=False)
     assert caught.value.file == kept

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from fedrel.cli.shared_runs import run_in_processes
 from fedrel.config.papers import find_exhibit
 from fedrel.errors import UserError
 from fedrel.files import locked
@@ -27,6 +28,8 @@ from tests.runs.conftest import columns, stop_after
 
 def test_a_table_is_run_searched_and_put_beside_the_paper(paper: Path, tmp_path: Path) -> None:
     out, runs = tmp_path / "out", tmp_path / "runs"
+    told = 'metric = "auc"\ndifferences = [["fedavg, still", "fedavg"]]'
+    paper.write_text(paper.read_text().replace('metric = "auc"', told, 1))
     with pytest.raises(KeyboardInterrupt):
         reproduce(f"{paper}/table1", out, runs, seeds=2, watch=stop_after(6))
     found = reproduce(f"{paper}/table1", out, runs, seeds=2)
@@ -255,7 +258,8 @@ def test_a_run_ends_when_dev_gets_no_better_and_a_late_best_round_is_told(
     paper: Path, tmp_path: Path
 ) -> None:
     patient = '"training.rounds" = 12, "evaluation.patience" = 2, "training.learning_rate" = 1e-9'
-    name = columns(paper, still=patient, learns='"training.rounds" = 4, "evaluation.patience" = 2')
+    learns = '"training.rounds" = 4, "evaluation.patience" = 2, "training.learning_rate" = 0.3'
+    name = columns(paper, still=patient, learns=learns)
     found = reproduce(name, tmp_path / "out", tmp_path / "runs", seeds=1, search=False, rows=["one"])
     still, learns = (run for cell in found.cells for run in cell.runs)
     assert still.rounds == still.best_round + 2 < 12
@@ -367,3 +371,13 @@ def test_processes_share_the_runs_of_a_table(paper: Path, tmp_path: Path) -> Non
     many = subprocess.run([*command, *folders, "--jobs", "4096"], capture_output=True, text=True, check=False)
     assert many.returncode == 2
     assert "--jobs 4096: this process may use" in many.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes are killed by signals")
+def test_a_killed_process_is_not_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, said = tmp_path / "program", []
+    program.write_text("#!/bin/sh\nkill -9 $$\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    assert run_in_processes(1, ["reproduce"], said.append) == 128 + 9
+    assert said == ["one of 1 processes was killed by SIGKILL"]

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from fedrel.config.papers import find_exhibit
+from fedrel.config.schema import Config
 from fedrel.errors import UserError
 from fedrel.runs.plan import Plan
 from fedrel.runs.reproduce import reproduce
 from fedrel.runs.sweep import DIVERGED, best_of, halving, halving_rounds, sweep
-from fedrel.runs.train import Watcher
+from fedrel.runs.train import Watcher, run
 from fedrel.studio.reproduction_page import write_page
 from fedrel.studio.sweep_page import sweep_markdown
 from tests.conftest import tiny
@@ -174,6 +175,48 @@ def test_a_less_patient_sweep_does_not_take_a_more_patient_ones_runs(tmp_path: P
         UserError, match=r"has 5 rounds already, but ends after round 3 with this evaluation\.patience"
     ):
         sweep(tiny(**still, evaluation__patience=2), tmp_path, grid, ["fedavg"])
+
+
+def test_a_refused_run_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
+    still = tiny(training__rounds=6, training__learning_rate=1e-9, evaluation__patience=4)
+    run(still, tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match="ends after round 3"):
+        run(still.with_settings({"evaluation.patience": 2}), tmp_path, resume=True)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_halving_refuses_the_runs_of_a_more_patient_one(tmp_path: Path) -> None:
+    grid, config = {"training.learning_rate": [1e-9]}, tiny(training__rounds=4, evaluation__patience=3)
+    halving(config, tmp_path, grid, ["fedavg"])
+    with pytest.raises(UserError, match="has 4 rounds already, but ends after round 3"):
+        halving(config.with_settings({"evaluation.patience": 2}), tmp_path, grid, ["fedavg"])
+
+
+def test_halving_refuses_a_run_that_was_not_evaluated_where_it_looks(tmp_path: Path) -> None:
+    grid, config = {"training.learning_rate": [0.3]}, tiny(training__rounds=6, evaluation__every=3)
+    halving(config, tmp_path, grid, ["fedavg"])
+    with pytest.raises(UserError, match="has more rounds than 2, after which it was not evaluated"):
+        halving(config.with_settings({"training.rounds": 2}), tmp_path, grid, ["fedavg"])
+
+
+def test_where_the_finalist_diverges_the_best_of_the_others_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dev = {0.1: 0.01, 0.2: 0.5, 0.4: 0.6}
+
+    def dev_after(config: Config, _: Path, rounds: int, __: Watcher) -> float:
+        rate = config.training.learning_rate
+        return DIVERGED if rounds == 4 and rate == 0.4 else dev[rate]
+
+    monkeypatch.setattr("fedrel.runs.sweep._dev_after", dev_after)
+    config = tiny(training__rounds=4)
+    found = halving(config, tmp_path, {"training.learning_rate": [*dev]}, ["fedavg"], finalists=1)
+    assert [(trial.settings["training.learning_rate"], trial.rounds) for trial in found.rows] == [
+        (0.1, 1), (0.2, 1), (0.4, 1), (0.4, 2), (0.2, 2), (0.4, 4)
+    ]  # fmt: skip
+    assert best_of(tmp_path, ["fedavg"]) == {"fedavg": {"training.learning_rate": 0.2}}
+    assert "**training.learning_rate=0.2**" in sweep_markdown(found)
 
 
 def test_a_sweep_goes_on_after_a_combination_that_diverges(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ A run of a small model leaves a core idle at times: its rounds are short, and it
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -16,7 +17,8 @@ from fedrel.errors import UserError
 def run_in_processes(count: int, arguments: Sequence[str], say: Callable[[str], None]) -> int:
     """Run `fedrel` with these arguments `count` times at once; `say` gets the lines of their standard error.
 
-    Returns the highest exit code. Ctrl-C reaches the processes too: they stop, and this waits for them.
+    Returns the highest exit code; that of a killed process is 128 and the signal. Ctrl-C reaches the processes too:
+    they stop, and this waits for them.
     """
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if cores and count > len(cores):
@@ -36,4 +38,7 @@ def run_in_processes(count: int, arguments: Sequence[str], say: Callable[[str], 
                 say(line.rstrip("\n"))
     finally:
         codes = [process.wait() for process in started]
-    return max(codes)
+    for code in codes:
+        if code < 0:
+            say(f"one of {count} processes was killed by {signal.Signals(-code).name}")
+    return max(code if code >= 0 else 128 - code for code in codes)

@@ -216,10 +216,13 @@ def reproduce(
     if jobs > 1:
         asked(budget=0.0)  # says once what is wrong with the command
         say = saying(quiet=quiet, as_json=as_json)
-        code = run_in_processes(jobs, [*sys.argv[1:], "--jobs", "1", "--json"], say)
+        given = sys.argv[1:]
+        end = given.index("--") if "--" in given else len(given)
+        code = run_in_processes(jobs, [*given[:end], "--jobs", "1", "--json", *given[end:]], say)
         if code:
             raise typer.Exit(code)
-        seconds = seconds and 0.0  # what is left is for another call
+        if budget:
+            seconds = 0.0  # the processes have used the time
     with watching(quiet=quiet, as_json=as_json) as watch:
         found = asked(budget=seconds, watch=watch)
     page = write_page(folder)

@@ -196,7 +196,9 @@ def best_threshold(probabilities: NDArray[np.floating[Any]], facts: NDArray[np.b
     f1 = np.where(last, 2 * right / (np.arange(1, len(values) + 1) + right[-1]), -1.0)
     best = int(f1.argmax())
     lower = values[best + 1] if best + 1 < len(values) else 0.0
-    return round(float(values[best] + lower) / 2, 6)
+    middle = round(float(values[best] + lower) / 2, 6)
+    fits = lower < probabilities.dtype.type(middle) <= values[best]  # as it is compared with them
+    return middle if fits else float(values[best])
 
 
 def _named(corpus: DocumentCorpus, pairs: Ints) -> Iterator[tuple[int, list[int], list[int]]]:

@@ -3,9 +3,10 @@
 Lazy MIL trains on one sentence for each triple, however clean the text is, and so loses good sentences. Here the
 sites choose as in Lazy MIL (Algorithm 1), but a site trains on whole bags, as ONE does: in every step on the
 sentence of a bag that is best then. What becomes of its bags whose triples another site won depends on how noisy
-they are. Whether the model finds the relation in a single one says little: those without may be noise, or hard. But
-if it finds the relation in a significantly smaller share of them than of the bags that won, they are mostly noise:
-the site leaves them out. Else it trains on them too, and the method is ONE. Sites send what they send in Lazy MIL.
+they are. Whether the model finds the relation in a single one tells little: a bag where it does not may be noise,
+or merely difficult. But if it finds the relation in a significantly smaller share of them than of the bags that
+won, they are mostly noise: the site leaves them out. Else it trains on them too, and the method is ONE. Sites send
+what they send in Lazy MIL.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ class LazyOne(LazyMIL):
     def examples(self, site: Site) -> Bags:
         """The bags that won and those of `NA`; those that lost, too, unless they are mostly noise."""
         bags = site.bags
-        best, found = best_sentences(bags, site.probabilities(bags))
-        won = np.isin(best, winning_rows(site, pooled=False))
+        _, found = best_sentences(bags, site.probabilities(bags))
+        winners = np.isin(bags.rows, winning_rows(site, pooled=False))
+        won = np.logical_or.reduceat(winners, bags.bounds[:-1])
         related = site.related(bags)
         lost = related & ~won
         return bags.take(np.flatnonzero(~lost)) if fewer(found[lost], found[related & won]) else bags

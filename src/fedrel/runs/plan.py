@@ -75,10 +75,11 @@ class Search(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The file of what it found: another grid, length or experiment is another search."""
-        length = [self.config.training.rounds, self.config.evaluation.patience]
-        facts = json.dumps([self.config.digest(), *length, self.grid, self.finalists], sort_keys=True)
-        return f"search-{sha256(facts.encode()).hexdigest()[:10]}.json"
+        """The file of what it found: another grid, length, precision or experiment is another search."""
+        training, patience = self.config.training, self.config.evaluation.patience
+        facts = [self.config.digest(), training.rounds, patience, self.grid, self.finalists]
+        facts += [training.precision] if training.precision != "auto" else []
+        return f"search-{sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:10]}.json"
 
     @property
     def rounds(self) -> int:

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 
 from fedrel.config.schema import Config
 from fedrel.errors import UserError
+from fedrel.files import ELSEWHERE
 from fedrel.runs.checkpoint import Checkpoints
 from fedrel.runs.compare import Report, Settings, Watch, checked, finished
 from fedrel.runs.folder import MetricsFile, read_json, write_json
-from fedrel.runs.records import Reached, Result, Sweep, Trial
+from fedrel.runs.records import Reached, Result, Sweep, Trial, last_of_each
 from fedrel.runs.round_outcome import DivergedRunError
+from fedrel.runs.run_end import refuse_if_longer
 from fedrel.runs.train import Watcher
 
 SWEEP = "sweep.json"
@@ -181,15 +183,14 @@ def _trial(
 def _written(file: Path, methods: Sequence[str], trials: Sequence[Trial]) -> Sweep:
     """Write a sweep: a method's best are the settings with the highest dev metric of those that went furthest.
 
-    Settings with which a seed diverged are never the best; a method that has no others has none.
+    Settings with which a seed diverged in the end are never the best; a method that has no others has none.
     """
     best = {}
     for name in methods:
-        own = [one for one in trials if one.method == name]
-        furthest = max(one.rounds or 0 for one in own)
-        whole = [one for one in own if (one.rounds or 0) == furthest and DIVERGED not in one.seeds]
+        last = last_of_each([one for one in trials if one.method == name])
+        whole = [one for one in last if DIVERGED not in one.seeds]
         if whole:
-            best[name] = max(whole, key=lambda one: one.dev).settings
+            best[name] = max(whole, key=lambda one: (one.rounds or 0, one.dev)).settings
     found = Sweep(rows=list(trials), best=best)
     write_json(file, found, seal=True)
     return found
@@ -226,14 +227,17 @@ def _best_on_dev(result: Result | None) -> float:
 def _dev_after(config: Config, folder: Path, rounds: int, watcher: Watcher) -> float:
     """The best dev metric within so many rounds, trained on if need be; `DIVERGED` if the run cannot go so far.
 
-    A learning rate that follows the run goes its whole way in every rung, which so is a run of its own.
+    A learning rate that follows the run needs its whole schedule in every rung, so that each rung is another run.
     """
     if config.training.follows_run and rounds < config.training.rounds:
         folder = folder / f"{rounds}-rounds"
-    config = config.with_settings({"training.rounds": rounds})
     trained = Checkpoints(folder / "checkpoint", config.shapes_result()).latest()
     if trained is None or trained.round < rounds:
-        return _best_on_dev(_trained(config, folder, watcher))
+        return _best_on_dev(_trained(config.with_settings({"training.rounds": rounds}), folder, watcher))
     metrics = MetricsFile(folder / "metrics.jsonl").until(trained.round, trained.metrics)
-    measured = [(one.dev or {}).get(config.evaluation.measure) for one in metrics if one.round <= rounds]
-    return max((value for value in measured if value is not None), default=DIVERGED)
+    refuse_if_longer(config.with_settings({"training.rounds": trained.round}), metrics, folder)
+    measured = [(one.dev or {}).get(config.evaluation.measure) for one in metrics[:rounds]]
+    if measured[-1] is None:
+        problem = f"has more rounds than {rounds}, after which it was not evaluated"
+        raise UserError(problem, file=folder, hint=f"search with this run's evaluation.every, or {ELSEWHERE}")
+    return max(value for value in measured if value is not None)

@@ -91,19 +91,8 @@ def _run(
 ) -> Result:
     other = () if from_round is None else ("aggregation",)
     checkpoints = Checkpoints(out / "checkpoint", config.shapes_result(), may_differ=other)
-    checkpoint = checkpoints.latest()
-    if checkpoint is not None and not resume:
-        raise UserError(
-            "there is a run in this folder already",
-            file=out,
-            hint=f"go on with it by --resume, or {ELSEWHERE}",
-        )
-    if checkpoint is not None and checkpoint.round > config.training.rounds:
-        problem = f"has {checkpoint.round} rounds already, but training.rounds is {config.training.rounds}"
-        raise UserError(problem, file=out, hint=f"ask for at least as many rounds, or {ELSEWHERE}")
-    if from_round is not None and (checkpoint is None or from_round != checkpoint.round):
-        earlier = checkpoints.of_round(from_round)
-        checkpoint = checkpoint and checkpoint.back_to(earlier)
+    metrics = MetricsFile(out / "metrics.jsonl")
+    checkpoint = _resumed(config, out, checkpoints, metrics, resume, from_round)
     with noted(out, config) as note:
         head, noised = (
             method(config.method, config.methods).kernel_head(),
@@ -121,9 +110,7 @@ def _run(
         write_json(out / "environment.json", here, seal=True)
         if ready.check is not None:
             write_data_check(out, ready.check, ready.dataset.corpus.folder)
-        metrics = MetricsFile(out / "metrics.jsonl")
         rounds = metrics.keep(checkpoint.round if checkpoint else 0, checkpoint.metrics if checkpoint else "")
-        refuse_if_longer(config, rounds, out)
         states = KeptStates(out / "sites", rounds, checkpoint.site_states if checkpoint else "")
         if checkpoint is None:
             shutil.rmtree(out / "sites", ignore_errors=True)  # of a run that was killed in its first round
@@ -147,6 +134,33 @@ def _run(
         finish(out, config, ready, models, outcome, rounds, result)
         note("finished")
         return result
+
+
+def _resumed(
+    config: Config,
+    out: Path,
+    checkpoints: Checkpoints,
+    metrics: MetricsFile,
+    resume: bool,
+    from_round: int | None,
+) -> Checkpoint | None:
+    """Where the run goes on, if there is one in the folder that this one can go on with."""
+    checkpoint = checkpoints.latest()
+    if checkpoint is not None and not resume:
+        raise UserError(
+            "there is a run in this folder already",
+            file=out,
+            hint=f"go on with it by --resume, or {ELSEWHERE}",
+        )
+    if checkpoint is not None and checkpoint.round > config.training.rounds:
+        problem = f"has {checkpoint.round} rounds already, but training.rounds is {config.training.rounds}"
+        raise UserError(problem, file=out, hint=f"ask for at least as many rounds, or {ELSEWHERE}")
+    if from_round is not None and (checkpoint is None or from_round != checkpoint.round):
+        earlier = checkpoints.of_round(from_round)
+        checkpoint = checkpoint and checkpoint.back_to(earlier)
+    if checkpoint is not None:
+        refuse_if_longer(config, metrics.until(checkpoint.round, checkpoint.metrics), out)
+    return checkpoint
 
 
 class Session:

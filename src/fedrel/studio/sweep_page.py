@@ -105,14 +105,14 @@ def _spread(values: Sequence[float | None], show: Show) -> str:
 
 
 def _are_best(found: Sweep) -> list[bool]:
-    """Which rows have their method's best settings, of those that went furthest."""
-    furthest = {
-        one.method: max(r.rounds or 0 for r in found.rows if r.method == one.method) for one in found.rows
-    }
-    return [
-        one.settings == found.best.get(one.method) and (one.rounds or 0) == furthest[one.method]
-        for one in found.rows
+    """Which rows have their method's best settings, trained as far as these were."""
+    last = [
+        one
+        for method, settings in found.best.items()
+        for one in last_of_each([row for row in found.rows if row.method == method])
+        if one.settings == settings
     ]
+    return [any(row is one for one in last) for row in found.rows]
 
 
 def _metric(found: Sweep) -> str:

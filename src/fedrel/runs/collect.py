@@ -1,0 +1,240 @@
+"""From an exhibit's finished runs to the record of its page: numbers, differences, and the paper's orderings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from statistics import fmean
+from typing import Any, Literal
+
+from fedrel.config.papers import Exhibit
+from fedrel.errors import UserError, nearest
+from fedrel.evaluation.bootstrap import Interval
+from fedrel.runs.kept_runs import KeptRun
+from fedrel.runs.plan import POINTS, Chosen, Job, Plan
+from fedrel.runs.records import to_target
+from fedrel.runs.reproduction_record import (
+    Cell,
+    ColumnNote,
+    Difference,
+    Ordering,
+    Reproduction,
+    SeedRun,
+    Verdict,
+)
+
+LATE = 0.1  # a best round within this last share of a run means that more rounds might help
+
+
+def collect(plan: Plan, shown: Reproduction | None = None) -> Reproduction:
+    """The record of the finished runs; differences of the same runs are taken from the page's record."""
+    exhibit, chosen = plan.exhibit, plan.chosen()
+    trained: dict[tuple[str, str], list[tuple[Job, KeptRun]]] = {}
+    diverged: dict[tuple[str, str], list[int]] = {}
+    for job in plan.jobs():
+        if (found := plan.finished(job)) is not None:
+            trained.setdefault((job.row, job.column), []).append((job, found))
+        elif plan.diverged(job):
+            diverged.setdefault((job.row, job.column), []).append(job.seed)
+    _check_same_data([one for own in trained.values() for one in own])
+    notes = {note.name: note for note in plan.columns}
+    cells = [
+        Cell(
+            row=row,
+            column=column.name,
+            paper=column.paper.get(row),
+            **_searched(plan, row, notes[column.name], chosen),
+            runs=[
+                _seed_run(run, exhibit, notes[column.name], plan.precision(job))
+                for job, run in trained.get((row, column.name), [])
+            ],
+            diverged=diverged.get((row, column.name), []),
+        )
+        for column in exhibit.columns
+        for row in exhibit.rows_of(column)
+        if not plan.only or column.name in plan.only
+    ]
+    jobs = {cell: [job for job, _ in own] for cell, own in trained.items()}
+    compared = _Compared(plan, cells, jobs, shown)
+    every = [run for own in trained.values() for _, run in own]
+    distinct = {run.environment.model_dump_json(): run.environment for run in every}
+    return Reproduction(
+        name=plan.name,
+        title=plan.paper.title,
+        about=exhibit.about,
+        scale=exhibit.scale,
+        better=exhibit.better,
+        target=exhibit.target,
+        seeds=plan.seeds,
+        columns=plan.columns,
+        rows=list(exhibit.rows),
+        cells=cells,
+        orderings=list(_orderings(compared)),
+        differences=list(_differences(compared)),
+        dev_metric=every[0].result.primary if every else "",
+        only=plan.only,
+        settings=plan.settings,
+        searched=plan.searched,
+        environments=list(distinct.values()),
+    )
+
+
+def _check_same_data(trained: Sequence[tuple[Job, KeptRun]]) -> None:
+    """Stop where runs that should have the same data were made with other files of the same names."""
+    first: dict[str, tuple[Job, str]] = {}
+    for job, run in trained:
+        made = run.environment.data_fingerprint
+        other, known = first.setdefault(job.config.data.model_dump_json(), (job, made))
+        if made != known:
+            one, two = (f"{found.row}, {found.column}, seed {found.seed}" for found in (other, job))
+            hint = "delete the files of one of them in the page's runs/, or give another folder by --out"
+            raise UserError(f"{one} and {two} were not trained on the same data", hint=hint)
+
+
+def _searched(
+    plan: Plan, row: str, note: ColumnNote, chosen: Mapping[tuple[str, str], Chosen]
+) -> dict[str, Any]:
+    """What a cell says of its row's search."""
+    found, grid = chosen.get((row, note.preset)), plan.grid(row, note)
+    if found is None or not grid:
+        return {}
+    return {
+        "settings": {name: value for name, value in found.settings.items() if name in grid},
+        "trials": found.trials,
+        "grid": grid,
+    }
+
+
+def _seed_run(
+    run: KeptRun, exhibit: Exhibit, note: ColumnNote, precision: list[tuple[float, float]]
+) -> SeedRun:
+    result, best, dev = run.result, run.result.best_round or 0, run.dev
+    step = -(-len(dev) // POINTS)
+    return SeedRun(
+        seed=result.seed,
+        value=_value(run, exhibit, note),
+        best_round=best,
+        rounds=result.rounds,
+        converged=best <= (1 - LATE) * result.rounds,
+        seconds=result.seconds,
+        dev=list(dict.fromkeys([*dev[:: max(step, 1)], *dev[-1:]])),
+        precision=precision,
+    )
+
+
+def _value(run: KeptRun, exhibit: Exhibit, note: ColumnNote) -> float | None:
+    """An exhibit's number of a run; None where the run has none, as one that never reached the target."""
+    metric, target = note.metric, note.target or exhibit.target
+    if metric == "rounds":
+        assert target is not None
+        split: Literal["dev", "test"] = "test" if any(one.test for one in run.evaluated) else "dev"
+        reached = to_target(run.evaluated, exhibit.target_metric, target, split)
+        return None if reached is None else float(reached.round)
+    if metric == "bytes":
+        return run.uploaded
+    named, known = metric.removeprefix("f1/"), run.f1_by_relation
+    if named == metric:
+        known = run.result.metrics
+    if named not in known:
+        raise UserError(f"runs of {run.result.method} have no metric {metric!r}", hint=nearest(named, known))
+    return known[named]
+
+
+class _Compared:
+    """Differences of the cells of an exhibit; those of the same runs as the page's are the page's."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        cells: Sequence[Cell],
+        jobs: Mapping[tuple[str, str], Sequence[Job]],
+        shown: Reproduction | None,
+    ) -> None:
+        self.plan = plan
+        self.cells = {(cell.row, cell.column): cell for cell in cells}
+        self._jobs = jobs
+        self._known = {} if shown is None else self._of_same_runs(shown)
+
+    def seeds(self, ours: Cell, theirs: Cell) -> int:
+        """How many both have."""
+        return len(_seeds_of_both(ours, theirs))
+
+    def difference(self, ours: Cell, theirs: Cell) -> Interval | None:
+        """The difference of two cells of a column, over the seeds that both have, if it can be told."""
+        pair = (ours.column, ours.row, theirs.row)
+        if pair in self._known:
+            return self._known[pair]
+        note = next(note for note in self.plan.columns if note.name == ours.column)
+        if note.metric == "bytes":
+            return _counted(ours, theirs)
+        first, second = (self._jobs.get((cell.row, cell.column), []) for cell in (ours, theirs))
+        return self.plan.difference(first, second, note.metric)
+
+    def _of_same_runs(self, shown: Reproduction) -> dict[tuple[str, str, str], Interval | None]:
+        same = {
+            (cell.row, cell.column)
+            for cell in shown.cells
+            if (now := self.cells.get((cell.row, cell.column))) is not None and now.runs == cell.runs
+        }
+        told = [((one.column, one.better, one.worse), one.ours) for one in shown.orderings]
+        told += [((one.column, one.row, one.other), one.ours) for one in shown.differences]
+        return {
+            (column, row, other): ours
+            for (column, row, other), ours in told
+            if {(row, column), (other, column)} <= same
+        }
+
+
+def _orderings(compared: _Compared) -> Iterator[Ordering]:
+    """Every two rows that the paper tells apart, in every column."""
+    exhibit = compared.plan.exhibit
+    sign = 1 if exhibit.better == "more" else -1
+    for column, note in zip(exhibit.columns, compared.plan.columns, strict=True):
+        if note.target is not None:
+            continue
+        cells = [cell for cell in compared.cells.values() if cell.column == column.name]
+        for pair in combinations([cell for cell in cells if cell.paper is not None], 2):
+            worse, better = sorted(pair, key=lambda cell: sign * (cell.paper or 0))
+            if better.paper == worse.paper:
+                continue
+            ours, seeds = compared.difference(better, worse), compared.seeds(better, worse)
+            unknown: Verdict = "diverged" if better.diverged or worse.diverged else "not run"
+            yield Ordering(
+                column=column.name,
+                better=better.row,
+                worse=worse.row,
+                paper=(better.paper or 0) - (worse.paper or 0),
+                ours=ours,
+                seeds=seeds,
+                verdict=_VERDICTS[0 if ours is None else sign * ours.sign] if seeds else unknown,
+            )
+
+
+def _differences(compared: _Compared) -> Iterator[Difference]:
+    """Those of the exhibit's `differences` that can be told, in every column."""
+    for column in compared.plan.columns:
+        for row, other in compared.plan.exhibit.differences:
+            first, second = (compared.cells.get((one, column.name)) for one in (row, other))
+            if first is None or second is None or not (seeds := compared.seeds(first, second)):
+                continue
+            ours = compared.difference(first, second)
+            if ours is not None:
+                yield Difference(column=column.name, row=row, other=other, ours=ours, seeds=seeds)
+
+
+def _seeds_of_both(one: Cell, other: Cell) -> set[int]:
+    return {run.seed for run in one.runs} & {run.seed for run in other.runs}
+
+
+def _counted(ours: Cell, theirs: Cell) -> Interval | None:
+    """The difference of two rows over common seeds, whose numbers are counted and not estimated: no spread."""
+    first, second = ({run.seed: run.value for run in cell.runs} for cell in (ours, theirs))
+    pairs = [(first[seed], second[seed]) for seed in sorted(_seeds_of_both(ours, theirs))]
+    known = [one - other for one, other in pairs if one is not None and other is not None]
+    if not known:
+        return None
+    mean = fmean(known)
+    return Interval(mean=mean, low=mean, high=mean)
+
+
+_VERDICTS: dict[int, Verdict] = {1: "holds", -1: "fails", 0: "cannot be told"}
