@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrel.evaluation.bootstrap import CountedUnits, RankedUnits, UnlikeUnitsError, difference, units_of
+from fedrel.evaluation.bootstrap import (
+    CountedUnits,
+    RankedUnits,
+    UnlikeUnitsError,
+    difference,
+    mean_of_seeds,
+    units_of,
+)
 from fedrel.evaluation.classification import Classification
 from fedrel.evaluation.document_metrics import Findings, Gold
 from fedrel.evaluation.ranking import rank
@@ -139,3 +146,10 @@ def test_folds_that_look_alike_are_resampled_each_by_itself() -> None:
     )
     # .5 Phi(-sqrt(2) q) + .5 Phi(-q) = .025 at q = 1.72, where one test set has 1.96.
     assert (apart.high - apart.low) / (alike.high - alike.low) == pytest.approx(1.72 / 1.96, rel=0.04)
+
+
+def test_the_mean_of_numbers_of_seeds_has_the_interval_of_drawn_seeds() -> None:
+    """Of three draws from -2, 1 and 4, all are -2 with a chance of 1/27, more than the 2.5 % at either end."""
+    found = mean_of_seeds([-2, 1, 4])
+    assert (found.mean, found.low, found.high) == (1, -2, 4)
+    assert mean_of_seeds([3, 3, 3]).sign == 1

@@ -92,6 +92,18 @@ def test_a_target_on_test_a_stand_in_and_a_budget(paper: Path, tmp_path: Path) -
     assert "not the paper's corpus" in write_page(out).read_text()
 
 
+def test_rounds_to_a_target_are_compared_over_three_seeds_or_more(paper: Path, tmp_path: Path) -> None:
+    for seeds in (2, 3):
+        found = reproduce(f"{paper}/table2", tmp_path / "out", tmp_path / "runs", seeds=seeds)
+        (ordering,) = found.orderings
+        assert (ordering.seeds, ordering.ours is None) == (seeds, seeds == 2)
+    one, fedavg = ([run.value or run.rounds + 1 for run in cell.runs] for cell in found.cells)
+    assert ordering.ours is not None
+    assert ordering.ours.mean == pytest.approx(sum(one) / 3 - sum(fedavg) / 3)
+    assert (ordering.better, ordering.ours.low <= ordering.ours.mean <= ordering.ours.high) == ("one", True)
+    assert all(run.converged for cell in found.cells for run in cell.runs if run.value is not None)
+
+
 def test_one_row_is_trained_and_the_others_are_shown_as_they_were(paper: Path, tmp_path: Path) -> None:
     out, runs, counts = tmp_path / "out", tmp_path / "runs", []
     for rows in (["fedavg"], ["one"], []):

@@ -186,6 +186,20 @@ def test_a_refused_run_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
+def test_halving_tells_when_the_target_was_reached(tmp_path: Path) -> None:
+    config = tiny(training__rounds=4, evaluation__target=0.01)
+    grid = {"training.learning_rate": [1e-9, 0.3]}
+    found = halving(config, tmp_path, grid, ["fedavg"], finalists=1)
+    assert halving(config, tmp_path, grid, ["fedavg"], finalists=1) == found  # read from the runs
+    assert len(found.rows) == 3
+    for one in found.rows:
+        folder = tmp_path / "fedavg" / f"training.learning_rate={one.settings['training.learning_rate']}"
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").open()][: one.rounds]
+        expected = next((line["round"] for line in lines if line["dev"]["auc"] >= 0.01), None)
+        assert [when and when.round for when in one.reached] == [expected]
+    assert any(one.reached[0] for one in found.rows)
+
+
 def test_halving_refuses_the_runs_of_a_more_patient_one(tmp_path: Path) -> None:
     grid, config = {"training.learning_rate": [1e-9]}, tiny(training__rounds=4, evaluation__patience=3)
     halving(config, tmp_path, grid, ["fedavg"])
@@ -205,11 +219,11 @@ def test_where_the_finalist_diverges_the_best_of_the_others_is_taken(
 ) -> None:
     dev = {0.1: 0.01, 0.2: 0.5, 0.4: 0.6}
 
-    def dev_after(config: Config, _: Path, rounds: int, __: Watcher) -> float:
+    def after(config: Config, _: Path, rounds: int, __: Watcher) -> tuple[float, None]:
         rate = config.training.learning_rate
-        return DIVERGED if rounds == 4 and rate == 0.4 else dev[rate]
+        return (DIVERGED if rounds == 4 and rate == 0.4 else dev[rate]), None
 
-    monkeypatch.setattr("fedrel.runs.sweep._dev_after", dev_after)
+    monkeypatch.setattr("fedrel.runs.sweep._after", after)
     config = tiny(training__rounds=4)
     found = halving(config, tmp_path, {"training.learning_rate": [*dev]}, ["fedavg"], finalists=1)
     assert [(trial.settings["training.learning_rate"], trial.rounds) for trial in found.rows] == [

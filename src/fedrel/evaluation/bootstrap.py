@@ -197,6 +197,12 @@ def difference(
     return _around(mean - _mean(theirs, range(len(theirs)), metric, _once(theirs)), found)
 
 
+def mean_of_seeds(values: Sequence[float], *, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
+    """The mean of one number a seed, with its interval: a resample draws seeds."""
+    drawn = numpy_generator(seed, "bootstrap").integers(len(values), size=(resamples, len(values)))
+    return _around(float(np.mean(values)), np.asarray(values)[drawn].mean(axis=1).tolist())
+
+
 _Test = tuple[str, int, bytes]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from fedrel.config.papers import Exhibit
 from fedrel.errors import UserError, nearest
-from fedrel.evaluation.bootstrap import Interval
+from fedrel.evaluation.bootstrap import Interval, mean_of_seeds
 from fedrel.runs.kept_runs import KeptRun
 from fedrel.runs.plan import POINTS, Chosen, Job, Plan
 from fedrel.runs.records import to_target
@@ -23,6 +23,7 @@ from fedrel.runs.reproduction_record import (
     Verdict,
 )
 
+ENOUGH_SEEDS = 3  # for an interval of what is one number a run
 LATE = 0.1  # a best round within this last share of a run means that more rounds might help
 
 
@@ -108,14 +109,14 @@ def _searched(
 def _seed_run(
     run: KeptRun, exhibit: Exhibit, note: ColumnNote, precision: list[tuple[float, float]]
 ) -> SeedRun:
-    result, best, dev = run.result, run.result.best_round or 0, run.dev
+    result, best, dev, value = run.result, run.result.best_round or 0, run.dev, _value(run, exhibit, note)
     step = -(-len(dev) // POINTS)
     return SeedRun(
         seed=result.seed,
-        value=_value(run, exhibit, note),
+        value=value,
         best_round=best,
         rounds=result.rounds,
-        converged=best <= (1 - LATE) * result.rounds,
+        converged=best <= (1 - LATE) * result.rounds or (note.metric == "rounds" and value is not None),
         seconds=result.seconds,
         dev=list(dict.fromkeys([*dev[:: max(step, 1)], *dev[-1:]])),
         precision=precision,
@@ -167,6 +168,8 @@ class _Compared:
         note = next(note for note in self.plan.columns if note.name == ours.column)
         if note.metric == "bytes":
             return _counted(ours, theirs)
+        if note.metric == "rounds":
+            return _of_rounds(ours, theirs)
         first, second = (self._jobs.get((cell.row, cell.column), []) for cell in (ours, theirs))
         return self.plan.difference(first, second, note.metric)
 
@@ -235,6 +238,19 @@ def _counted(ours: Cell, theirs: Cell) -> Interval | None:
         return None
     mean = fmean(known)
     return Interval(mean=mean, low=mean, high=mean)
+
+
+def _of_rounds(ours: Cell, theirs: Cell) -> Interval | None:
+    """The difference of two rows in rounds to a target, by a bootstrap over the seeds that both have.
+
+    A run that never reached it counts as if it had in the round after its last. One or two seeds tell nothing.
+    """
+    first, second = (
+        {run.seed: run.rounds + 1 if run.value is None else run.value for run in cell.runs}
+        for cell in (ours, theirs)
+    )
+    by_seed = [first[seed] - second[seed] for seed in sorted(_seeds_of_both(ours, theirs))]
+    return mean_of_seeds(by_seed) if len(by_seed) >= ENOUGH_SEEDS else None
 
 
 _VERDICTS: dict[int, Verdict] = {1: "holds", -1: "fails", 0: "cannot be told"}

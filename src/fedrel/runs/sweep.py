@@ -14,7 +14,7 @@ from fedrel.files import ELSEWHERE
 from fedrel.runs.checkpoint import Checkpoints
 from fedrel.runs.compare import Report, Settings, Watch, checked, finished
 from fedrel.runs.folder import MetricsFile, read_json, write_json
-from fedrel.runs.records import Reached, Result, Sweep, Trial, last_of_each
+from fedrel.runs.records import Reached, Result, Sweep, Trial, last_of_each, to_target
 from fedrel.runs.round_outcome import DivergedRunError
 from fedrel.runs.run_end import refuse_if_longer
 from fedrel.runs.train import Watcher
@@ -74,15 +74,11 @@ def halving(
     for method in methods:
         left = [one for one in asked if one.method == method]
         for rounds in _rungs(len(left), config, finalists):
-            tried = [
-                _trial(
-                    one,
-                    [_dev_after(c, f, rounds, watch(_called(one, c), c)) for c, f in one.runs],
-                    [],
-                    rounds,
-                )
-                for one in left
-            ]
+            tried = []
+            for one in left:
+                found = [_after(c, f, rounds, watch(_called(one, c), c)) for c, f in one.runs]
+                values, reached = [dev for dev, _ in found], [when for _, when in found]
+                tried.append(_trial(one, values, reached if config.evaluation.target else [], rounds))
             trials += tried
             order = sorted(range(len(left)), key=lambda place: -tried[place].dev)
             left = [left[place] for place in order[: _better_half(len(left))]]
@@ -224,20 +220,26 @@ def _best_on_dev(result: Result | None) -> float:
     return DIVERGED if result is None else next(iter(result.dev_metric.values()))
 
 
-def _dev_after(config: Config, folder: Path, rounds: int, watcher: Watcher) -> float:
-    """The best dev metric within so many rounds, trained on if need be; `DIVERGED` if the run cannot go so far.
+def _after(config: Config, folder: Path, rounds: int, watcher: Watcher) -> tuple[float, Reached | None]:
+    """The best dev metric within so many rounds, and when the target was reached; trained on if need be.
 
-    A learning rate that follows the run needs its whole schedule in every rung, so that each rung is another run.
+    The metric is `DIVERGED` if the run cannot go so far. A learning rate that follows the run needs its whole
+    schedule in every rung, so that each rung is another run.
     """
     if config.training.follows_run and rounds < config.training.rounds:
         folder = folder / f"{rounds}-rounds"
     trained = Checkpoints(folder / "checkpoint", config.shapes_result()).latest()
     if trained is None or trained.round < rounds:
-        return _best_on_dev(_trained(config.with_settings({"training.rounds": rounds}), folder, watcher))
+        result = _trained(config.with_settings({"training.rounds": rounds}), folder, watcher)
+        return _best_on_dev(result), None if result is None else result.to_target
     metrics = MetricsFile(folder / "metrics.jsonl").until(trained.round, trained.metrics)
     refuse_if_longer(config.with_settings({"training.rounds": trained.round}), metrics, folder)
-    measured = [(one.dev or {}).get(config.evaluation.measure) for one in metrics[:rounds]]
+    within, asked = metrics[:rounds], config.evaluation
+    measured = [(one.dev or {}).get(asked.measure) for one in within]
     if measured[-1] is None:
         problem = f"has more rounds than {rounds}, after which it was not evaluated"
         raise UserError(problem, file=folder, hint=f"search with this run's evaluation.every, or {ELSEWHERE}")
-    return max(value for value in measured if value is not None)
+    reached = (
+        None if asked.target is None else to_target(within, asked.measure, asked.target, asked.target_on)
+    )
+    return max(value for value in measured if value is not None), reached
