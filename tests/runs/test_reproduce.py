@@ -138,7 +138,7 @@ def test_what_another_process_is_at_is_passed_over(paper: Path, tmp_path: Path) 
         assert counts("table2") == [0, 1]
     assert counts("table2") == [1, 1]
 
-    searched = {one.row: one.folder for one, _ in Plan(f"{paper}/table1", out, runs, 1).searches()}
+    searched = {one.row: one.folder for one in Plan(f"{paper}/table1", out, runs, 1).searches.all}
     with locked(searched["fedavg"]):  # without its settings, the row is not trained either
         assert counts("table1") == [1, 0, 1]
     assert counts("table1") == [1, 1, 1]

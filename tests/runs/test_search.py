@@ -54,7 +54,7 @@ def test_each_preset_has_a_search_of_its_own(paper: Path, tmp_path: Path) -> Non
     out, runs = tmp_path / "out", tmp_path / "runs"
     plan = Plan(f"{paper}/table1", out, runs, 1, ["others", "all"])
     presets = {
-        (one.row, one.config.partition.sites, one.config.training.fraction) for one, _ in plan.searches()
+        (one.row, one.config.partition.sites, one.config.training.fraction) for one in plan.searches.all
     }
     half, whole = 0.5, tiny().training.fraction
     assert presets == {

@@ -99,7 +99,7 @@ def test_a_command_with_the_facts_of_today_finds_all_runs_of_a_page(
     plan = Plan(found.name, record.parent, tmp_path, found.seeds, found.only, searched=found.searched)
     runs = {(job.row, job.column, job.seed) for job in plan.jobs() if plan.finished(job)}
     assert runs == {(cell.row, cell.column, run.seed) for cell in found.cells for run in cell.runs}
-    chosen = plan.chosen()
+    chosen = plan.searches.chosen()
     assert all(
         chosen[cell.row, found.column(cell.column).preset].settings == cell.settings
         for cell in found.cells

@@ -279,7 +279,8 @@ def _list(seeds: int | None, runs: Path, *, as_json: bool) -> None:
             line = f"{line[: console.width - 1]}…"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print(
-        "(of the paper's orderings, those that hold, fail, or cannot be told from the runs of the page)"
+        "(data: `some`: of some columns only; `in part`: another corpus stands in; orderings: how many of the "
+        "paper's hold, fail, or cannot be told from the runs of the page)"
     )
     for corpus in dict.fromkeys(corpus for one in found for corpus in one.missing):
         console.print(f"not at hand: {corpus}", soft_wrap=True)
@@ -301,7 +302,8 @@ def _listed(one: ListedExhibit) -> tuple[str, ...]:
         left = f"{'more than' if one.unknown else 'about'} {duration(one.seconds_left)}"
     told = [one.orderings.get(verdict, 0) for verdict in ("holds", "fails", "cannot be told")]
     verdicts = "/".join(map(str, told)) if any(told) else "—"
-    return one.name, one.data, f"{one.done} of {one.runs}", left, verdicts, one.about
+    folds = f", {one.seeds} of {one.folds} folds" if one.seeds < one.folds and one.runs else ""
+    return one.name, one.data, f"{one.done} of {one.runs}{folds}", left, verdicts, one.about
 
 
 def _seconds(text: str) -> float:

@@ -125,9 +125,9 @@ class Scores:
         return harmonic(self.precision, self.recall)
 
 
-def micro(guesses: Bools, facts: Bools, *, within: Bools | None = None, na: int = 0) -> Scores:
+def micro(guesses: Bools, facts: Bools, *, within: Bools | None = None) -> Scores:
     """Scores over all (pair, relation), or over the pairs of which `within` [pairs] is true."""
-    guesses, facts = _checked(guesses, facts, na)
+    guesses, facts = _checked(guesses, facts)
     if within is not None:
         guesses, facts = guesses[within], facts[within]
     return Scores(
@@ -137,34 +137,34 @@ def micro(guesses: Bools, facts: Bools, *, within: Bools | None = None, na: int 
     )
 
 
-def ign_f1(guesses: Bools, facts: Bools, seen: Bools, *, na: int = 0) -> float:
+def ign_f1(guesses: Bools, facts: Bools, seen: Bools) -> float:
     """DocRED's Ign-F1: F1 in which a right guess that training documents state too (`seen`) does not count.
 
     As in DocRED's own evaluation, such guesses are taken out of precision, from the right guesses and from all
     guesses. Recall is not changed.
     """
-    scores = micro(guesses, facts, na=na)
-    known = micro(guesses & seen, facts, na=na).correct
+    scores = micro(guesses, facts)
+    known = micro(guesses & seen, facts).correct
     precision = (scores.correct - known) / max(scores.guesses - known, 1)
     return harmonic(precision, scores.recall)
 
 
 def metrics(
-    guesses: Bools, facts: Bools, *, intra: Bools | None = None, seen: Bools | None = None, na: int = 0
+    guesses: Bools, facts: Bools, *, intra: Bools | None = None, seen: Bools | None = None
 ) -> dict[str, float]:
     """The numbers of the papers' tables, by the names that `result.json` uses.
 
     `intra` [pairs] says which pairs some sentence mentions together; it gives `intra_f1`, of these pairs, and
     `inter_f1`, of the others. `seen` [pairs, relations] says what training documents state too; it gives `ign_f1`.
     """
-    scores = micro(guesses, facts, na=na)
+    scores = micro(guesses, facts)
     found = {"precision": scores.precision, "recall": scores.recall, "f1": scores.f1}
     if intra is not None:
         together = np.asarray(intra, np.bool_)
-        found["intra_f1"] = micro(guesses, facts, within=together, na=na).f1
-        found["inter_f1"] = micro(guesses, facts, within=~together, na=na).f1
+        found["intra_f1"] = micro(guesses, facts, within=together).f1
+        found["inter_f1"] = micro(guesses, facts, within=~together).f1
     if seen is not None:
-        found["ign_f1"] = ign_f1(guesses, facts, seen, na=na)
+        found["ign_f1"] = ign_f1(guesses, facts, seen)
     return found
 
 
@@ -174,9 +174,10 @@ def harmonic(precision: float, recall: float) -> float:
     return 2 * precision * recall / total if total else 0.0
 
 
-def _checked(guesses: Bools, facts: Bools, na: int) -> tuple[Bools, Bools]:
+def _checked(guesses: Bools, facts: Bools) -> tuple[Bools, Bools]:
+    """Both without the column of `NA`, the first."""
     guesses, facts = np.asarray(guesses, np.bool_), np.asarray(facts, np.bool_)
-    if guesses.shape != facts.shape or guesses.ndim != 2 or not 0 <= na < guesses.shape[1]:
-        problem = f"guesses and facts must be [pairs, relations] with a column {na}"
+    if guesses.shape != facts.shape or guesses.ndim != 2 or not guesses.shape[1]:
+        problem = "guesses and facts must be [pairs, relations], with `NA` as the first relation"
         raise ValueError(f"{problem}; got shapes {guesses.shape} and {facts.shape}")
-    return np.delete(guesses, na, axis=1), np.delete(facts, na, axis=1)
+    return guesses[:, 1:], facts[:, 1:]

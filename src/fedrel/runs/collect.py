@@ -11,7 +11,7 @@ from fedrel.config.papers import Exhibit
 from fedrel.errors import UserError, nearest
 from fedrel.evaluation.bootstrap import Interval, mean_of_seeds
 from fedrel.runs.kept_runs import KeptRun
-from fedrel.runs.plan import POINTS, Chosen, Job, Plan
+from fedrel.runs.plan import POINTS, Job, Plan
 from fedrel.runs.records import to_target
 from fedrel.runs.reproduction_record import (
     Cell,
@@ -22,6 +22,7 @@ from fedrel.runs.reproduction_record import (
     SeedRun,
     Verdict,
 )
+from fedrel.runs.searches import Chosen
 
 ENOUGH_SEEDS = 3  # for an interval of what is one number a run
 LATE = 0.1  # a best round within this last share of a run means that more rounds might help
@@ -29,7 +30,7 @@ LATE = 0.1  # a best round within this last share of a run means that more round
 
 def collect(plan: Plan, shown: Reproduction | None = None) -> Reproduction:
     """The record of the finished runs; differences of the same runs are taken from the page's record."""
-    exhibit, chosen = plan.exhibit, plan.chosen()
+    exhibit, chosen = plan.exhibit, plan.searches.chosen()
     trained: dict[tuple[str, str], list[tuple[Job, KeptRun]]] = {}
     diverged: dict[tuple[str, str], list[int]] = {}
     for job in plan.jobs():
@@ -96,7 +97,7 @@ def _searched(
     plan: Plan, row: str, note: ColumnNote, chosen: Mapping[tuple[str, str], Chosen]
 ) -> dict[str, Any]:
     """What a cell says of its row's search."""
-    found, grid = chosen.get((row, note.preset)), plan.grid(row, note)
+    found, grid = chosen.get((row, note.preset)), plan.searches.grid(row, note)
     if found is None or not grid:
         return {}
     return {

@@ -1,7 +1,7 @@
 """The papers' tables and figures as `fedrel reproduce` lists them: data, finished runs, and the time for the rest.
 
 The time is estimated from rounds that were trained: those of finished runs of the same preset, in any exhibit, and
-those in the folders of stopped runs. So a preset that nobody has run yet is known after a minute of it.
+those in the folders of stopped runs. So training a new preset for a minute is enough for an estimate.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from fedrel.config.schema import Config
 from fedrel.evaluation.outcome import Record
 from fedrel.runs.folder import MetricsFile
 from fedrel.runs.kept_runs import KeptRun
-from fedrel.runs.plan import Job, Plan, Search, page_folder
+from fedrel.runs.plan import Job, Plan, page_folder
 from fedrel.runs.reproduce import seeds_for, shown_on
 from fedrel.runs.reproduction_record import Reproduction, Verdict
+from fedrel.runs.searches import Search
 
 
 class ListedExhibit(Record):
@@ -29,14 +30,17 @@ class ListedExhibit(Record):
     data: Literal["at hand", "some", "in part", "missing"]
     """`some`: not for all columns; `in part`: another corpus stands in for a column's own."""
     missing: list[str]
-    """The corpora that it lacks, and where each can be got."""
+    """The corpora that it lacks, and where to get each."""
+    seeds: int
+    folds: int
+    """Of a cross-validation, of which each seed has one; 0 if there is none."""
     runs: int
     done: int
     """Finished, or diverged."""
     seconds_left: float | None
     """With the searches that are left, but without what is `unknown`; None where nothing is known."""
     unknown: int
-    """Runs and searches that are left of presets of which no round was ever trained."""
+    """Unfinished runs and searches of presets that were never trained: their time is not known."""
     orderings: dict[Verdict, int] = {}
     """The page's verdicts on the paper's orderings, of those that were run."""
 
@@ -54,7 +58,7 @@ def listed_exhibits(pages: Path, runs: Path, seeds: int | None = None) -> list[L
     searched = {
         metrics.parent: _search_job(one)
         for plan in plans
-        for one, _ in plan.searches()
+        for one in plan.searches.all
         for point in one.folders
         for metrics in sorted(point.rglob("metrics.jsonl"))
     }  # two exhibits may have the same search
@@ -117,12 +121,14 @@ def _listed(plan: Plan, jobs: list[_Begun], known: list[_Begun], shown: Reproduc
         data = "in part"
     diverged = sum(plan.diverged(one.job) for one in jobs)
     left = [one.seconds_left(known) for one in jobs if not (one.finished or plan.diverged(one.job))]
-    left += [_search_seconds(one, known) for one, done in plan.searches() if not done]
+    left += [_search_seconds(one, known) for one in plan.searches.left()]
     return ListedExhibit(
         name=plan.name,
         about=plan.exhibit.about,
         data=data,
         missing=plan.missing(),
+        seeds=plan.seeds,
+        folds=max(column.folds for column in plan.exhibit.columns),
         runs=len(jobs),
         done=sum(one.finished for one in jobs) + diverged,
         seconds_left=sum(one or 0.0 for one in left) if jobs and {*left} != {None} else None,

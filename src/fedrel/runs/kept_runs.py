@@ -1,4 +1,4 @@
-"""Finished runs in short, and what searches found, kept beside the page that shows them.
+"""Short records of finished runs, and what searches found, kept beside the page that shows them.
 
 A run folder has checkpoints and a model: tens of megabytes that nobody commits. A page needs the result, the rounds
 that were evaluated and, for intervals, the answers on the test set. With these in the page's own folder, a
@@ -43,7 +43,7 @@ class KeptRun(Record):
 
 
 class KeptRuns:
-    """A page's folder of them: two files a run, named after its method, seed, config and length, at most.
+    """A page's folder of them: two files a run, named after its method, seed, config and maximum number of rounds.
 
     What another page beside this one keeps is found there.
     """
@@ -89,11 +89,13 @@ class KeptRuns:
 
     def _keep(self, config: Config, folder: Path) -> KeptRun:
         run = read_run(folder)
-        short = {"at_sites", "active", "watched", "class_distances"}
+        left_out = {"at_sites", "active", "watched", "class_distances"}
         found = KeptRun(
             result=run.result,
             environment=Environment.model_validate(run.environment),
-            evaluated=[Round(**one.model_dump(exclude=short)) for one in run.rounds if one.dev or one.test],
+            evaluated=[
+                Round(**one.model_dump(exclude=left_out)) for one in run.rounds if one.dev or one.test
+            ],
             f1_by_relation={}
             if run.classes is None
             else {one.relation: one.f1 for one in run.classes.per_class},

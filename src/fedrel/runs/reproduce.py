@@ -90,7 +90,7 @@ def _check(plan: Plan, wanted: _Wanted, out: Path, shown: Reproduction | None) -
         )
     for job in plan.jobs():
         checked(job.config, {})
-    for row in plan.outdated(shown):
+    for row in plan.searches.outdated(shown):
         _log.warning(
             "%s: the page has settings from another search; its runs are left out until the new one is finished",
             row,
@@ -148,7 +148,8 @@ class _Wanted(NamedTuple):
 
 def _train_missing(plan: Plan, wanted: _Wanted, watch: Watch) -> bool:
     """Search and train what is wanted and no other process is training; returns whether anything was trained."""
-    plan.search(watch, wanted.rows, wanted.columns)
+    presets = {note.preset for column, note in plan.runnable if column.name in wanted.columns}
+    plan.searches.run(watch, {(row, preset) for row in wanted.rows for preset in presets})
     some = False
     for job in plan.jobs():
         if wanted.has(job) and job.settled and not plan.diverged(job) and plan.finished(job) is None:
