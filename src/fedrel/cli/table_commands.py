@@ -53,7 +53,7 @@ def attack(
     """Train with lying sites and without, under several defences; run again, it goes on where it stopped."""
     from fedrel.cli.progress import console, saying
     from fedrel.federation.engines.attacks import ATTACKS
-    from fedrel.runs.protection_tables import DEFENCES, attack_table
+    from fedrel.runs.attack_table import DEFENCES, attack_table
     from fedrel.studio.protection_pages import write_attack_page
 
     chosen = read_config(config, settings, plugins)
@@ -136,7 +136,7 @@ def privacy(
 ) -> None:
     """Train with the noise that each ε takes, and without: the metric against ε. Run again, it goes on."""
     from fedrel.cli.progress import console, watching
-    from fedrel.runs.protection_tables import privacy_table
+    from fedrel.runs.privacy_table import privacy_table
     from fedrel.studio.protection_pages import write_privacy_page
 
     chosen = read_config(config, settings, plugins)

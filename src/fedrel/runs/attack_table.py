@@ -1,24 +1,16 @@
-"""What protection costs, as tables on one config: attacks against defences, and a metric against ε.
+"""What lying sites cost, as a table on one config: attacks against defences.
 
-What lying sites cost: a run for each attack and defence. Every cell is trained anew with some of the sites lying,
-and kept in `attacks.json` as soon as it is done.
-
-What ε costs: the same config trained with the noise that each ε takes, and without noise. Where the config has a
-`[sweep]`, every combination of it is tried for every ε with the first seed, and the best on dev is trained with the
-others: the same search for each. Every run is kept in `privacy.json` as soon as it is done.
-
-So a table that was stopped goes on where it was; that of ε within a run, too.
+Every cell is trained anew with some of the sites lying, and kept in `attacks.json` as soon as it is done, so that a
+table that was stopped goes on where it was.
 """
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,21 +23,15 @@ from fedrel.errors import UserError, nearest
 from fedrel.federation.coordinator import Engine
 from fedrel.federation.engines.attacks import ABSENT, ATTACKS, Attack, AttackedEngine
 from fedrel.federation.site_data import SiteData
-from fedrel.methods.by_name import check_privacy, method, option_settings
-from fedrel.privacy.differential_privacy import noise_for
-from fedrel.runs.compare import Watch, finished
+from fedrel.methods.by_name import option_settings
 from fedrel.runs.engines import SimulatedSites
 from fedrel.runs.folder import read_json, write_json
-from fedrel.runs.prepare import Ints, Preparation, new_extractor, prepare
-from fedrel.runs.records import AttackCell, AttackTable, PrivacyRow, PrivacyTable
-from fedrel.runs.round_outcome import Spending
-from fedrel.runs.train import Watcher, run
+from fedrel.runs.prepare import Ints, Preparation
+from fedrel.runs.records import AttackCell, AttackTable
+from fedrel.runs.train import run
 from fedrel.seeding import numpy_generator
 
 NONE = "none"  # the attack, and the defence, that is none
-
-NOISE = "privacy.dp.noise"
-_SECTION = "privacy.dp."
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,109 +172,6 @@ class OtherLabels(SiteData):
 def drawn(config: Config, sites: int, count: int) -> list[int]:
     """Which sites lie."""
     return sorted(numpy_generator(config.seed, "liars").permutation(sites)[:count].tolist())
-
-
-def privacy_table(
-    config: Config,
-    out: Path,
-    targets: Sequence[float | None],
-    seeds: Sequence[int],
-    watch: Watch = lambda _, __: Watcher(),
-) -> PrivacyTable:
-    """Train what is not in `out/privacy.json` yet; returns the whole table. A target of None is without noise.
-
-    The config's own noise says nothing; its level, clip and δ are those of all runs.
-    """
-    dp = config.privacy.dp
-    if dp is None:
-        hint = "say privacy.dp.level, clip and any noise: the noise is replaced by what each ε takes"
-        raise UserError("the config has no [privacy.dp]", hint=hint)
-    check_privacy(method(config.method, config.methods), config)
-    file, digest = out / "privacy.json", _table_digest(config)
-    table = PrivacyTable(
-        metric=config.evaluation.measure,
-        config=digest,
-        method=config.method,
-        level=dp.level,
-        delta=dp.delta,
-        clip=dp.clip,
-    )
-    if file.exists():
-        table = read_json(PrivacyTable, file)
-    if table.config != digest:
-        raise UserError("is of another config", file=file, hint="choose another folder")
-    for number, seed in enumerate(seeds):
-        for target in targets:
-            tried = [table.best(target)] if number else _combinations(config, target)
-            for settings in tried:
-                if table.has(target, seed, settings):
-                    continue
-                chosen = config.with_settings({**settings, "seed": seed, "case_study": 0})
-                watcher = watch(_run_name(target, settings, seed), chosen)
-                row = _row(chosen, out / "run", target, watcher).model_copy(update={"settings": settings})
-                table = table.model_copy(update={"rows": [*table.rows, row]})
-                write_json(file, table)
-    return table
-
-
-def needed_noise(config: Config, target: float) -> float:
-    """The least noise with which the whole run costs at most ε `target`, if no round fails."""
-    ready = prepare(config)
-    sizes, numbers = ready.site_data.partition.sizes, 0
-    if config.privacy.site_noise and config.privacy.secure_sum:
-        weights = new_extractor(config, ready).state().values()
-        numbers = 2 * sum(weight.size for weight in weights)  # SCAFFOLD's are twice the model's
-
-    def cost(noise: float) -> float:
-        return Spending(config.with_settings({NOISE: noise})).plan(sizes, config.seed, numbers)
-
-    return noise_for(target, cost)
-
-
-def _table_digest(config: Config) -> str:
-    """What a table is known by: all that shapes its runs but noise and seed, and what is searched."""
-    own = config.with_settings({NOISE: 1.0, "seed": 0}).digest()
-    return (
-        hashlib.sha256(f"{own} {sorted(config.sweep.items())}".encode()).hexdigest()[:32]
-        if config.sweep
-        else own
-    )
-
-
-def _combinations(config: Config, target: float | None) -> list[dict[str, Any]]:
-    """What is tried for an ε; without noise, nothing of the noise."""
-    grid = {key: some for key, some in config.sweep.items() if target or not key.startswith(_SECTION)}
-    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
-
-
-def _run_name(target: float | None, settings: Mapping[str, Any], seed: int) -> str:
-    noise = "without noise" if target is None else f"ε {target:g}"
-    tried = "".join(f", {key.rpartition('.')[2]} {value}" for key, value in settings.items())
-    return f"{noise}{tried}, seed {seed}"
-
-
-def _row(config: Config, folder: Path, target: float | None, watcher: Watcher) -> PrivacyRow:
-    """One run: the metric on test of its best round on dev, or nothing if the run could not go on.
-
-    It is in `folder` until it is over, so that a run that was killed goes on from its checkpoint.
-    """
-    noise = None
-    if target is None:
-        privacy = config.privacy.model_copy(update={"dp": None})
-        chosen = config.model_copy(update={"privacy": privacy})
-    else:
-        noise = needed_noise(config, target)
-        chosen = config.with_settings({NOISE: noise})
-    row = PrivacyRow(target=target, seed=config.seed, noise=noise)
-    try:
-        result = finished(chosen, folder / chosen.digest()[:10], watcher)
-        value = result.metrics[config.evaluation.measure]
-        dev = next(iter(result.dev_metric.values()), None)
-        row = row.model_copy(update={"value": value, "dev": dev, "epsilon": result.epsilon})
-    except UserError as error:
-        row = row.model_copy(update={"stopped": error.problem})
-    shutil.rmtree(folder, ignore_errors=True)
-    return row
 
 
 def _cell(config: Config, folder: Path, attack: str, count: int, defence: Defence) -> AttackCell:
