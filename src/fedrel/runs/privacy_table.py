@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from fedrel.runs.folder import read_json, write_json
 from fedrel.runs.prepare import new_extractor, prepare
 from fedrel.runs.records import PrivacyRow, PrivacyTable
 from fedrel.runs.round_outcome import Spending
+from fedrel.runs.sweep import points
 from fedrel.runs.train import Watcher
 
 NOISE = "privacy.dp.noise"
@@ -61,7 +61,7 @@ def privacy_table(
         raise UserError("is of another config", file=file, hint="choose another folder")
     for number, seed in enumerate(seeds):
         for target in targets:
-            tried = [table.best(target)] if number else _combinations(config, target)
+            tried = [table.best(target)] if number else _tried(config, target)
             for settings in tried:
                 if table.has(target, seed, settings):
                     continue
@@ -97,10 +97,9 @@ def _table_digest(config: Config) -> str:
     )
 
 
-def _combinations(config: Config, target: float | None) -> list[dict[str, Any]]:
+def _tried(config: Config, target: float | None) -> list[dict[str, Any]]:
     """What is tried for an ε; without noise, nothing of the noise."""
-    grid = {key: some for key, some in config.sweep.items() if target or not key.startswith(_SECTION)}
-    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+    return points({key: some for key, some in config.sweep.items() if target or not key.startswith(_SECTION)})
 
 
 def _run_name(target: float | None, settings: Mapping[str, Any], seed: int) -> str:
