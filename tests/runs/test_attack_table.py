@@ -9,10 +9,11 @@ import pytest
 from fedrel.cli.table_commands import _counts
 from fedrel.errors import UserError
 from fedrel.federation.engines.attacks import ATTACKS
+from fedrel.files import InUseError, locked
 from fedrel.methods.by_name import option_settings
 from fedrel.runs import attack_table as module
-from fedrel.runs.attack_table import DEFENCES, attack_table
-from fedrel.runs.folder import read_json
+from fedrel.runs.attack_table import DEFENCES, attack_table, fitting
+from fedrel.runs.folder import read_json, write_json
 from fedrel.runs.records import AttackCell, AttackTable
 from fedrel.studio.protection_pages import worst, write_attack_page
 from tests.conftest import tiny
@@ -53,6 +54,70 @@ def test_a_table_that_was_stopped_goes_on_with_what_is_missing(out, trained):
     assert len(trained) == 13
     with pytest.raises(UserError, match="is of another config"):
         attack_table(tiny(seed=3), out, ["scaling"], [1], ["none"])
+
+
+def honest(out: Path, **settings) -> AttackTable:
+    """A table of one cell, without lies."""
+    return attack_table(tiny(training__rounds=1, **settings), out, [], [], ["none"])
+
+
+def test_one_process_works_at_a_table(out):
+    with locked(out), pytest.raises(InUseError, match="another process works in this folder"):
+        honest(out)
+    assert not out.exists()
+    (cell,) = honest(out).cells
+    assert cell.value is not None and [path.name for path in out.iterdir()] == ["attacks.json"]
+
+
+def test_a_run_in_which_another_process_works_is_left_alone(out):
+    (out / "run").mkdir(parents=True)
+    (out / "run" / "metrics.jsonl").write_text("another's")
+    with locked(out / "run"), pytest.raises(InUseError):
+        honest(out)
+    assert (out / "run" / "metrics.jsonl").read_text() == "another's" and not (out / "attacks.json").exists()
+    assert honest(out).cells[0].stopped is None
+
+
+def test_a_cell_that_cannot_be_written_is_missing_and_not_stopped(out):
+    out.mkdir()
+    (out / "run").touch()
+    with pytest.raises(UserError, match="cannot write"):
+        honest(out)
+    assert not (out / "attacks.json").exists()
+
+
+def test_a_run_that_diverges_is_stopped(out):
+    (cell,) = honest(out, method="fedavg", training__learning_rate=1e8).cells
+    assert cell.value is None and "training diverged" in cell.stopped
+    assert [path.name for path in out.iterdir()] == ["attacks.json"]
+
+
+def test_a_run_is_removed_once_its_cell_is_written(out, monkeypatch):
+    there = []
+
+    def write(file, table):
+        there.append((out / "run" / "result.json").exists())
+        write_json(file, table)
+
+    monkeypatch.setattr(module, "write_json", write)
+    honest(out)
+    assert there == [True] and not (out / "run").exists()
+
+
+def test_what_a_killed_process_left_is_removed(out):
+    table = honest(out)
+    (out / "run").mkdir()
+    (out / "run" / "result.json").touch()
+    assert honest(out) == table and not (out / "run").exists()
+
+
+def test_defences_that_the_method_cannot_have_are_refused_before_training(out, trained):
+    config = tiny(method="scaffold")
+    with pytest.raises(UserError, match=r"aggregation\.rule 'median' cannot be used with scaffold"):
+        attack_table(config, out, ["scaling"], [1], ["none", "median"])
+    assert not trained and not out.exists()
+    assert fitting(config) == ["none", "norm-bound"]
+    assert fitting(tiny(method="fedavg", training__fraction=1.0, partition__sites=10)) == list(DEFENCES)
 
 
 @pytest.mark.parametrize(

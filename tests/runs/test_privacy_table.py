@@ -12,6 +12,7 @@ import pytest
 
 from fedrel.cli.table_commands import _targets
 from fedrel.errors import UserError
+from fedrel.files import InUseError, locked
 from fedrel.runs import privacy_table as module
 from fedrel.runs.folder import read_json
 from fedrel.runs.privacy_table import needed_noise, privacy_table
@@ -110,6 +111,84 @@ def test_a_run_that_was_stopped_goes_on_from_its_checkpoint(tmp_path):
     assert seen == [("ε 2, seed 1", 1), ("ε 2, seed 1", 2), ("ε 2, seed 1", 3)]
     assert stopped == privacy_table(config, tmp_path / "whole", [2.0], [1])
     assert [path.name for path in (tmp_path / "stopped").iterdir()] == ["privacy.json"]
+
+
+def small(**settings):
+    return tiny(
+        **{"method": "fedavg", "training__rounds": 2, "extractor__train_words": False, **DP, **settings}
+    )
+
+
+@pytest.fixture
+def seen():
+    """The rounds that were trained, by the watch that comes with them; it stops the first run after a round."""
+    rounds = []
+
+    def watch(_name, _config):
+        def round_done(one):
+            rounds.append(one.round)
+            if len(rounds) == 1:
+                raise KeyboardInterrupt
+
+        return Watcher(round_done=round_done)
+
+    return rounds, watch
+
+
+@needs_accounting
+def test_one_process_works_at_a_table(out):
+    with locked(out), pytest.raises(InUseError, match="another process works in this folder"):
+        privacy_table(small(), out, [None], [1])
+    assert not out.exists()
+
+
+@needs_accounting
+def test_a_run_in_which_another_process_works_is_left_alone(out, seen):
+    rounds, watch = seen
+    with pytest.raises(KeyboardInterrupt):
+        privacy_table(small(), out, [None], [1], watch)
+    (folder,) = (out / "run").iterdir()
+    before = sorted(folder.rglob("*"))
+    with locked(folder), pytest.raises(InUseError):
+        privacy_table(small(), out, [None], [1], watch)
+    assert sorted(folder.rglob("*")) == before and not (out / "privacy.json").exists()
+    (row,) = privacy_table(small(), out, [None], [1], watch).rows
+    assert row.stopped is None and row.value is not None and rounds == [1, 2]
+
+
+@needs_accounting
+def test_a_run_that_cannot_be_written_is_missing_and_not_stopped(out):
+    out.mkdir()
+    (out / "run").touch()
+    with pytest.raises(UserError, match="cannot write"):
+        privacy_table(small(), out, [None], [1])
+    assert not (out / "privacy.json").exists()
+
+
+@needs_accounting
+def test_a_run_that_diverges_is_stopped(out):
+    (row,) = privacy_table(small(training__learning_rate=1e8), out, [None], [1]).rows
+    assert row.value is None and "training diverged" in row.stopped
+    assert [path.name for path in out.iterdir()] == ["privacy.json"]
+
+
+@needs_accounting
+@pytest.mark.parametrize("target", [None, 2.0])
+@pytest.mark.parametrize("killed_in", ["write_json", "remove_run"])
+def test_a_run_is_removed_once_its_row_is_written(out, monkeypatch, target, killed_in):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(module, killed_in, killed)
+        privacy_table(small(), out, [target], [1])
+    (folder,) = (out / "run").iterdir()
+    assert (folder / "result.json").exists()
+    assert (out / "privacy.json").exists() == (killed_in == "remove_run")
+    again = []
+    table = privacy_table(small(), out, [target], [1], lambda *_: Watcher(round_done=again.append))
+    assert len(table.rows) == 1 and not again, "nothing is trained anew"
+    assert [path.name for path in out.iterdir()] == ["privacy.json"]
 
 
 @needs_accounting

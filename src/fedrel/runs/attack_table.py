@@ -1,14 +1,14 @@
 """What lying sites cost, as a table on one config: attacks against defences.
 
 Every cell is trained anew with some of the sites lying, and kept in `attacks.json` as soon as it is done, so that a
-table that was stopped goes on where it was.
+table that was stopped goes on where it was. Only then is the cell's run removed. One process at a time works at a
+table.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,11 +23,13 @@ from fedrel.errors import UserError, nearest
 from fedrel.federation.coordinator import Engine
 from fedrel.federation.engines.attacks import ABSENT, ATTACKS, Attack, AttackedEngine
 from fedrel.federation.site_data import SiteData
-from fedrel.methods.by_name import option_settings
+from fedrel.files import locked
+from fedrel.methods.by_name import check_cohort, check_protection, method, option_settings
 from fedrel.runs.engines import SimulatedSites
-from fedrel.runs.folder import read_json, write_json
+from fedrel.runs.folder import read_json, remove_run, write_json
 from fedrel.runs.prepare import Ints, Preparation
 from fedrel.runs.records import AttackCell, AttackTable
+from fedrel.runs.round_outcome import LostRunError
 from fedrel.runs.train import run
 from fedrel.seeding import numpy_generator
 
@@ -102,11 +104,32 @@ def attack_table(
     """Train every cell that is not in `out/attacks.json` yet; returns the whole table.
 
     The liars are drawn by the config's seed: the first of them are the same for any number. A row without them
-    shows what their text is worth.
+    shows what their text is worth. `InUseError` if another process works at the table.
     """
     _check_names(attacks, ATTACKS, "attack")
     _check_names(defences, DEFENCES, "defence")
-    file = out / "attacks.json"
+    counts = [count for count in liars if count]
+    wanted = [(NONE, 0, defence) for defence in defences] + [(ABSENT.name, count, NONE) for count in counts]
+    wanted += [(attack, count, name) for count in counts for attack in attacks for name in defences]
+    with locked(out):
+        return _completed(config, out, wanted, say)
+
+
+def fitting(config: Config) -> list[str]:
+    """The defences that the config's method and its number of sites can have."""
+    found = []
+    for name, defence in DEFENCES.items():
+        with suppress(UserError):
+            _check_defence(config, defence)
+            found.append(name)
+    return found or [NONE]  # that says what is wrong with the config
+
+
+def _completed(
+    config: Config, out: Path, wanted: Sequence[tuple[str, int, str]], say: Callable[[str], None]
+) -> AttackTable:
+    """The table with all cells that are wanted, in a folder that is locked."""
+    file, folder = out / "attacks.json", out / "run"
     metric = config.evaluation.measure
     table = AttackTable(metric=metric, config=config.digest())
     if file.exists():
@@ -114,14 +137,15 @@ def attack_table(
     if table.config != config.digest():
         raise UserError("is of another config", file=file, hint="choose another folder")
     done = {(one.attack, one.liars, one.defence) for one in table.cells}
-    counts = [count for count in liars if count]
-    wanted = [(NONE, 0, defence) for defence in defences] + [(ABSENT.name, count, NONE) for count in counts]
-    wanted += [(attack, count, name) for count in counts for attack in attacks for name in defences]
     missing = [cell for cell in wanted if cell not in done]
+    for name in {defence: None for *_, defence in missing}:  # before the first is trained
+        _check_defence(config, DEFENCES[name])
+    remove_run(folder)  # of a process that was killed
     for number, (attack, count, defence) in enumerate(missing, 1):
-        cell = _cell(config, out / "run", attack, count, DEFENCES[defence])
+        cell = _cell(config, folder, attack, count, DEFENCES[defence])
         table = table.model_copy(update={"cells": [*table.cells, cell]})
         write_json(file, table)
+        remove_run(folder)
         value = "stopped" if cell.value is None else f"{cell.value:.3f}"
         say(f"{number} of {len(missing)}: {attack} by {count}, {defence}: {metric} {value}")
     return table
@@ -176,7 +200,20 @@ def drawn(config: Config, sites: int, count: int) -> list[int]:
 
 def _cell(config: Config, folder: Path, attack: str, count: int, defence: Defence) -> AttackCell:
     """One run: the metric on test of its best round on dev, or nothing if the run could not go on."""
-    chosen = config.with_settings(
+    liars = drawn(config, config.partition.sites, count)
+    lie = {NONE: Attack(NONE, ""), ABSENT.name: ABSENT}.get(attack) or ATTACKS[attack]
+    sites = AttackedSites(lie, liars, agreed_sizes=defence.agreed_sizes)
+    value, stopped = None, None
+    try:
+        value = run(_defended(config, defence), folder, sites=sites).metrics[config.evaluation.measure]
+    except LostRunError as error:
+        stopped = error.problem
+    return AttackCell(attack=attack, liars=count, defence=defence.name, value=value, stopped=stopped)
+
+
+def _defended(config: Config, defence: Defence) -> Config:
+    """The config of a run with a defence."""
+    return config.with_settings(
         {
             **defence.settings,
             **option_settings(config.method, defence.options),
@@ -184,17 +221,14 @@ def _cell(config: Config, folder: Path, attack: str, count: int, defence: Defenc
             "case_study": 0,
         }
     )
-    liars = drawn(config, config.partition.sites, count)
-    lie = {NONE: Attack(NONE, ""), ABSENT.name: ABSENT}.get(attack) or ATTACKS[attack]
-    sites = AttackedSites(lie, liars, agreed_sizes=defence.agreed_sizes)
-    shutil.rmtree(folder, ignore_errors=True)
-    value, stopped = None, None
-    try:
-        value = run(chosen, folder, sites=sites).metrics[config.evaluation.measure]
-    except UserError as error:
-        stopped = error.problem
-    shutil.rmtree(folder, ignore_errors=True)
-    return AttackCell(attack=attack, liars=count, defence=defence.name, value=value, stopped=stopped)
+
+
+def _check_defence(config: Config, defence: Defence) -> None:
+    """Fail if the config's method, or a round of so few sites, cannot have a defence."""
+    chosen = _defended(config, defence)
+    trained = method(chosen.method, chosen.methods)
+    check_protection(trained, chosen)
+    check_cohort(trained, chosen, max(int(chosen.training.fraction * chosen.partition.sites + 1e-9), 1))
 
 
 def _check_names(given: Sequence[str], known: Mapping[str, object], what: str) -> None:

@@ -3,26 +3,27 @@
 The config is trained with the noise that each ε takes, and without noise. Where it has a `[sweep]`, every
 combination of it is tried for every ε with the first seed, and the best on dev is trained with the others: the same
 search for each. Every run is kept in `privacy.json` as soon as it is done, so that a table that was stopped goes on
-where it was, within a run, too.
+where it was, within a run, too. Only then is the run's folder removed. One process at a time works at a table.
 """
 
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fedrel.config.schema import Config
 from fedrel.errors import UserError
+from fedrel.files import locked
 from fedrel.methods.by_name import check_privacy, method
 from fedrel.privacy.differential_privacy import noise_for
 from fedrel.runs.compare import Watch, finished
-from fedrel.runs.folder import read_json, write_json
+from fedrel.runs.folder import read_json, remove_run, write_json
 from fedrel.runs.prepare import new_extractor, prepare
 from fedrel.runs.records import PrivacyRow, PrivacyTable
-from fedrel.runs.round_outcome import Spending
+from fedrel.runs.round_outcome import LostRunError, Spending
 from fedrel.runs.sweep import points
 from fedrel.runs.train import Watcher
 
@@ -39,37 +40,54 @@ def privacy_table(
 ) -> PrivacyTable:
     """Train what is not in `out/privacy.json` yet; returns the whole table. A target of None is without noise.
 
-    The config's own noise says nothing; its level, clip and δ are those of all runs.
+    The config's own noise says nothing; its level, clip and δ are those of all runs. `InUseError` if another
+    process works at the table.
     """
     dp = config.privacy.dp
     if dp is None:
         hint = "say privacy.dp.level, clip and any noise: the noise is replaced by what each ε takes"
         raise UserError("the config has no [privacy.dp]", hint=hint)
     check_privacy(method(config.method, config.methods), config)
-    file, digest = out / "privacy.json", _table_digest(config)
     table = PrivacyTable(
         metric=config.evaluation.measure,
-        config=digest,
+        config=_table_digest(config),
         method=config.method,
         level=dp.level,
         delta=dp.delta,
         clip=dp.clip,
     )
+    with locked(out):
+        return _completed(config, out, table, targets, seeds, watch)
+
+
+def _completed(
+    config: Config,
+    out: Path,
+    table: PrivacyTable,
+    targets: Sequence[float | None],
+    seeds: Sequence[int],
+    watch: Watch,
+) -> PrivacyTable:
+    """The table with all runs that are asked for, in a folder that is locked; `table` is one without any."""
+    file, runs, digest = out / "privacy.json", out / "run", table.config
     if file.exists():
         table = read_json(PrivacyTable, file)
     if table.config != digest:
         raise UserError("is of another config", file=file, hint="choose another folder")
+    for row in table.rows if runs.exists() else []:  # a process was killed before it removed them
+        _remove(config, row, runs)
     for number, seed in enumerate(seeds):
         for target in targets:
             tried = [table.best(target)] if number else _tried(config, target)
             for settings in tried:
                 if table.has(target, seed, settings):
                     continue
-                chosen = config.with_settings({**settings, "seed": seed, "case_study": 0})
+                chosen = _one_run(config, settings, seed)
                 watcher = watch(_run_name(target, settings, seed), chosen)
-                row = _row(chosen, out / "run", target, watcher).model_copy(update={"settings": settings})
+                row = _row(chosen, runs, target, watcher).model_copy(update={"settings": settings})
                 table = table.model_copy(update={"rows": [*table.rows, row]})
                 write_json(file, table)
+                _remove(config, row, runs)
     return table
 
 
@@ -108,25 +126,41 @@ def _run_name(target: float | None, settings: Mapping[str, Any], seed: int) -> s
     return f"{noise}{tried}, seed {seed}"
 
 
-def _row(config: Config, folder: Path, target: float | None, watcher: Watcher) -> PrivacyRow:
+def _row(config: Config, runs: Path, target: float | None, watcher: Watcher) -> PrivacyRow:
     """One run: the metric on test of its best round on dev, or nothing if the run could not go on.
 
-    It is in `folder` until it is over, so that a run that was killed goes on from its checkpoint.
+    It has a folder in `runs`, so that a run that was killed goes on from its checkpoint.
     """
-    noise = None
-    if target is None:
-        privacy = config.privacy.model_copy(update={"dp": None})
-        chosen = config.model_copy(update={"privacy": privacy})
-    else:
-        noise = needed_noise(config, target)
-        chosen = config.with_settings({NOISE: noise})
+    noise = None if target is None else needed_noise(config, target)
     row = PrivacyRow(target=target, seed=config.seed, noise=noise)
+    chosen = _with_noise(config, noise)
     try:
-        result = finished(chosen, folder / chosen.digest()[:10], watcher)
-        value = result.metrics[config.evaluation.measure]
-        dev = next(iter(result.dev_metric.values()), None)
-        row = row.model_copy(update={"value": value, "dev": dev, "epsilon": result.epsilon})
-    except UserError as error:
-        row = row.model_copy(update={"stopped": error.problem})
-    shutil.rmtree(folder, ignore_errors=True)
-    return row
+        result = finished(chosen, _folder(runs, chosen), watcher)
+    except LostRunError as error:
+        return row.model_copy(update={"stopped": error.problem})
+    value = result.metrics[config.evaluation.measure]
+    dev = next(iter(result.dev_metric.values()), None)
+    return row.model_copy(update={"value": value, "dev": dev, "epsilon": result.epsilon})
+
+
+def _one_run(config: Config, settings: Mapping[str, Any], seed: int) -> Config:
+    """The config of a run, but for its noise."""
+    return config.with_settings({**settings, "seed": seed, "case_study": 0})
+
+
+def _with_noise(config: Config, noise: float | None) -> Config:
+    """A run's config with its noise; None: without differential privacy."""
+    if noise is not None:
+        return config.with_settings({NOISE: noise})
+    return config.model_copy(update={"privacy": config.privacy.model_copy(update={"dp": None})})
+
+
+def _folder(runs: Path, config: Config) -> Path:
+    return runs / config.digest()[:10]
+
+
+def _remove(config: Config, row: PrivacyRow, runs: Path) -> None:
+    """Remove the folder of a run whose row is written, if it is there."""
+    remove_run(_folder(runs, _with_noise(_one_run(config, row.settings, row.seed), row.noise)))
+    with suppress(OSError):
+        runs.rmdir()  # fails if another run is in it
