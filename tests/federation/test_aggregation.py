@@ -15,9 +15,9 @@ from fedrel.federation.engines.attacks import ATTACKS, AttackedEngine
 from fedrel.federation.engines.in_process import LocalEngine
 from fedrel.methods.by_name import check_aggregation, method, methods
 from fedrel.privacy.trust import Norms
+from fedrel.runs.attack_table import AttackedSites, OtherLabels, drawn
 from fedrel.runs.engines import new_runner, parallel_engine
 from fedrel.runs.prepare import prepare
-from fedrel.runs.protection_tables import AttackedSites, OtherLabels, drawn
 from fedrel.runs.train import Session, run
 from tests.conftest import NO_STATES, local_engine, local_session, tiny
 

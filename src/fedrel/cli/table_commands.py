@@ -43,7 +43,9 @@ def attack(
     config: ConfigArgument,
     attackers: Annotated[str, typer.Option(help="How many sites lie, separated by commas.")] = "1,4,8,12",
     attacks: Annotated[str, typer.Option(help="Attacks, separated by commas; default: all.")] = _ALL,
-    defences: Annotated[str, typer.Option(help="Defences, separated by commas; default: all.")] = _ALL,
+    defences: Annotated[
+        str, typer.Option(help="Defences, separated by commas; default: all that fit the config.")
+    ] = _ALL,
     settings: Settings = [],  # noqa: B006 - typer reads the default, nobody writes to it
     out: Annotated[Path | None, typer.Option(help="The folder; default: runs/CONFIG-attacks.")] = None,
     plugins: Plugins = [],  # noqa: B006
@@ -53,7 +55,7 @@ def attack(
     """Train with lying sites and without, under several defences; run again, it goes on where it stopped."""
     from fedrel.cli.progress import console, saying
     from fedrel.federation.engines.attacks import ATTACKS
-    from fedrel.runs.protection_tables import DEFENCES, attack_table
+    from fedrel.runs.attack_table import DEFENCES, attack_table, fitting
     from fedrel.studio.protection_pages import write_attack_page
 
     chosen = read_config(config, settings, plugins)
@@ -64,7 +66,7 @@ def attack(
         folder,
         list(ATTACKS) if attacks == _ALL else names(attacks),
         _counts(attackers, chosen.partition.sites),
-        list(DEFENCES) if defences == _ALL else names(defences),
+        fitting(chosen) if defences == _ALL else names(defences),
         saying(quiet=quiet, as_json=as_json),
     )
     page = write_attack_page(folder, table, {name: one.about for name, one in DEFENCES.items()})
@@ -136,7 +138,7 @@ def privacy(
 ) -> None:
     """Train with the noise that each ε takes, and without: the metric against ε. Run again, it goes on."""
     from fedrel.cli.progress import console, watching
-    from fedrel.runs.protection_tables import privacy_table
+    from fedrel.runs.privacy_table import privacy_table
     from fedrel.studio.protection_pages import write_privacy_page
 
     chosen = read_config(config, settings, plugins)

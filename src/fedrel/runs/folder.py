@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -17,7 +18,7 @@ from fedrel.data.data_check import DataCheck
 from fedrel.data.problems import SKIPPED
 from fedrel.errors import UserError
 from fedrel.evaluation.outcome import Classes, Curve, Record
-from fedrel.files import append_line, sealed, without_seal, write_text
+from fedrel.files import append_line, locked, sealed, without_seal, write_text
 from fedrel.runs.records import (
     Case,
     ComparisonRow,
@@ -83,6 +84,13 @@ def write_data_check(folder: Path, found: DataCheck, corpus: Path) -> None:
     write_text(folder / "data_check.json", json.dumps(asdict(found), ensure_ascii=False, indent=1))
     if (corpus / SKIPPED).exists():
         write_text(folder / SKIPPED, (corpus / SKIPPED).read_text(encoding="utf-8"))
+
+
+def remove_run(folder: Path) -> None:
+    """Remove a run's folder, if there is one; `InUseError` if another process works in it."""
+    if folder.exists():
+        with locked(folder):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class MetricsFile:

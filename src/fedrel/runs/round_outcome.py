@@ -31,7 +31,11 @@ from fedrel.tensors.weights import Weights
 SHOWN = 5  # sites that are named for each reason when a round fails, and reasons
 
 
-class DivergedRunError(UserError):
+class LostRunError(UserError):
+    """A run cannot go on, since a round failed as often as it may be tried."""
+
+
+class DivergedRunError(LostRunError):
     """A run cannot go on, since its weights grew out of bounds."""
 
 
@@ -65,7 +69,7 @@ class LostRoundError(Exception):
                 for site, factor in one.stood_out.items():
                     self.blamed[site] = max(factor, self.blamed.get(site, 0.0))
 
-    def error(self, learning_rate: float) -> UserError:
+    def error(self, learning_rate: float) -> LostRunError:
         """The round's failure as the user reads it. If some sites' updates stood out, no others are named."""
         reasons: dict[str, dict[str, None]] = {}
         for one in self.notes.refused:
@@ -90,7 +94,7 @@ class LostRoundError(Exception):
             )
         more = [f"and {len(said) - SHOWN} more reasons"] if len(said) > SHOWN else []
         about = "; ".join(said[:SHOWN] + more) or "no site answered"
-        kind = DivergedRunError if self.diverged else UserError
+        kind = DivergedRunError if self.diverged else LostRunError
         return kind(f"round {self.round}: {self.problem} ({about})", hint=hint)
 
 

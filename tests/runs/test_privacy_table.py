@@ -1,4 +1,4 @@
-"""Tables that go on where they stopped: attacks against defences, and a metric against ε; and their pages."""
+"""A metric against ε: a table that goes on where it stopped, within a run, too; and its page."""
 
 from __future__ import annotations
 
@@ -10,115 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from fedrel.cli.table_commands import _counts, _targets
+from fedrel.cli.table_commands import _targets
 from fedrel.errors import UserError
-from fedrel.federation.engines.attacks import ATTACKS
-from fedrel.methods.by_name import option_settings
-from fedrel.runs import protection_tables as module
+from fedrel.files import InUseError, locked
+from fedrel.runs import privacy_table as module
 from fedrel.runs.folder import read_json
-from fedrel.runs.protection_tables import DEFENCES, attack_table, needed_noise, privacy_table
-from fedrel.runs.records import AttackCell, AttackTable, PrivacyRow, PrivacyTable
+from fedrel.runs.privacy_table import needed_noise, privacy_table
+from fedrel.runs.records import PrivacyRow, PrivacyTable
 from fedrel.runs.train import Watcher
-from fedrel.studio.protection_pages import privacy_markdown, worst, write_attack_page, write_privacy_page
+from fedrel.studio.protection_pages import privacy_markdown, write_privacy_page
 from tests.conftest import tiny
 
 needs_accounting = pytest.mark.skipif(find_spec("dp_accounting") is None, reason="needs the extra `privacy`")
 RESULTS = Path(__file__).parents[2] / "results"
 DP = {"privacy__dp__level": "site", "privacy__dp__noise": 1, "privacy__dp__clip": 0.1}
-
-
-def cells(*given: tuple[str, int, str, float | None]) -> list[AttackCell]:
-    return [AttackCell(attack=a, liars=n, defence=d, value=v) for a, n, d, v in given]
-
-
-@pytest.fixture
-def trained(monkeypatch):
-    """Which cells were trained; nothing is."""
-    asked = []
-
-    def cell(config, folder, attack, count, defence):
-        asked.append((attack, count, defence.name))
-        if len(asked) == 4:
-            raise KeyboardInterrupt
-        return cells((attack, count, defence.name, 0.5))[0]
-
-    monkeypatch.setattr(module, "_cell", cell)
-    return asked
-
-
-def test_a_table_that_was_stopped_goes_on_with_what_is_missing(out, trained):
-    def make():
-        return attack_table(tiny(), out, ["scaling", "replay"], [2, 0, 1], ["none", "median"])
-
-    with pytest.raises(KeyboardInterrupt):
-        make()
-    assert trained[:2] == [("none", 0, "none"), ("none", 0, "median")]
-    assert trained[2:4] == [("absent", 2, "none"), ("absent", 1, "none")]  # what their text is worth
-    assert len(make().cells) == 2 + 2 + 2 * 2 * 2
-    assert len(trained) == 13 and trained[3] == trained[4]
-    make()
-    assert len(trained) == 13
-    with pytest.raises(UserError, match="is of another config"):
-        attack_table(tiny(seed=3), out, ["scaling"], [1], ["none"])
-
-
-@pytest.mark.parametrize(
-    ("attacks", "defences", "message"),
-    [(["scale"], ["none"], "no attack is called 'scale'"), (["scaling"], ["krum"], "no defence is called")],
-)
-def test_a_wrong_name_is_answered_with_the_nearest(out, attacks, defences, message):
-    with pytest.raises(UserError, match=message):
-        attack_table(tiny(), out, attacks, [1], defences)
-
-
-def test_the_page_has_a_row_for_each_attack_and_number_and_a_column_for_each_defence(out):
-    found = cells(
-        ("none", 0, "none", 0.8),
-        ("none", 0, "all", 0.79),
-        ("scaling", 4, "none", None),
-        *((attack, 4, "all", 0.785) for attack in ATTACKS),
-    )
-    page = write_attack_page(
-        out, AttackTable(metric="auc", config="x", cells=found), {"none": "a", "all": "b"}
-    )
-    text = page.read_text()
-    assert "| attack | liars | none | all |" in text
-    assert "| none | 0 | 0.800 | 0.790 |" in text
-    assert "| scaling | 4 | stopped | 0.785 |" in text
-    assert "| sign-flip | 4 | - | 0.785 |" in text
-    assert "| **largest loss** | 4 | stopped | 0.015 |" in text
-
-
-def test_the_worst_attack_counts():
-    found = cells(("none", 0, "none", 0.8), *((attack, 4, "all", 0.79) for attack in ATTACKS))
-    table = AttackTable(metric="auc", config="x", cells=found)
-    assert worst(table, 4, "all") == pytest.approx(0.01)
-    assert worst(table, 4, "none") is None
-
-
-def test_numbers_of_liars_are_checked():
-    assert _counts("4,0,4,12", 40) == [0, 4, 12]
-    for given in ("40", "x", "-1"):
-        with pytest.raises(UserError, match="expected numbers from 0 to 39"):
-            _counts(given, 40)
-
-
-def test_every_defence_is_a_config_that_is_valid():
-    for defence in DEFENCES.values():
-        for name in ("lazy-mil", "lazy-one", "fedavg"):
-            options = option_settings(name, defence.options)
-            tiny(method=name).with_settings({**defence.settings, **options})
-            assert list(options) == [f"methods.{name}.{key}" for key in defence.options if name != "fedavg"]
-
-
-@pytest.mark.slow
-def test_cells_are_trained_with_and_without_lies(out):
-    config = tiny(method="lazy-mil", training__fraction=1.0, training__rounds=2)
-    table = attack_table(config, out, list(ATTACKS), [2], ["none", "all"])
-    assert {one.stopped for one in table.cells} == {None}
-    honest = table.value("none", 0, "none")
-    lied = [one.value for one in table.cells if one.defence == "none" and one.liars]
-    assert len(lied) == 1 + len(ATTACKS) and honest not in lied
 
 
 @needs_accounting
@@ -208,6 +113,84 @@ def test_a_run_that_was_stopped_goes_on_from_its_checkpoint(tmp_path):
     assert [path.name for path in (tmp_path / "stopped").iterdir()] == ["privacy.json"]
 
 
+def small(**settings):
+    return tiny(
+        **{"method": "fedavg", "training__rounds": 2, "extractor__train_words": False, **DP, **settings}
+    )
+
+
+@pytest.fixture
+def seen():
+    """The rounds that were trained, by the watch that comes with them; it stops the first run after a round."""
+    rounds = []
+
+    def watch(_name, _config):
+        def round_done(one):
+            rounds.append(one.round)
+            if len(rounds) == 1:
+                raise KeyboardInterrupt
+
+        return Watcher(round_done=round_done)
+
+    return rounds, watch
+
+
+@needs_accounting
+def test_one_process_works_at_a_table(out):
+    with locked(out), pytest.raises(InUseError, match="another process works in this folder"):
+        privacy_table(small(), out, [None], [1])
+    assert not out.exists()
+
+
+@needs_accounting
+def test_a_run_in_which_another_process_works_is_left_alone(out, seen):
+    rounds, watch = seen
+    with pytest.raises(KeyboardInterrupt):
+        privacy_table(small(), out, [None], [1], watch)
+    (folder,) = (out / "run").iterdir()
+    before = sorted(folder.rglob("*"))
+    with locked(folder), pytest.raises(InUseError):
+        privacy_table(small(), out, [None], [1], watch)
+    assert sorted(folder.rglob("*")) == before and not (out / "privacy.json").exists()
+    (row,) = privacy_table(small(), out, [None], [1], watch).rows
+    assert row.stopped is None and row.value is not None and rounds == [1, 2]
+
+
+@needs_accounting
+def test_a_run_that_cannot_be_written_is_missing_and_not_stopped(out):
+    out.mkdir()
+    (out / "run").touch()
+    with pytest.raises(UserError, match="cannot write"):
+        privacy_table(small(), out, [None], [1])
+    assert not (out / "privacy.json").exists()
+
+
+@needs_accounting
+def test_a_run_that_diverges_is_stopped(out):
+    (row,) = privacy_table(small(training__learning_rate=1e8), out, [None], [1]).rows
+    assert row.value is None and "training diverged" in row.stopped
+    assert [path.name for path in out.iterdir()] == ["privacy.json"]
+
+
+@needs_accounting
+@pytest.mark.parametrize("target", [None, 2.0])
+@pytest.mark.parametrize("killed_in", ["write_json", "remove_run"])
+def test_a_run_is_removed_once_its_row_is_written(out, monkeypatch, target, killed_in):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(module, killed_in, killed)
+        privacy_table(small(), out, [target], [1])
+    (folder,) = (out / "run").iterdir()
+    assert (folder / "result.json").exists()
+    assert (out / "privacy.json").exists() == (killed_in == "remove_run")
+    again = []
+    table = privacy_table(small(), out, [target], [1], lambda *_: Watcher(round_done=again.append))
+    assert len(table.rows) == 1 and not again, "nothing is trained anew"
+    assert [path.name for path in out.iterdir()] == ["privacy.json"]
+
+
 @needs_accounting
 def test_settings_are_searched_with_the_first_seed_and_chosen_on_dev(tmp_path, monkeypatch):
     def row(config, folder, target, watcher):
@@ -264,13 +247,6 @@ def test_values_of_epsilon():
     for wrong in ("0,1", "much", "-1"):
         with pytest.raises(UserError, match="expected numbers above 0"):
             _targets(wrong)
-
-
-@pytest.mark.parametrize("folder", sorted({path.parent for path in RESULTS.glob("attacks/**/attacks.json")}))
-def test_committed_tables_of_attacks_come_from_their_json(folder: Path, tmp_path: Path) -> None:
-    table = read_json(AttackTable, folder / "attacks.json")
-    page = write_attack_page(tmp_path, table, {name: one.about for name, one in DEFENCES.items()})
-    assert page.read_text(encoding="utf-8") == (folder / "attacks.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("folder", sorted({path.parent for path in RESULTS.glob("privacy/*/privacy.json")}))
