@@ -115,22 +115,22 @@ class Exhibit(Section):
         }
 
     @model_validator(mode="after")
+    def _columns_of_a_preset_share_a_search(self) -> Exhibit:
+        for row in self.rows.values():
+            searched = {*self.search, *self.instead_search, *row.search} - row.set.keys()
+            grids: dict[str, set[str]] = {}
+            for column in self.columns:
+                keys = searched - column.set.keys()
+                if keys and grids.setdefault(column.preset, keys) != keys:
+                    problem = f"column {column.name!r} sets other searched settings than one with its preset"
+                    raise ValueError(problem)
+        return self
+
+    @model_validator(mode="after")
     def _papers_rows_are_rows(self) -> Exhibit:
         for column in self.columns:
             if unknown := sorted(column.paper.keys() - self.rows.keys()):
                 raise ValueError(f"column {column.name!r} has numbers for {unknown}, which are no rows")
-        searched = {
-            *self.search,
-            *self.instead_search,
-            *(key for row in self.rows.values() for key in row.search),
-        }
-        fixed: dict[str, set[str]] = {}
-        for column in self.columns:  # those of one preset share a search
-            own = searched & column.set.keys()
-            if fixed.setdefault(column.preset, own) != own:
-                raise ValueError(
-                    f"column {column.name!r} sets other searched settings than one with its preset"
-                )
         names = {column.name for column in self.columns}
         for row, asked in self.rows.items():
             if unknown := sorted(set(asked.columns) - names):

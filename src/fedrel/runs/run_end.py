@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 from fedrel.config.schema import Config
-from fedrel.errors import UserError
-from fedrel.files import ELSEWHERE
 from fedrel.runs.records import Round
 
 
@@ -21,15 +18,6 @@ def is_over(config: Config, round_: int, best_round: int) -> bool:
 def ends_at(config: Config, round_: int, best_round: int) -> bool:
     """Whether a run that ended after a round is this config's: one with more rounds is another run."""
     return round_ <= config.training.rounds and is_over(config, round_, best_round)
-
-
-def refuse_if_longer(config: Config, rounds: Sequence[Round], out: Path) -> None:
-    """Stop before a run is resumed that was more patient than the config."""
-    if (end := went_beyond(config, rounds)) is not None:
-        problem = (
-            f"has {len(rounds)} rounds already, but ends after round {end} with this evaluation.patience"
-        )
-        raise UserError(problem, file=out, hint=f"ask for more patience, or {ELSEWHERE}")
 
 
 def went_beyond(config: Config, rounds: Sequence[Round]) -> int | None:

@@ -15,8 +15,8 @@ from fedrel.runs.checkpoint import Checkpoints
 from fedrel.runs.compare import Report, Settings, Watch, checked, finished
 from fedrel.runs.folder import MetricsFile, read_json, write_json
 from fedrel.runs.records import Reached, Result, Sweep, Trial, last_of_each, to_target
+from fedrel.runs.resuming import refuse_if_longer
 from fedrel.runs.round_outcome import DivergedRunError
-from fedrel.runs.run_end import refuse_if_longer
 from fedrel.runs.train import Watcher
 
 SWEEP = "sweep.json"

@@ -19,14 +19,13 @@ from fedrel.data.documents import DocumentCorpus
 from fedrel.data.partition import mirrored
 from fedrel.data.partition.kinds import BySource
 from fedrel.data.sentences import SentenceCorpus
-from fedrel.errors import UserError
 from fedrel.evaluation.document_metrics import THRESHOLD
 from fedrel.evaluation.outcome import AtSites, Outcome
 from fedrel.evaluation.tasks import Score, task, tuned_threshold
 from fedrel.extractors.registry import extractor_kind
 from fedrel.extractors.saved import save_model
 from fedrel.federation.coordinator import DivergedError, Federation
-from fedrel.files import ELSEWHERE, locked, write_tensors
+from fedrel.files import locked, write_tensors
 from fedrel.methods.by_name import check_cohort, check_protection, method
 from fedrel.runs.case_study import SEARCHED, case_study, evidence, pair_options
 from fedrel.runs.checkpoint import Checkpoint, Checkpoints, KeptStates
@@ -35,8 +34,9 @@ from fedrel.runs.folder import UNITS, MetricsFile, write_config, write_data_chec
 from fedrel.runs.own_models import OwnModels
 from fedrel.runs.prepare import Ints, Preparation, configured_partition, label_counts, new_extractor
 from fedrel.runs.records import Case, Result, Round, Traffic, to_target
+from fedrel.runs.resuming import resumed
 from fedrel.runs.round_outcome import LostRoundError, Spending, check_weights, round_record
-from fedrel.runs.run_end import is_over, refuse_if_longer
+from fedrel.runs.run_end import is_over
 from fedrel.runs.run_notes import check_same_data, environment, noted
 from fedrel.tensors.compiling import compilation_seconds
 from fedrel.tensors.machine import warn_if_emulated
@@ -92,7 +92,7 @@ def _run(
     other = () if from_round is None else ("aggregation",)
     checkpoints = Checkpoints(out / "checkpoint", config.shapes_result(), may_differ=other)
     metrics = MetricsFile(out / "metrics.jsonl")
-    checkpoint = _resumed(config, out, checkpoints, metrics, resume, from_round)
+    checkpoint = resumed(config, out, checkpoints, metrics, resume, from_round)
     with noted(out, config) as note:
         head, noised = (
             method(config.method, config.methods).kernel_head(),
@@ -134,33 +134,6 @@ def _run(
         finish(out, config, ready, models, outcome, rounds, result)
         note("finished")
         return result
-
-
-def _resumed(
-    config: Config,
-    out: Path,
-    checkpoints: Checkpoints,
-    metrics: MetricsFile,
-    resume: bool,
-    from_round: int | None,
-) -> Checkpoint | None:
-    """Where the run goes on, if there is one in the folder that this one can go on with."""
-    checkpoint = checkpoints.latest()
-    if checkpoint is not None and not resume:
-        raise UserError(
-            "there is a run in this folder already",
-            file=out,
-            hint=f"go on with it by --resume, or {ELSEWHERE}",
-        )
-    if checkpoint is not None and checkpoint.round > config.training.rounds:
-        problem = f"has {checkpoint.round} rounds already, but training.rounds is {config.training.rounds}"
-        raise UserError(problem, file=out, hint=f"ask for at least as many rounds, or {ELSEWHERE}")
-    if from_round is not None and (checkpoint is None or from_round != checkpoint.round):
-        earlier = checkpoints.of_round(from_round)
-        checkpoint = checkpoint and checkpoint.back_to(earlier)
-    if checkpoint is not None:
-        refuse_if_longer(config, metrics.until(checkpoint.round, checkpoint.metrics), out)
-    return checkpoint
 
 
 class Session:
