@@ -20,7 +20,9 @@ def test_an_unknown_table_is_refused_with_the_nearest() -> None:
 
 
 def test_a_difference_of_an_unknown_row_is_refused(paper: Path) -> None:
-    paper.write_text(paper.read_text().replace('differences = [["fedavg, still", ', 'differences = [["feded", '))
+    paper.write_text(
+        paper.read_text().replace('differences = [["fedavg, still", ', 'differences = [["feded", ')
+    )
     with pytest.raises(UserError, match="`differences` names \\['feded'\\], which are no rows"):
         find_exhibit(f"{paper}/table1")
 

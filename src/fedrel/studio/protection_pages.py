@@ -22,6 +22,7 @@ from fedrel.runs import records
 from fedrel.runs.records import PrivacyTable
 from fedrel.studio.formatting import NOTHING, Spread, duration, label, share
 from fedrel.studio.report import render
+from fedrel.studio.svg import write_svg
 
 NONE = "none"  # the attack of an honest run
 STOPPED = "stopped"
@@ -268,10 +269,8 @@ def _largest_loss(table: records.AttackTable, liars: int, defence: str) -> str:
 
 def _draw_privacy(table: PrivacyTable, path: Path) -> None:
     """A dot for each run, a line through the means; without noise, a level line."""
-    import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    mpl.rcParams["svg.hashsalt"] = "privacy"  # the same drawing has the same bytes
     figure = Figure(figsize=(6, 3.6), layout="constrained")
     axis = figure.subplots()
     known = [target for target in targets(table) if target is not None and table.values(target)]
@@ -289,7 +288,7 @@ def _draw_privacy(table: PrivacyTable, path: Path) -> None:
     axis.set(xlabel="ε", ylabel=f"{label(table.metric)} on test", title=table.method, ylim=(0, None))
     axis.grid(alpha=0.3)
     axis.legend()
-    figure.savefig(path, metadata={"Date": None})
+    write_svg(figure, path, "privacy")
 
 
 def _notes(cells: Sequence[LeakCell]) -> list[str]:

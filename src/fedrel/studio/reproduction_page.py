@@ -14,12 +14,13 @@ from pathlib import Path
 
 from fedrel.errors import UserError
 from fedrel.evaluation.bootstrap import Interval
-from fedrel.files import atomic_file, write_text
+from fedrel.files import write_text
 from fedrel.runs.folder import read_json
 from fedrel.runs.records import Trial, last_of_each
 from fedrel.runs.reproduction_record import Cell, ColumnNote, Ordering, Reproduction, Verdict
 from fedrel.runs.sweep import DIVERGED
 from fedrel.studio.formatting import NOTHING, Spread, duration, label, median, several
+from fedrel.studio.svg import write_svg
 from fedrel.studio.tables import ENOUGH
 
 NOT_CONVERGED = "†"
@@ -264,11 +265,9 @@ def _ranked(found: Reproduction) -> bool:
 
 def _draw(found: Reproduction, path: Path) -> None:
     """A panel a column, a colour a row, a line a seed: the dev metric by round, or precision by recall."""
-    import matplotlib as mpl
     from matplotlib.figure import Figure
 
     columns = [column for column in found.asked if not column.missing]
-    mpl.rcParams["svg.hashsalt"] = found.name  # the same drawing has the same bytes
     across = min(len(columns), 3)
     down = -(-len(columns) // across)
     figure = Figure(figsize=(4.2 * across, 3.2 * down), layout="constrained")
@@ -291,5 +290,4 @@ def _draw(found: Reproduction, path: Path) -> None:
     figure.legend(
         handles, names, loc="outside lower center", ncols=min(len(names), 3 * across) or 1, frameon=False
     )
-    with atomic_file(path) as part:
-        figure.savefig(part, format="svg", metadata={"Date": None})
+    write_svg(figure, path, found.name)

@@ -14,6 +14,7 @@ from fedrel.runs.folder import read_json
 from fedrel.runs.records import Sweep, Trial, last_of_each
 from fedrel.runs.sweep import DIVERGED
 from fedrel.studio.formatting import NOTHING, Spread, count, label, median, share, size
+from fedrel.studio.svg import write_svg
 from fedrel.studio.tables import ENOUGH, Show
 
 if TYPE_CHECKING:
@@ -127,10 +128,8 @@ def _note(found: Sweep) -> str:
 
 def _draw(found: Sweep, path: Path) -> None:
     """A line for each combination, a dot for each seed, a mark at the mean; a panel a method."""
-    import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    mpl.rcParams["svg.hashsalt"] = "sweep"  # the same drawing has the same bytes
     methods = list(dict.fromkeys(one.method for one in found.rows))
     own = {method: last_of_each([one for one in found.rows if one.method == method]) for method in methods}
     height = sum(0.28 * len(rows) + 1.1 for rows in own.values())
@@ -151,4 +150,4 @@ def _draw(found: Sweep, path: Path) -> None:
         axis.grid(axis="x", alpha=0.3)
     if len(axes):
         axes[-1].set_xlabel(f"{_metric(found)} on dev")
-    figure.savefig(path, metadata={"Date": None})
+    write_svg(figure, path, "sweep")
