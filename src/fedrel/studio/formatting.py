@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedrel.runs.records import LabelCounts, Round
+
+Show = Callable[[float], str]
 
 NOTHING = "—"
 
@@ -169,6 +171,18 @@ class Spread:
         mean = math.fsum(known) / len(known)
         squares = math.fsum((value - mean) ** 2 for value in known)
         return cls(mean, math.sqrt(squares / max(len(known) - 1, 1)), len(known))
+
+    def after_mean(self, show: Show, values: int, *, mark: str = "", zero: bool = True) -> str:
+        """What is written after the mean: the deviation of several runs, and how many of the values are known.
+
+        `mark` stands between them; without `zero`, runs that do not differ have no deviation.
+
+        >>> Spread.of([0.25, 0.75, None]).after_mean(share, 3)
+        ' ± 0.354 (2 of 3)'
+        """
+        deviation = f" ± {show(self.std)}" if self.runs > 1 and (zero or self.std > 0) else ""
+        known = f" ({self.runs} of {values})" if self.runs < values else ""
+        return deviation + mark + known
 
 
 def median(values: Sequence[float | None]) -> float | None:

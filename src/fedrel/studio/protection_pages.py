@@ -107,11 +107,10 @@ def privacy_markdown(table: PrivacyTable) -> str:
         own = table.chosen(target)
         noise = Spread.of([one.noise for one in own])
         values = Spread.of([one.value for one in own])
-        several = f" ± {share(values.std)}" if values and values.runs > 1 else ""
         cells = [
             _NO_NOISE if target is None else f"{target:g}",
             f"{noise.mean:.3g}" if noise else "0",
-            f"{share(values.mean)}{several}" if values else NOTHING,
+            share(values.mean) + values.after_mean(share, values.runs) if values else NOTHING,
             str(len(own)),
             str(sum(one.stopped is not None for one in own)),
         ]

@@ -114,12 +114,11 @@ def _cell_text(found: Reproduction, cell: Cell | None) -> str:
     diverged = f", {len(cell.diverged)} diverged" if cell.diverged else ""
     if spread is None:
         return (NOTHING if not cell.runs else "never") + diverged + paper
-    deviation = f" ± {number(spread.std, spread.mean)}" if spread.runs > 1 else ""
-    reached = f" ({spread.runs} of {len(values)})" if spread.runs < len(values) else ""
     late = NOT_CONVERGED if any(not run.converged for run in cell.runs) else ""
     middle = median(values) if len(values) >= ENOUGH else None
     half = f", median {number(middle)}" if middle is not None else ""
-    return f"{number(spread.mean)}{deviation}{late}{reached}{half}{diverged}{paper}"
+    rest = spread.after_mean(partial(number, beside=spread.mean), len(values), mark=late)
+    return f"{number(spread.mean)}{rest}{half}{diverged}{paper}"
 
 
 def _number(value: float, beside: float | None = None, *, small: int = 3) -> str:

@@ -13,9 +13,9 @@ from fedrel.files import write_text
 from fedrel.runs.folder import read_json
 from fedrel.runs.records import Sweep, Trial, last_of_each
 from fedrel.runs.sweep import DIVERGED
-from fedrel.studio.formatting import NOTHING, Spread, count, label, median, share, size
+from fedrel.studio.formatting import NOTHING, Show, Spread, count, label, median, share, size
 from fedrel.studio.svg import write_svg
-from fedrel.studio.tables import ENOUGH, Show
+from fedrel.studio.tables import ENOUGH
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -98,11 +98,7 @@ def _dev(one: Trial) -> str:
 def _spread(values: Sequence[float | None], show: Show) -> str:
     """Mean and standard deviation, and how many have a value if not all."""
     spread = Spread.of(values)
-    if spread is None:
-        return NOTHING
-    several = f" ± {show(spread.std)}" if spread.runs > 1 else ""
-    some = f" ({spread.runs} of {len(values)})" if spread.runs < len(values) else ""
-    return f"{show(spread.mean)}{several}{some}"
+    return NOTHING if spread is None else show(spread.mean) + spread.after_mean(show, len(values))
 
 
 def _are_best(found: Sweep) -> list[bool]:

@@ -15,14 +15,24 @@ from typing import TYPE_CHECKING
 
 from fedrel.evaluation.outcome import Record
 from fedrel.runs.records import ComparisonRow, Result
-from fedrel.studio.formatting import NOTHING, Spread, count, duration, label, median, several, share, size
+from fedrel.studio.formatting import (
+    NOTHING,
+    Show,
+    Spread,
+    count,
+    duration,
+    label,
+    median,
+    several,
+    share,
+    size,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
 Value = Callable[[ComparisonRow], float | None]
-Show = Callable[[float | None], str]
 
 SELECTION = "selection_precision"
 ENOUGH = 3  # runs of a method whose median is worth a column
@@ -126,13 +136,7 @@ class Column:
     def spread(self, method: str) -> str:
         """How much seeds differ (unless it is a cost that all share); how many have a value, if not all."""
         cell = self.cells[method]
-        if cell is None:
-            return ""
-        told = cell.runs > 1 and (self.quality or cell.std > 0)
-        parts = [f"± {self.show(cell.std)}"] if told else []
-        if cell.runs < self.runs[method]:
-            parts.append(f"({cell.runs} of {self.runs[method]})")
-        return " ".join(parts)
+        return cell.after_mean(self.show, self.runs[method], zero=self.quality).strip() if cell else ""
 
     @property
     def best(self) -> frozenset[str]:
