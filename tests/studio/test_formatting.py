@@ -58,3 +58,10 @@ def test_what_follows_a_mean() -> None:
     assert same.after_mean(formatting.share, 2) == " ± 0.000"
     assert same.after_mean(formatting.share, 3, zero=False) == " (2 of 3)"
     assert (one.after_mean(formatting.share, 1), one.after_mean(formatting.share, 2)) == ("", " (1 of 2)")
+
+
+def test_tables_in_markdown() -> None:
+    assert formatting.markdown_table(["", "a|b"], [["c|d", "1"], ["e", "2"]]) == (
+        "|  | a\\|b |\n| --- | ---: |\n| c\\|d | 1 |\n| e | 2 |"
+    )
+    assert formatting.markdown_table(["a", "b"], [], "|---|---|") == "| a | b |\n|---|---|"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,26 @@ def test_rounds_have_one_digit_and_brackets_are_told_of_where_they_are() -> None
     }  # fmt: skip
     page = page_text(Reproduction.model_validate(record))
     assert "| one | 1.5 ± 0.7 [1.0] |" in page and "in brackets the paper's number" in page
+
+
+def made(name: str, **fields: Any) -> Reproduction:
+    """A page of one column."""
+    record = {
+        "name": name, "title": "A", "about": "B", "scale": 1, "better": "more", "target": None, "seeds": 3,
+        "columns": [{"name": "c", "preset": "demo", "metric": "auc"}], "rows": [], "cells": [], "orderings": [],
+        "environments": [],
+    }  # fmt: skip
+    return Reproduction.model_validate(record | fields)
+
+
+def test_names_with_a_bar_stay_in_their_cells() -> None:
+    ordering = {"column": "c", "better": "a|b", "worse": "d", "paper": 1, "verdict": "not run"}
+    ours = {"mean": 0.5, "low": -1.0, "high": 2.0}
+    difference = {"column": "c", "row": "a|b", "other": "d", "ours": ours, "seeds": 9}
+    page = page_text(made("x/table1", rows=["a|b"], orderings=[ordering], differences=[difference]))
+    assert r"| a\|b |" in page
+    assert r"| c | a\|b ahead of d | +1 | — | 0 | not run |" in page
+    assert "| c | a\\|b \N{MINUS SIGN} d | +0.5 [-1, +2] | 9 |" in page
 
 
 def kept_runs(page: Path) -> dict[tuple[int, float], KeptRun]:

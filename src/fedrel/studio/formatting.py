@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,20 @@ def several(values: Sequence[object], *, last: str = "and") -> str:
     """
     *first, final = map(str, values)
     return f"{', '.join(first)} {last} {final}" if first else final
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], rule: str = "") -> str:
+    r"""A table in Markdown; a `|` in a cell is text.
+
+    `rule` is the line below the head, which aligns columns; by default all but the first hold numbers.
+
+    >>> markdown_table(["", "AUC"], [["a|b", "0.4"]]).splitlines()
+    ['|  | AUC |', '| --- | ---: |', '| a\\|b | 0.4 |']
+    """
+    first, *others = (
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in (head, *rows)
+    )
+    return "\n".join([first, rule or f"| --- |{' ---: |' * (len(head) - 1)}", *others])
 
 
 def short(name: str, longest: int) -> str:

@@ -20,7 +20,7 @@ from fedrel.leaks.leak_cell import FactLeak, LeakCell, WordLeak
 from fedrel.leaks.leak_table import abouts, read_cells
 from fedrel.runs import records
 from fedrel.runs.records import PrivacyTable
-from fedrel.studio.formatting import NOTHING, Spread, duration, label, share
+from fedrel.studio.formatting import NOTHING, Spread, duration, label, markdown_table, share
 from fedrel.studio.report import render
 from fedrel.studio.svg import write_svg
 
@@ -174,9 +174,8 @@ def leak_markdown(cells: Sequence[LeakCell]) -> str:
     lines = ["# What an attacker gets", "", about_cells(cells), "", *whole_table(cells), ""]
     for table in attack_tables(cells):
         lines += [f"## {table.name.capitalize()}", "", f"{table.about[0].upper()}{table.about[1:]}.", ""]
-        lines += [f"| defence | {' | '.join(table.methods)} |", f"|---|{'---|' * len(table.methods)}"]
-        lines += [f"| {name} | {' | '.join(row)} |" for name, row in table.rows]
-        lines.append("")
+        head, rows = ["defence", *table.methods], [[name, *row] for name, row in table.rows]
+        lines += [markdown_table(head, rows, f"|{'---|' * len(head)}"), ""]
     lines += ["## The defences", ""]
     lines += [f"- `{name}`: {about}" for name, about in _used(cells).items()]
     if notes := _notes(cells):
@@ -187,12 +186,9 @@ def leak_markdown(cells: Sequence[LeakCell]) -> str:
 def whole_table(cells: Sequence[LeakCell]) -> list[str]:
     """All attacks in one table of Markdown, a row for each method and defence."""
     names = [table.name for table in attack_tables(cells)]
-    rows = [
-        f"| {cell.method} | {cell.defence} | {' | '.join(_got(cell, name) for name in names)} |"
-        for cell in cells
-    ]
-    heads = " | ".join(HEADS[name] for name in names)
-    return [f"| method | defence | {heads} |", f"|---|---|{'---|' * len(names)}", *rows]
+    rows = [[cell.method, cell.defence, *(_got(cell, name) for name in names)] for cell in cells]
+    head = ["method", "defence", *(HEADS[name] for name in names)]
+    return markdown_table(head, rows, f"|{'---|' * len(head)}").splitlines()
 
 
 def attack_tables(cells: Sequence[LeakCell]) -> list[AttackTable]:

@@ -19,7 +19,7 @@ from fedrel.runs.folder import read_json
 from fedrel.runs.records import Trial, last_of_each
 from fedrel.runs.reproduction_record import Cell, ColumnNote, Ordering, Reproduction, Verdict
 from fedrel.runs.sweep import DIVERGED
-from fedrel.studio.formatting import NOTHING, Spread, duration, label, median, several
+from fedrel.studio.formatting import NOTHING, Spread, duration, label, markdown_table, median, several
 from fedrel.studio.svg import write_svg
 from fedrel.studio.tables import ENOUGH
 
@@ -90,18 +90,12 @@ def _about_column(found: Reproduction, column: ColumnNote) -> str:
 
 def _table(found: Reproduction) -> str:
     """A row a method; ours with its spread over seeds, the paper's number in brackets."""
-    head = ["", *(column.name for column in found.asked)]
     cells = {(cell.row, cell.column): cell for cell in found.cells}
-    lines = [head, ["---", *["---:" for _ in found.asked]]]
-    lines += [
+    rows = [
         [row, *(_cell_text(found, cells.get((row, column.name))) for column in found.asked)]
         for row in found.rows
     ]
-    return "\n".join(f"| {' | '.join(map(_escaped, line))} |" for line in lines)
-
-
-def _escaped(cell: str) -> str:
-    return cell.replace("|", "\\|")
+    return markdown_table(["", *(column.name for column in found.asked)], rows)
 
 
 def _cell_text(found: Reproduction, cell: Cell | None) -> str:
@@ -178,36 +172,40 @@ def _orderings(found: Reproduction) -> str:
         return ""
     rank = list(_VERDICTS)
     shown = sorted(found.orderings, key=lambda one: rank.index(one.verdict))[:_SHOWN]
-    lines = [
-        "| column | the paper's order | its difference | ours | seeds | |",
-        "|---|---|---:|---:|---:|---|",
+    rows = [
+        [
+            one.column,
+            f"{one.better} ahead of {one.worse}",
+            f"{one.paper:+.3g}",
+            NOTHING if one.ours is None else _interval(one.ours, found.scale),
+            str(one.seeds),
+            one.verdict,
+        ]
+        for one in shown
     ]
-    for one in shown:
-        ours = NOTHING if one.ours is None else _interval(one.ours, found.scale)
-        lines.append(
-            f"| {one.column} | {one.better} ahead of {one.worse} | {one.paper:+.3g} | {ours} | {one.seeds} "
-            f"| {one.verdict} |"
-        )
-    if len(found.orderings) > len(shown):
-        lines.append(f"\n({len(found.orderings) - len(shown)} more are in `reproduction.json`.)")
-    return "\n".join(lines)
+    head = ["column", "the paper's order", "its difference", "ours", "seeds", ""]
+    table = markdown_table(head, rows, "|---|---|---:|---:|---:|---|")
+    more = len(found.orderings) - len(shown)
+    return table + (f"\n\n({more} more are in `reproduction.json`.)" if more else "")
 
 
 def _differences(found: Reproduction) -> str:
     if not found.differences:
         return ""
-    lines = [
-        "## Further differences",
-        "",
-        "Of rows that the paper does not order, with 95 % intervals (paired bootstrap over test units and seeds).",
-        "",
-        "| column | difference | ours | seeds |",
-        "|---|---|---:|---:|",
+    rows = [
+        [
+            one.column,
+            f"{one.row} \N{MINUS SIGN} {one.other}",
+            _interval(one.ours, found.scale),
+            str(one.seeds),
+        ]
+        for one in found.differences
     ]
-    for one in found.differences:
-        ours = _interval(one.ours, found.scale)
-        lines.append(f"| {one.column} | {one.row} \N{MINUS SIGN} {one.other} | {ours} | {one.seeds} |")
-    return "\n".join(lines)
+    return (
+        "## Further differences\n\n"
+        "Of rows that the paper does not order, with 95 % intervals (paired bootstrap over test units and seeds)."
+        "\n\n" + markdown_table(["column", "difference", "ours", "seeds"], rows, "|---|---|---:|---:|")
+    )
 
 
 def _interval(value: Interval, scale: float) -> str:

@@ -13,7 +13,7 @@ from fedrel.files import write_text
 from fedrel.runs.folder import read_json
 from fedrel.runs.records import Sweep, Trial, last_of_each
 from fedrel.runs.sweep import DIVERGED
-from fedrel.studio.formatting import NOTHING, Show, Spread, count, label, median, share, size
+from fedrel.studio.formatting import NOTHING, Show, Spread, count, label, markdown_table, median, share, size
 from fedrel.studio.svg import write_svg
 from fedrel.studio.tables import ENOUGH
 
@@ -35,12 +35,11 @@ def write_sweep_page(folder: Path) -> Path:
 def sweep_markdown(found: Sweep) -> str:
     """The page as Markdown: the best combination of each method in bold."""
     head, *lines = _lines(found)
-    rows = [head, ["---" if place < 2 else "---:" for place in range(len(head))]]
-    rows += [
+    rows = [
         [f"**{cell}**" if best and cell else cell for cell in line]
         for line, best in zip(lines, _are_best(found), strict=True)
     ]
-    table = "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows)
+    table = markdown_table(head, rows, f"| --- | --- |{' ---: |' * (len(head) - 2)}")
     return f"{table}\n\n{_note(found)}\n\n![{_metric(found)} on dev, a dot a seed]({PLOT})\n"
 
 

@@ -22,6 +22,7 @@ from fedrel.studio.formatting import (
     count,
     duration,
     label,
+    markdown_table,
     median,
     several,
     share,
@@ -281,12 +282,8 @@ def latex(text: str) -> str:
 
 
 def _markdown(methods: Sequence[str], columns: Sequence[Column]) -> str:
-    lines = [
-        ["method", *(column.label for column in columns)],
-        ["---", *("---:" for _ in columns)],
-        *([method.replace("|", "\\|"), *(_bold(column, method) for column in columns)] for method in methods),
-    ]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    rows = [[method, *(_bold(column, method) for column in columns)] for method in methods]
+    return markdown_table(["method", *(column.label for column in columns)], rows)
 
 
 def _bold(column: Column, method: str) -> str:
