@@ -6,7 +6,7 @@ Everything on it comes from `reproduction.json`; only the paragraph of reading, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
 from math import prod
@@ -71,6 +71,16 @@ def page_text(found: Reproduction, reading: str = "") -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def counted(verdicts: Iterable[Verdict]) -> list[str]:
+    """How many of each verdict there are, in words: "3 hold", "1 fails"."""
+    counts = Counter(verdicts)
+    return [
+        f"{counts[verdict]} {plural if counts[verdict] > 1 else verdict}"
+        for verdict, plural in _VERDICTS.items()
+        if counts[verdict]
+    ]
+
+
 def _about_columns(found: Reproduction) -> str:
     return "\n".join(f"- **{column.name}**{_about_column(found, column)}" for column in found.asked)
 
@@ -103,16 +113,31 @@ def _cell_text(found: Reproduction, cell: Cell | None) -> str:
         return ""
     number = partial(_number, small=3 if found.target is None else 1)  # rounds to a target are whole
     paper = f" [{number(cell.paper)}]" if cell.paper is not None else ""
-    values = [None if run.value is None else run.value * found.scale for run in cell.runs]
+    values = _values(found, cell)
     spread = Spread.of(values)
+    fewer = f", n = {len(values)}" if 0 < len(values) < len(_seeds(found)) else ""
     diverged = f", {len(cell.diverged)} diverged" if cell.diverged else ""
     if spread is None:
-        return (NOTHING if not cell.runs else "never") + diverged + paper
+        return (NOTHING if not cell.runs else "never") + fewer + diverged + paper
     late = NOT_CONVERGED if any(not run.converged for run in cell.runs) else ""
-    middle = median(values) if len(values) >= ENOUGH else None
+    middle = _median(found, cell)
     half = f", median {number(middle)}" if middle is not None else ""
     rest = spread.after_mean(partial(number, beside=spread.mean), len(values), mark=late)
-    return f"{number(spread.mean)}{rest}{half}{diverged}{paper}"
+    return f"{number(spread.mean)}{rest}{half}{fewer}{diverged}{paper}"
+
+
+def _values(found: Reproduction, cell: Cell) -> list[float | None]:
+    return [None if run.value is None else run.value * found.scale for run in cell.runs]
+
+
+def _median(found: Reproduction, cell: Cell) -> float | None:
+    """The median that a cell shows, if it does."""
+    return median(_values(found, cell)) if len(cell.runs) >= ENOUGH else None
+
+
+def _seeds(found: Reproduction) -> list[int]:
+    """The seeds of the page; a cell with fewer of them says so."""
+    return sorted({run.seed for cell in found.cells for run in cell.runs})
 
 
 def _number(value: float, beside: float | None = None, *, small: int = 3) -> str:
@@ -122,14 +147,17 @@ def _number(value: float, beside: float | None = None, *, small: int = 3) -> str
 
 
 def _notes(found: Reproduction) -> str:
-    seeds = sorted({run.seed for cell in found.cells for run in cell.runs})
+    seeds = _seeds(found)
     if not seeds:
         return "Nothing has been run yet."
     metrics = several(sorted({label(column.metric) for column in found.asked if not column.missing}))
+    medians = any(_median(found, cell) is not None for cell in found.cells)
+    fewer = any(0 < len(cell.runs) < len(seeds) for cell in found.cells)
     beside = "; in brackets the paper's number" if any(cell.paper is not None for cell in found.cells) else ""
     said = [
         f"{metrics}, mean ± standard deviation over seeds {several(seeds)}"
-        f"{', and their median' if len(seeds) >= ENOUGH else ''}{beside}."
+        f"{' (fewer where a cell gives n)' if fewer else ''}"
+        f"{', and their median' if medians else ''}{beside}."
     ]
     if any(not run.converged for cell in found.cells for run in cell.runs):
         said.append(
@@ -141,30 +169,32 @@ def _notes(found: Reproduction) -> str:
 def _verdicts(orderings: Sequence[Ordering]) -> str:
     if not orderings:
         return ""
-    counts = Counter(one.verdict for one in orderings)
-    said = several(
-        [
-            f"{counts[verdict]} {plural if counts[verdict] > 1 else verdict}"
-            for verdict, plural in _VERDICTS.items()
-            if counts[verdict]
-        ]
-    )
-    told = [one.seeds for one in orderings if one.ours and one.ours.sign and one.ours.low < one.ours.high]
-    few = ""
-    if 1 in told:
-        few = " **Over one seed they say what holds for that run, not for the method.**"
-    elif 2 in told:
-        few = " **Over two seeds they say what holds for those runs, and little of the method.**"
-    elif {3, 4} & {*told}:
-        few = (
-            " **Over three or four seeds intervals are too narrow: they tell equal methods apart too often.**"
-        )
+    counts = several(counted(one.verdict for one in orderings))
     return (
-        f"Of {len(orderings)} pairs that the paper orders: {said}. "
+        f"Of {len(orderings)} pairs that the paper orders: {counts}. "
         "An ordering holds, or fails, if the 95 % interval of our difference (paired bootstrap over test units and "
         "the seeds that both have; bytes are counted and have none) lies on one side of zero. Intervals are not "
         "widened for the number of pairs."
-    ) + few
+    ) + _few_seeds(one.seeds for one in orderings if _told_apart(one.ours))
+
+
+def _told_apart(ours: Interval | None) -> bool:
+    """Whether the interval of a difference says which of two rows is ahead; counted bytes have no interval."""
+    return ours is not None and bool(ours.sign) and ours.low < ours.high
+
+
+def _few_seeds(counts: Iterable[int]) -> str:
+    """What to beware of where rows are told apart over so few seeds; nothing from five on."""
+    told = {*counts}
+    if 1 in told:
+        return " **Over one seed they say what holds for that run, not for the method.**"
+    if 2 in told:
+        return " **Over two seeds they say what holds for those runs, and little of the method.**"
+    if {3, 4} & told:
+        return (
+            " **Over three or four seeds intervals are too narrow: they tell equal methods apart too often.**"
+        )
+    return ""
 
 
 def _orderings(found: Reproduction) -> str:
@@ -204,8 +234,8 @@ def _differences(found: Reproduction) -> str:
     return (
         "## Further differences\n\n"
         "Of rows that the paper does not order, with 95 % intervals (paired bootstrap over test units and seeds)."
-        "\n\n" + markdown_table(["column", "difference", "ours", "seeds"], rows, "|---|---|---:|---:|")
-    )
+        f"{_few_seeds(one.seeds for one in found.differences if _told_apart(one.ours))}\n\n"
+    ) + markdown_table(["column", "difference", "ours", "seeds"], rows, "|---|---|---:|---:|")
 
 
 def _interval(value: Interval, scale: float) -> str:
