@@ -48,11 +48,25 @@ def test_names_are_text() -> None:
     assert figure["data"][0]["name"] == "&lt;b&gt;&amp;"  # plotly reads names as HTML
 
 
-def test_mean_over_runs_of_different_rounds() -> None:
-    series = figures.mean_series("a", 0, [{1: 0.2, 2: 0.4, 3: None}, {1: 0.4, 3: None, 4: 0.1}])
+def test_mean_over_runs_that_are_evaluated_in_different_rounds() -> None:
+    series = figures.mean_series("a", 0, [{1: 0.2, 2: 0.4, 3: None, 4: None}, {1: 0.4, 3: None, 4: 0.1}])
     assert series.x == [1, 2, 4]
     assert series.y == pytest.approx([0.3, 0.4, 0.1])
     assert series.std == pytest.approx([math.sqrt(0.02), 0, 0])
+    assert not series.cut
+
+
+def test_a_mean_ends_with_the_shortest_run() -> None:
+    """Otherwise it would be 0.45, 0.525, 0.62, 0.63, with a jump that no run has."""
+    runs = [{10: 0.5, 20: 0.6, 30: 0.62, 40: 0.63}, {10: 0.4, 20: 0.45}]
+    series = figures.mean_series("a", 0, runs)
+    assert (series.x, series.cut) == ([10, 20], True)
+    assert series.y == pytest.approx([0.45, 0.525])
+    assert len(series.std) == 2
+    alone = figures.mean_series("a", 0, runs[:1])
+    assert (alone.x, alone.cut) == ([10, 20, 30, 40], False)
+    assert figures.mean_series("a", 0, [{}, runs[1]]).x == [10, 20]
+    assert figures.mean_series("a", 0, [{}]).y == []
 
 
 def test_one_run_has_no_band() -> None:

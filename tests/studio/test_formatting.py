@@ -48,3 +48,20 @@ def test_spread_is_the_sample_standard_deviation(values: list[float]) -> None:
 def test_spread_of_one_and_none() -> None:
     assert Spread.of([0.5]) == Spread(0.5, 0.0, 1)
     assert Spread.of([None]) is None
+
+
+def test_what_follows_a_mean() -> None:
+    two, same, one = Spread.of([0.25, 0.75]), Spread.of([0.5, 0.5]), Spread.of([0.5])
+    assert two is not None and same is not None and one is not None
+    assert two.after_mean(formatting.share, 2) == " ± 0.354"
+    assert two.after_mean(formatting.share, 3, mark="†") == " ± 0.354† (2 of 3)"
+    assert same.after_mean(formatting.share, 2) == " ± 0.000"
+    assert same.after_mean(formatting.share, 3, zero=False) == " (2 of 3)"
+    assert (one.after_mean(formatting.share, 1), one.after_mean(formatting.share, 2)) == ("", " (1 of 2)")
+
+
+def test_tables_in_markdown() -> None:
+    assert formatting.markdown_table(["", "a|b"], [["c|d", "1"], ["e", "2"]]) == (
+        "|  | a\\|b |\n| --- | ---: |\n| c\\|d | 1 |\n| e | 2 |"
+    )
+    assert formatting.markdown_table(["a", "b"], [], "|---|---|") == "| a | b |\n|---|---|"

@@ -393,3 +393,32 @@ def test_a_classification_tells_no_case_that_is_none(classification: Path) -> No
 
     edit(classification / "case_study.json", alike)
     assert "Tessa Quill" not in read(write_run_report(classification)).words
+
+
+def test_means_end_with_the_shortest_run(make_run: Make, tmp_path: Path) -> None:
+    """With patience, seeds stop in different rounds."""
+
+    def dev_at(rounds: int, values: dict[int, float], seed: int) -> Path:
+        folder = make_run(f"seed-{seed}", method="fedavg", seed=seed, rounds=rounds)
+        path = folder / "metrics.jsonl"
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        for line in lines:
+            line["dev"] = {"auc": values[line["round"]]} if line["round"] in values else None
+        path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+        return folder
+
+    long = dev_at(40, {10: 0.5, 20: 0.6, 30: 0.62, 40: 0.63}, seed=1)
+    short = dev_at(20, {10: 0.4, 20: 0.45}, seed=2)
+    page = read(write_comparison_report(tmp_path, {"fedavg": [long, short]}))
+    drawn = [
+        line for one in page.figures for line in one["data"]
+        if line.get("mode", "").startswith("lines") and line.get("hoverinfo") != "skip" and len(line["x"]) == 2
+    ]  # fmt: skip
+    assert [line["y"] for line in drawn] == [pytest.approx([0.45, 0.525])] * 3  # by round, bytes and seconds
+    assert drawn[0]["x"] == [10, 20]
+    assert "by round; at the end fedavg 0.525." in " ".join(
+        one["aria-label"] for one in page.all("div") if "aria-label" in one
+    )
+    assert page.words.count("A mean ends at the last round of its shortest run") == 4  # of selection, too
+    alike = read(write_comparison_report(tmp_path / "alike", {"fedavg": [long]}))
+    assert "A mean ends" not in alike.words

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedrel.runs.folder import read_json
 from fedrel.runs.kept_runs import KeptRun
 from fedrel.runs.plan import Plan
-from fedrel.runs.reproduction_record import Reproduction
-from fedrel.studio.reproduction_page import page_text
+from fedrel.runs.reproduction_record import Reproduction, Verdict
+from fedrel.studio.reproduction_page import counted, page_text
 from tests.conftest import REAL_DATA
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -57,6 +58,89 @@ def test_rounds_have_one_digit_and_brackets_are_told_of_where_they_are() -> None
     }  # fmt: skip
     page = page_text(Reproduction.model_validate(record))
     assert "| one | 1.5 ± 0.7 [1.0] |" in page and "in brackets the paper's number" in page
+
+
+def made(name: str, **fields: Any) -> Reproduction:
+    """A page of one column."""
+    record = {
+        "name": name, "title": "A", "about": "B", "scale": 1, "better": "more", "target": None, "seeds": 3,
+        "columns": [{"name": "c", "preset": "demo", "metric": "auc"}], "rows": [], "cells": [], "orderings": [],
+        "environments": [],
+    }  # fmt: skip
+    return Reproduction.model_validate(record | fields)
+
+
+def test_names_with_a_bar_stay_in_their_cells() -> None:
+    ordering = {"column": "c", "better": "a|b", "worse": "d", "paper": 1, "verdict": "not run"}
+    ours = {"mean": 0.5, "low": -1.0, "high": 2.0}
+    difference = {"column": "c", "row": "a|b", "other": "d", "ours": ours, "seeds": 9}
+    page = page_text(made("x/table1", rows=["a|b"], orderings=[ordering], differences=[difference]))
+    assert r"| a\|b |" in page
+    assert r"| c | a\|b ahead of d | +1 | — | 0 | not run |" in page
+    assert "| c | a\\|b \N{MINUS SIGN} d | +0.5 [-1, +2] | 9 |" in page
+
+
+def cell(row: str, *values: float | None, **more: Any) -> dict[str, Any]:
+    """A cell with the runs of seeds 1, 2, ..."""
+    shared = {"best_round": 1, "rounds": 9, "converged": True, "seconds": 1, "dev": []}
+    runs = [{**shared, "seed": seed, "value": value} for seed, value in enumerate(values, 1)]
+    return {"row": row, "column": "c", "runs": runs} | more
+
+
+def test_cells_with_fewer_seeds_than_the_page_say_so() -> None:
+    cells = [
+        cell("all", 0.1, 0.2, 0.6),
+        cell("two", 0.1, 0.3, paper=0.5, diverged=[3]),
+        cell("one", 0.4),
+        cell("lost", diverged=[1, 2, 3]),
+    ]
+    page = page_text(made("x/table1", rows=["all", "two", "one", "lost"], cells=cells))
+    assert "| all | 0.300 ± 0.265, median 0.200 |" in page
+    assert "| two | 0.200 ± 0.141, n = 2, 1 diverged [0.500] |" in page
+    assert "| one | 0.400, n = 1 |" in page and "| lost | —, 3 diverged |" in page
+    assert "over seeds 1, 2 and 3 (fewer where a cell gives n), and their median; in brackets" in page
+
+
+def test_cells_with_different_seeds_do_not_look_alike() -> None:
+    later = cell("later", None, 0.3, 0.5)
+    later["runs"] = later["runs"][1:]
+    page = page_text(made("x/table1", rows=["first", "later"], cells=[cell("first", 0.1, 0.3), later]))
+    assert "| first | 0.200 ± 0.141, n = 2 |" in page and "| later | 0.400 ± 0.141, n = 2 |" in page
+    assert "over seeds 1, 2 and 3 (fewer where a cell gives n)." in page  # no cell has a median
+
+
+def test_a_median_that_no_cell_shows_is_not_told_of() -> None:
+    cells = [cell("seldom there", 4.0, None, None), cell("never there", None, None, None)]
+    page = page_text(made("x/table8", rows=["seldom there", "never there"], cells=cells, target=0.7))
+    assert "| seldom there | 4.0 (1 of 3) |" in page and "| never there | never |" in page
+    assert "over seeds 1, 2 and 3." in page
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [([1, 2, 9], "Over one seed"), ([2, 3], "Over two seeds"), ([3], "Over three or four seeds"),
+     ([9, 4], "Over three or four seeds"), ([5, 9], "")],
+)  # fmt: skip
+def test_few_seeds_are_warned_of_where_rows_are_told_apart(seeds: list[int], said: str) -> None:
+    ours, cannot = {"mean": 1, "low": 0.5, "high": 2}, {"mean": 1, "low": -1, "high": 2}
+    told = [{"column": "c", "row": "a", "other": "b", "ours": ours, "seeds": one} for one in seeds]
+    told.append({"column": "c", "row": "a", "other": "b", "ours": cannot, "seeds": 1})
+    told.append(
+        {"column": "c", "row": "a", "other": "b", "ours": {"mean": 1, "low": 1, "high": 1}, "seeds": 1}
+    )
+    orderings = [
+        {"column": "c", "better": "a", "worse": "b", "paper": 1, "verdict": "holds"}
+        | {name: one[name] for name in ("ours", "seeds")}
+        for one in told
+    ]
+    for fields in ({"differences": told}, {"orderings": orderings}):
+        page = page_text(made("x/table1", **fields))
+        assert page.count("**Over") == bool(said) and said in page
+
+
+def test_verdicts_in_words() -> None:
+    verdicts: list[Verdict] = ["fails", "holds", "not run", "holds", "holds", "not run", "diverged"]
+    assert counted(verdicts) == ["1 fails", "3 hold", "1 diverged", "2 have not been run"]
 
 
 def kept_runs(page: Path) -> dict[tuple[int, float], KeptRun]:

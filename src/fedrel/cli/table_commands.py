@@ -249,11 +249,13 @@ def _targets(given: str) -> list[float | None]:
 
 
 def _summary(found: Reproduction) -> str:
+    from fedrel.studio.reproduction_page import counted
+
     here = {column.name for column in found.asked if not column.missing}
     wanted = sum(cell.column in here for cell in found.cells) * found.seeds
     done = sum(len(cell.runs) for cell in found.cells)
     verdicts = [one.verdict for one in found.orderings if one.ours is not None]
-    told = ", ".join(f"{verdicts.count(one)} {one}" for one in dict.fromkeys(verdicts))
+    told = ", ".join(counted(verdicts))
     diverged = sum(len(cell.diverged) for cell in found.cells)
     lines = [
         f"{done} of {wanted} runs are finished"

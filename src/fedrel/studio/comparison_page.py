@@ -153,7 +153,7 @@ def _by_bytes(runs: Runs, primary: str, winner: str) -> Plot | None:
         figure["layout"]["xaxis"].update(type="log", dtick=1)
     figure["layout"]["hovermode"] = "closest"
     ends = [f"{line.name} {fmt.share(line.y[-1])} after {fmt.size(line.x[-1])}" for line in lines]
-    note = notes.BY_BYTES + (notes.LOGARITHMIC if far else "")
+    note = notes.BY_BYTES + _about_cut(lines) + (notes.LOGARITHMIC if far else "")
     return Plot(f"{label} over bytes", figure, f"{label} over bytes: {fmt.several(ends)}.", note)
 
 
@@ -167,7 +167,8 @@ def _by_seconds(runs: Runs, primary: str, winner: str) -> Plot | None:
     figure["layout"]["xaxis"].update(rangemode="tozero")
     figure["layout"]["hovermode"] = "closest"
     ends = [f"{line.name} {fmt.share(line.y[-1])} after {fmt.duration(line.x[-1])}" for line in lines]
-    return Plot(f"{label} over time", figure, f"{label} over time: {fmt.several(ends)}.", notes.BY_SECONDS)
+    note = notes.BY_SECONDS + _about_cut(lines)
+    return Plot(f"{label} over time", figure, f"{label} over time: {fmt.several(ends)}.", note)
 
 
 def _along(runs: Runs, primary: str, winner: str, spent: Callable[[Round], float]) -> list[Series]:
@@ -231,7 +232,14 @@ def _over_rounds(
     figure = figures.by_round(figures.lines(lines, "Round", label, unit=unit, target=target), last)
     ends = [f"{line.name} {fmt.share(line.y[-1])}" for line in lines]
     bands = notes.BANDS if any(line.std for line in lines) else ""
-    return Plot(title, figure, f"{title} by round; at the end {fmt.several(ends)}.", note + bands)
+    return Plot(
+        title, figure, f"{title} by round; at the end {fmt.several(ends)}.", note + bands + _about_cut(lines)
+    )
+
+
+def _about_cut(lines: Sequence[Series]) -> str:
+    """That lines end before some of their runs do, if so."""
+    return notes.CUT if any(line.cut for line in lines) else ""
 
 
 def _traffic(summary: Summary) -> Plot | None:

@@ -126,7 +126,10 @@ _DASHES = ("solid", "dash", "dot", "dashdot")
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A named line. `place` decides its colour, the same on every plot of a page; `std` draws a band."""
+    """A named line. `place` decides its colour, the same on every plot of a page; `std` draws a band.
+
+    It is `cut` if it is a mean over runs some of which went on after its end.
+    """
 
     name: str
     place: int
@@ -134,6 +137,7 @@ class Series:
     y: Sequence[float | None]
     std: Sequence[float] = ()
     strong: bool = field(default=False, kw_only=True)
+    cut: bool = field(default=False, kw_only=True)
 
 
 def lines(
@@ -233,13 +237,19 @@ def mean_curve(curves: Sequence[Curve], points: int = 400) -> tuple[list[float],
 def mean_series(
     name: str, place: int, runs: Sequence[Mapping[int, float | None]], *, strong: bool = False
 ) -> Series:
-    """The mean over runs of a value known at some rounds, and its spread where there are several runs."""
+    """The mean over runs of a value known at some rounds, and its spread where there are several runs.
+
+    It ends with the shortest run: there, the mean of those that go on would jump as none of them does.
+    """
+    last = min((max(run) for run in runs if run), default=0)
     spreads: dict[int, Spread] = {}
     for number in sorted(set(chain.from_iterable(runs))):
         if (spread := Spread.of([run.get(number) for run in runs])) is not None:
             spreads[number] = spread
-    std = [spread.std for spread in spreads.values()] if len(runs) > 1 else []
-    return Series(name, place, list(spreads), [s.mean for s in spreads.values()], std, strong=strong)
+    kept = {number: spread for number, spread in spreads.items() if number <= last}
+    std = [spread.std for spread in kept.values()] if len(runs) > 1 else []
+    means = [spread.mean for spread in kept.values()]
+    return Series(name, place, list(kept), means, std, strong=strong, cut=len(kept) < len(spreads))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedrel.runs.records import LabelCounts, Round
+
+Show = Callable[[float], str]
 
 NOTHING = "—"
 
@@ -99,6 +101,20 @@ def several(values: Sequence[object], *, last: str = "and") -> str:
     return f"{', '.join(first)} {last} {final}" if first else final
 
 
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], rule: str = "") -> str:
+    r"""A table in Markdown; a `|` in a cell is text.
+
+    `rule` is the line below the head, which aligns columns; by default all but the first hold numbers.
+
+    >>> markdown_table(["", "AUC"], [["a|b", "0.4"]]).splitlines()
+    ['|  | AUC |', '| --- | ---: |', '| a\\|b | 0.4 |']
+    """
+    first, *others = (
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in (head, *rows)
+    )
+    return "\n".join([first, rule or f"| --- |{' ---: |' * (len(head) - 1)}", *others])
+
+
 def short(name: str, longest: int) -> str:
     """A name that fits beside a plot: of a long one, the beginning and the end.
 
@@ -169,6 +185,18 @@ class Spread:
         mean = math.fsum(known) / len(known)
         squares = math.fsum((value - mean) ** 2 for value in known)
         return cls(mean, math.sqrt(squares / max(len(known) - 1, 1)), len(known))
+
+    def after_mean(self, show: Show, values: int, *, mark: str = "", zero: bool = True) -> str:
+        """What is written after the mean: the deviation of several runs, and how many of the values are known.
+
+        `mark` stands between them; without `zero`, runs that do not differ have no deviation.
+
+        >>> Spread.of([0.25, 0.75, None]).after_mean(share, 3)
+        ' ± 0.354 (2 of 3)'
+        """
+        deviation = f" ± {show(self.std)}" if self.runs > 1 and (zero or self.std > 0) else ""
+        known = f" ({self.runs} of {values})" if self.runs < values else ""
+        return deviation + mark + known
 
 
 def median(values: Sequence[float | None]) -> float | None:

@@ -29,6 +29,7 @@ BOUNDARY = (
 KEPT = " The dotted line marks the round whose weights were kept."
 MEAN_CURVES = " Lines are means over seeds."
 BANDS = " Lines are means over seeds, bands one standard deviation."
+CUT = " A mean ends at the last round of its shortest run; its other runs went on."
 LEGEND = " Select a name in the legend to hide or show its line."
 CONFUSION = (
     "Each row is a relation; its cells say which relations its test sentences were given. Blue on the diagonal"

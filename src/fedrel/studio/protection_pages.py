@@ -20,8 +20,9 @@ from fedrel.leaks.leak_cell import FactLeak, LeakCell, WordLeak
 from fedrel.leaks.leak_table import abouts, read_cells
 from fedrel.runs import records
 from fedrel.runs.records import PrivacyTable
-from fedrel.studio.formatting import NOTHING, Spread, duration, label, share
+from fedrel.studio.formatting import NOTHING, Spread, duration, label, markdown_table, share
 from fedrel.studio.report import render
+from fedrel.studio.svg import write_svg
 
 NONE = "none"  # the attack of an honest run
 STOPPED = "stopped"
@@ -106,11 +107,10 @@ def privacy_markdown(table: PrivacyTable) -> str:
         own = table.chosen(target)
         noise = Spread.of([one.noise for one in own])
         values = Spread.of([one.value for one in own])
-        several = f" ± {share(values.std)}" if values and values.runs > 1 else ""
         cells = [
             _NO_NOISE if target is None else f"{target:g}",
             f"{noise.mean:.3g}" if noise else "0",
-            f"{share(values.mean)}{several}" if values else NOTHING,
+            share(values.mean) + values.after_mean(share, values.runs) if values else NOTHING,
             str(len(own)),
             str(sum(one.stopped is not None for one in own)),
         ]
@@ -174,9 +174,8 @@ def leak_markdown(cells: Sequence[LeakCell]) -> str:
     lines = ["# What an attacker gets", "", about_cells(cells), "", *whole_table(cells), ""]
     for table in attack_tables(cells):
         lines += [f"## {table.name.capitalize()}", "", f"{table.about[0].upper()}{table.about[1:]}.", ""]
-        lines += [f"| defence | {' | '.join(table.methods)} |", f"|---|{'---|' * len(table.methods)}"]
-        lines += [f"| {name} | {' | '.join(row)} |" for name, row in table.rows]
-        lines.append("")
+        head, rows = ["defence", *table.methods], [[name, *row] for name, row in table.rows]
+        lines += [markdown_table(head, rows, f"|{'---|' * len(head)}"), ""]
     lines += ["## The defences", ""]
     lines += [f"- `{name}`: {about}" for name, about in _used(cells).items()]
     if notes := _notes(cells):
@@ -187,12 +186,9 @@ def leak_markdown(cells: Sequence[LeakCell]) -> str:
 def whole_table(cells: Sequence[LeakCell]) -> list[str]:
     """All attacks in one table of Markdown, a row for each method and defence."""
     names = [table.name for table in attack_tables(cells)]
-    rows = [
-        f"| {cell.method} | {cell.defence} | {' | '.join(_got(cell, name) for name in names)} |"
-        for cell in cells
-    ]
-    heads = " | ".join(HEADS[name] for name in names)
-    return [f"| method | defence | {heads} |", f"|---|---|{'---|' * len(names)}", *rows]
+    rows = [[cell.method, cell.defence, *(_got(cell, name) for name in names)] for cell in cells]
+    head = ["method", "defence", *(HEADS[name] for name in names)]
+    return markdown_table(head, rows, f"|{'---|' * len(head)}").splitlines()
 
 
 def attack_tables(cells: Sequence[LeakCell]) -> list[AttackTable]:
@@ -268,10 +264,8 @@ def _largest_loss(table: records.AttackTable, liars: int, defence: str) -> str:
 
 def _draw_privacy(table: PrivacyTable, path: Path) -> None:
     """A dot for each run, a line through the means; without noise, a level line."""
-    import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    mpl.rcParams["svg.hashsalt"] = "privacy"  # the same drawing has the same bytes
     figure = Figure(figsize=(6, 3.6), layout="constrained")
     axis = figure.subplots()
     known = [target for target in targets(table) if target is not None and table.values(target)]
@@ -289,7 +283,7 @@ def _draw_privacy(table: PrivacyTable, path: Path) -> None:
     axis.set(xlabel="ε", ylabel=f"{label(table.metric)} on test", title=table.method, ylim=(0, None))
     axis.grid(alpha=0.3)
     axis.legend()
-    figure.savefig(path, metadata={"Date": None})
+    write_svg(figure, path, "privacy")
 
 
 def _notes(cells: Sequence[LeakCell]) -> list[str]:

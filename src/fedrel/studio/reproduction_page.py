@@ -6,7 +6,7 @@ Everything on it comes from `reproduction.json`; only the paragraph of reading, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
 from math import prod
@@ -14,12 +14,13 @@ from pathlib import Path
 
 from fedrel.errors import UserError
 from fedrel.evaluation.bootstrap import Interval
-from fedrel.files import atomic_file, write_text
+from fedrel.files import write_text
 from fedrel.runs.folder import read_json
 from fedrel.runs.records import Trial, last_of_each
 from fedrel.runs.reproduction_record import Cell, ColumnNote, Ordering, Reproduction, Verdict
 from fedrel.runs.sweep import DIVERGED
-from fedrel.studio.formatting import NOTHING, Spread, duration, label, median, several
+from fedrel.studio.formatting import NOTHING, Spread, duration, label, markdown_table, median, several
+from fedrel.studio.svg import write_svg
 from fedrel.studio.tables import ENOUGH
 
 NOT_CONVERGED = "†"
@@ -70,6 +71,16 @@ def page_text(found: Reproduction, reading: str = "") -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def counted(verdicts: Iterable[Verdict]) -> list[str]:
+    """How many of each verdict there are, in words: "3 hold", "1 fails"."""
+    counts = Counter(verdicts)
+    return [
+        f"{counts[verdict]} {plural if counts[verdict] > 1 else verdict}"
+        for verdict, plural in _VERDICTS.items()
+        if counts[verdict]
+    ]
+
+
 def _about_columns(found: Reproduction) -> str:
     return "\n".join(f"- **{column.name}**{_about_column(found, column)}" for column in found.asked)
 
@@ -89,18 +100,12 @@ def _about_column(found: Reproduction, column: ColumnNote) -> str:
 
 def _table(found: Reproduction) -> str:
     """A row a method; ours with its spread over seeds, the paper's number in brackets."""
-    head = ["", *(column.name for column in found.asked)]
     cells = {(cell.row, cell.column): cell for cell in found.cells}
-    lines = [head, ["---", *["---:" for _ in found.asked]]]
-    lines += [
+    rows = [
         [row, *(_cell_text(found, cells.get((row, column.name))) for column in found.asked)]
         for row in found.rows
     ]
-    return "\n".join(f"| {' | '.join(map(_escaped, line))} |" for line in lines)
-
-
-def _escaped(cell: str) -> str:
-    return cell.replace("|", "\\|")
+    return markdown_table(["", *(column.name for column in found.asked)], rows)
 
 
 def _cell_text(found: Reproduction, cell: Cell | None) -> str:
@@ -108,17 +113,31 @@ def _cell_text(found: Reproduction, cell: Cell | None) -> str:
         return ""
     number = partial(_number, small=3 if found.target is None else 1)  # rounds to a target are whole
     paper = f" [{number(cell.paper)}]" if cell.paper is not None else ""
-    values = [None if run.value is None else run.value * found.scale for run in cell.runs]
+    values = _values(found, cell)
     spread = Spread.of(values)
+    fewer = f", n = {len(values)}" if 0 < len(values) < len(_seeds(found)) else ""
     diverged = f", {len(cell.diverged)} diverged" if cell.diverged else ""
     if spread is None:
-        return (NOTHING if not cell.runs else "never") + diverged + paper
-    deviation = f" ± {number(spread.std, spread.mean)}" if spread.runs > 1 else ""
-    reached = f" ({spread.runs} of {len(values)})" if spread.runs < len(values) else ""
+        return (NOTHING if not cell.runs else "never") + fewer + diverged + paper
     late = NOT_CONVERGED if any(not run.converged for run in cell.runs) else ""
-    middle = median(values) if len(values) >= ENOUGH else None
+    middle = _median(found, cell)
     half = f", median {number(middle)}" if middle is not None else ""
-    return f"{number(spread.mean)}{deviation}{late}{reached}{half}{diverged}{paper}"
+    rest = spread.after_mean(partial(number, beside=spread.mean), len(values), mark=late)
+    return f"{number(spread.mean)}{rest}{half}{fewer}{diverged}{paper}"
+
+
+def _values(found: Reproduction, cell: Cell) -> list[float | None]:
+    return [None if run.value is None else run.value * found.scale for run in cell.runs]
+
+
+def _median(found: Reproduction, cell: Cell) -> float | None:
+    """The median that a cell shows, if it does."""
+    return median(_values(found, cell)) if len(cell.runs) >= ENOUGH else None
+
+
+def _seeds(found: Reproduction) -> list[int]:
+    """The seeds of the page; a cell with fewer of them says so."""
+    return sorted({run.seed for cell in found.cells for run in cell.runs})
 
 
 def _number(value: float, beside: float | None = None, *, small: int = 3) -> str:
@@ -128,14 +147,17 @@ def _number(value: float, beside: float | None = None, *, small: int = 3) -> str
 
 
 def _notes(found: Reproduction) -> str:
-    seeds = sorted({run.seed for cell in found.cells for run in cell.runs})
+    seeds = _seeds(found)
     if not seeds:
         return "Nothing has been run yet."
     metrics = several(sorted({label(column.metric) for column in found.asked if not column.missing}))
+    medians = any(_median(found, cell) is not None for cell in found.cells)
+    fewer = any(0 < len(cell.runs) < len(seeds) for cell in found.cells)
     beside = "; in brackets the paper's number" if any(cell.paper is not None for cell in found.cells) else ""
     said = [
         f"{metrics}, mean ± standard deviation over seeds {several(seeds)}"
-        f"{', and their median' if len(seeds) >= ENOUGH else ''}{beside}."
+        f"{' (fewer where a cell gives n)' if fewer else ''}"
+        f"{', and their median' if medians else ''}{beside}."
     ]
     if any(not run.converged for cell in found.cells for run in cell.runs):
         said.append(
@@ -147,30 +169,32 @@ def _notes(found: Reproduction) -> str:
 def _verdicts(orderings: Sequence[Ordering]) -> str:
     if not orderings:
         return ""
-    counts = Counter(one.verdict for one in orderings)
-    said = several(
-        [
-            f"{counts[verdict]} {plural if counts[verdict] > 1 else verdict}"
-            for verdict, plural in _VERDICTS.items()
-            if counts[verdict]
-        ]
-    )
-    told = [one.seeds for one in orderings if one.ours and one.ours.sign and one.ours.low < one.ours.high]
-    few = ""
-    if 1 in told:
-        few = " **Over one seed they say what holds for that run, not for the method.**"
-    elif 2 in told:
-        few = " **Over two seeds they say what holds for those runs, and little of the method.**"
-    elif {3, 4} & {*told}:
-        few = (
-            " **Over three or four seeds intervals are too narrow: they tell equal methods apart too often.**"
-        )
+    counts = several(counted(one.verdict for one in orderings))
     return (
-        f"Of {len(orderings)} pairs that the paper orders: {said}. "
+        f"Of {len(orderings)} pairs that the paper orders: {counts}. "
         "An ordering holds, or fails, if the 95 % interval of our difference (paired bootstrap over test units and "
         "the seeds that both have; bytes are counted and have none) lies on one side of zero. Intervals are not "
         "widened for the number of pairs."
-    ) + few
+    ) + _few_seeds(one.seeds for one in orderings if _told_apart(one.ours))
+
+
+def _told_apart(ours: Interval | None) -> bool:
+    """Whether the interval of a difference says which of two rows is ahead; counted bytes have no interval."""
+    return ours is not None and bool(ours.sign) and ours.low < ours.high
+
+
+def _few_seeds(counts: Iterable[int]) -> str:
+    """What to beware of where rows are told apart over so few seeds; nothing from five on."""
+    told = {*counts}
+    if 1 in told:
+        return " **Over one seed they say what holds for that run, not for the method.**"
+    if 2 in told:
+        return " **Over two seeds they say what holds for those runs, and little of the method.**"
+    if {3, 4} & told:
+        return (
+            " **Over three or four seeds intervals are too narrow: they tell equal methods apart too often.**"
+        )
+    return ""
 
 
 def _orderings(found: Reproduction) -> str:
@@ -178,36 +202,40 @@ def _orderings(found: Reproduction) -> str:
         return ""
     rank = list(_VERDICTS)
     shown = sorted(found.orderings, key=lambda one: rank.index(one.verdict))[:_SHOWN]
-    lines = [
-        "| column | the paper's order | its difference | ours | seeds | |",
-        "|---|---|---:|---:|---:|---|",
+    rows = [
+        [
+            one.column,
+            f"{one.better} ahead of {one.worse}",
+            f"{one.paper:+.3g}",
+            NOTHING if one.ours is None else _interval(one.ours, found.scale),
+            str(one.seeds),
+            one.verdict,
+        ]
+        for one in shown
     ]
-    for one in shown:
-        ours = NOTHING if one.ours is None else _interval(one.ours, found.scale)
-        lines.append(
-            f"| {one.column} | {one.better} ahead of {one.worse} | {one.paper:+.3g} | {ours} | {one.seeds} "
-            f"| {one.verdict} |"
-        )
-    if len(found.orderings) > len(shown):
-        lines.append(f"\n({len(found.orderings) - len(shown)} more are in `reproduction.json`.)")
-    return "\n".join(lines)
+    head = ["column", "the paper's order", "its difference", "ours", "seeds", ""]
+    table = markdown_table(head, rows, "|---|---|---:|---:|---:|---|")
+    more = len(found.orderings) - len(shown)
+    return table + (f"\n\n({more} more are in `reproduction.json`.)" if more else "")
 
 
 def _differences(found: Reproduction) -> str:
     if not found.differences:
         return ""
-    lines = [
-        "## Further differences",
-        "",
-        "Of rows that the paper does not order, with 95 % intervals (paired bootstrap over test units and seeds).",
-        "",
-        "| column | difference | ours | seeds |",
-        "|---|---|---:|---:|",
+    rows = [
+        [
+            one.column,
+            f"{one.row} \N{MINUS SIGN} {one.other}",
+            _interval(one.ours, found.scale),
+            str(one.seeds),
+        ]
+        for one in found.differences
     ]
-    for one in found.differences:
-        ours = _interval(one.ours, found.scale)
-        lines.append(f"| {one.column} | {one.row} \N{MINUS SIGN} {one.other} | {ours} | {one.seeds} |")
-    return "\n".join(lines)
+    return (
+        "## Further differences\n\n"
+        "Of rows that the paper does not order, with 95 % intervals (paired bootstrap over test units and seeds)."
+        f"{_few_seeds(one.seeds for one in found.differences if _told_apart(one.ours))}\n\n"
+    ) + markdown_table(["column", "difference", "ours", "seeds"], rows, "|---|---|---:|---:|")
 
 
 def _interval(value: Interval, scale: float) -> str:
@@ -264,11 +292,9 @@ def _ranked(found: Reproduction) -> bool:
 
 def _draw(found: Reproduction, path: Path) -> None:
     """A panel a column, a colour a row, a line a seed: the dev metric by round, or precision by recall."""
-    import matplotlib as mpl
     from matplotlib.figure import Figure
 
     columns = [column for column in found.asked if not column.missing]
-    mpl.rcParams["svg.hashsalt"] = found.name  # the same drawing has the same bytes
     across = min(len(columns), 3)
     down = -(-len(columns) // across)
     figure = Figure(figsize=(4.2 * across, 3.2 * down), layout="constrained")
@@ -291,5 +317,4 @@ def _draw(found: Reproduction, path: Path) -> None:
     figure.legend(
         handles, names, loc="outside lower center", ncols=min(len(names), 3 * across) or 1, frameon=False
     )
-    with atomic_file(path) as part:
-        figure.savefig(part, format="svg", metadata={"Date": None})
+    write_svg(figure, path, found.name)

@@ -13,8 +13,9 @@ from fedrel.files import write_text
 from fedrel.runs.folder import read_json
 from fedrel.runs.records import Sweep, Trial, last_of_each
 from fedrel.runs.sweep import DIVERGED
-from fedrel.studio.formatting import NOTHING, Spread, count, label, median, share, size
-from fedrel.studio.tables import ENOUGH, Show
+from fedrel.studio.formatting import NOTHING, Show, Spread, count, label, markdown_table, median, share, size
+from fedrel.studio.svg import write_svg
+from fedrel.studio.tables import ENOUGH
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,12 +35,11 @@ def write_sweep_page(folder: Path) -> Path:
 def sweep_markdown(found: Sweep) -> str:
     """The page as Markdown: the best combination of each method in bold."""
     head, *lines = _lines(found)
-    rows = [head, ["---" if place < 2 else "---:" for place in range(len(head))]]
-    rows += [
+    rows = [
         [f"**{cell}**" if best and cell else cell for cell in line]
         for line, best in zip(lines, _are_best(found), strict=True)
     ]
-    table = "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows)
+    table = markdown_table(head, rows, f"| --- | --- |{' ---: |' * (len(head) - 2)}")
     return f"{table}\n\n{_note(found)}\n\n![{_metric(found)} on dev, a dot a seed]({PLOT})\n"
 
 
@@ -97,11 +97,7 @@ def _dev(one: Trial) -> str:
 def _spread(values: Sequence[float | None], show: Show) -> str:
     """Mean and standard deviation, and how many have a value if not all."""
     spread = Spread.of(values)
-    if spread is None:
-        return NOTHING
-    several = f" ± {show(spread.std)}" if spread.runs > 1 else ""
-    some = f" ({spread.runs} of {len(values)})" if spread.runs < len(values) else ""
-    return f"{show(spread.mean)}{several}{some}"
+    return NOTHING if spread is None else show(spread.mean) + spread.after_mean(show, len(values))
 
 
 def _are_best(found: Sweep) -> list[bool]:
@@ -127,10 +123,8 @@ def _note(found: Sweep) -> str:
 
 def _draw(found: Sweep, path: Path) -> None:
     """A line for each combination, a dot for each seed, a mark at the mean; a panel a method."""
-    import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    mpl.rcParams["svg.hashsalt"] = "sweep"  # the same drawing has the same bytes
     methods = list(dict.fromkeys(one.method for one in found.rows))
     own = {method: last_of_each([one for one in found.rows if one.method == method]) for method in methods}
     height = sum(0.28 * len(rows) + 1.1 for rows in own.values())
@@ -151,4 +145,4 @@ def _draw(found: Sweep, path: Path) -> None:
         axis.grid(axis="x", alpha=0.3)
     if len(axes):
         axes[-1].set_xlabel(f"{_metric(found)} on dev")
-    figure.savefig(path, metadata={"Date": None})
+    write_svg(figure, path, "sweep")

@@ -11,18 +11,30 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fedrel.evaluation.outcome import Record
 from fedrel.runs.records import ComparisonRow, Result
-from fedrel.studio.formatting import NOTHING, Spread, count, duration, label, median, several, share, size
+from fedrel.studio.formatting import (
+    NOTHING,
+    Show,
+    Spread,
+    count,
+    duration,
+    label,
+    markdown_table,
+    median,
+    several,
+    share,
+    size,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
 Value = Callable[[ComparisonRow], float | None]
-Show = Callable[[float | None], str]
+_Runs = Mapping[str, Sequence[ComparisonRow]]  # of each method
 
 SELECTION = "selection_precision"
 ENOUGH = 3  # runs of a method whose median is worth a column
@@ -126,13 +138,7 @@ class Column:
     def spread(self, method: str) -> str:
         """How much seeds differ (unless it is a cost that all share); how many have a value, if not all."""
         cell = self.cells[method]
-        if cell is None:
-            return ""
-        told = cell.runs > 1 and (self.quality or cell.std > 0)
-        parts = [f"± {self.show(cell.std)}"] if told else []
-        if cell.runs < self.runs[method]:
-            parts.append(f"({cell.runs} of {self.runs[method]})")
-        return " ".join(parts)
+        return cell.after_mean(self.show, self.runs[method], zero=self.quality).strip() if cell else ""
 
     @property
     def best(self) -> frozenset[str]:
@@ -174,62 +180,77 @@ def summarise(rows: Sequence[ComparisonRow]) -> Summary:
     """Gather the runs of each method."""
     methods = _distinct(row.method for row in rows)
     own = {method: [row for row in rows if row.method == method] for method in methods}
-    runs = {method: len(of_method) for method, of_method in own.items()}
-
-    def column(name: str, label: str, value: Value, show: Show, quality: bool = False) -> Column:
-        cells = {method: Spread.of([value(row) for row in of_method]) for method, of_method in own.items()}
-        return Column(name, label, value, cells, runs, show, quality)
-
-    def metric(name: str) -> Column:
-        return column(name, label(name), lambda row: row.metrics.get(name), share, quality=True)
-
-    def medians(of: Column) -> list[Column]:
-        if max(runs.values(), default=0) < ENOUGH:
-            return []
-        cells = {
-            method: Spread.of([median([of.value(row) for row in of_method])])
-            for method, of_method in own.items()
-        }
-        once = dict.fromkeys(methods, 1)
-        name = f"Median {of.label[0].lower() + of.label[1:] if of.label.startswith('Rounds') else of.label}"
-        return [Column(f"median_{of.name}", name, of.value, cells, once, of.show, of.quality)]
-
-    metrics = [metric(name) for name in _distinct(name for row in rows for name in row.metrics)]
+    metrics = [_metric(name) for name in _distinct(name for row in rows for name in row.metrics)]
     columns = [
-        *metrics[:1],
-        *(one for first in metrics[:1] for one in medians(first)),
-        *metrics[1:],
-        column("worst_site", "Worst site", lambda row: _field(row.sites, "worst"), share, quality=True),
-        column("site_spread", "Spread over sites", lambda row: _field(row.sites, "spread"), share),
-        column(SELECTION, "Selection precision", lambda row: row.selection_precision, share, quality=True),
-        column("rounds", "Rounds", lambda row: row.rounds, count),
-        column("up", "Sent by sites", lambda row: row.bytes.up, size),
-        column("down", "Sent to sites", lambda row: row.bytes.down, size),
-        column("seconds", "Time", lambda row: row.seconds, duration),
+        *(column for main in metrics[:1] for column in _with_median(own, main)),
+        *(_column(own, one) for one in (*metrics[1:], *_QUALITIES_AND_COSTS)),
     ]
-    traffic = [
-        column("round_up", "Sent by sites a round", lambda row: row.bytes.up / max(row.rounds, 1), size),
-        column("round_down", "Sent to sites a round", lambda row: row.bytes.down / max(row.rounds, 1), size),
-        column("site_up", "Sent by one site a round", lambda row: _field(row.per_site_and_round, "up"), size),
-        column("site_framing", "Its framing", lambda row: _field(row.per_site_and_round, "framing"), size),
-        column(
-            "site_down", "Sent to one site a round", lambda row: _field(row.per_site_and_round, "down"), size
-        ),
-    ]
-    rounds_to = column(
-        "target_round", f"Rounds to {_targets(rows)}", lambda row: _field(row.to_target, "round"), count
-    )
-    to_target = [
-        rounds_to,
-        *medians(rounds_to),
-        column("target_up", "Sent by sites until then", lambda row: _field(row.to_target, "up"), size),
-        column("target_down", "Sent to sites until then", lambda row: _field(row.to_target, "down"), size),
-    ]
-    shown = [one for one in traffic if one.filled]
-    if any(row.target for row in rows):
-        shown += to_target  # also where no run reached it: that is worth knowing
+    traffic = [one for one in (_column(own, shown) for shown in _TRAFFIC) if one.filled]
+    if any(row.target for row in rows):  # also where no run reached it: that is worth knowing
+        traffic += _with_median(own, _rounds_to(_targets(rows)))
+        traffic += [_column(own, one) for one in _UNTIL_TARGET]
     seeds = sorted({row.seed for row in rows})
-    return Summary(methods, [one for one in columns if one.filled], shown, seeds)
+    return Summary(methods, [one for one in columns if one.filled], traffic, seeds)
+
+
+class _Shown(NamedTuple):
+    """What a column shows of a run."""
+
+    name: str
+    label: str
+    value: Value
+    show: Show
+    quality: bool = False
+
+
+_QUALITIES_AND_COSTS = (
+    _Shown("worst_site", "Worst site", lambda row: _field(row.sites, "worst"), share, quality=True),
+    _Shown("site_spread", "Spread over sites", lambda row: _field(row.sites, "spread"), share),
+    _Shown(SELECTION, "Selection precision", lambda row: row.selection_precision, share, quality=True),
+    _Shown("rounds", "Rounds", lambda row: row.rounds, count),
+    _Shown("up", "Sent by sites", lambda row: row.bytes.up, size),
+    _Shown("down", "Sent to sites", lambda row: row.bytes.down, size),
+    _Shown("seconds", "Time", lambda row: row.seconds, duration),
+)
+_TRAFFIC = (
+    _Shown("round_up", "Sent by sites a round", lambda row: row.bytes.up / max(row.rounds, 1), size),
+    _Shown("round_down", "Sent to sites a round", lambda row: row.bytes.down / max(row.rounds, 1), size),
+    _Shown("site_up", "Sent by one site a round", lambda row: _field(row.per_site_and_round, "up"), size),
+    _Shown("site_framing", "Its framing", lambda row: _field(row.per_site_and_round, "framing"), size),
+    _Shown("site_down", "Sent to one site a round", lambda row: _field(row.per_site_and_round, "down"), size),
+)
+_UNTIL_TARGET = (
+    _Shown("target_up", "Sent by sites until then", lambda row: _field(row.to_target, "up"), size),
+    _Shown("target_down", "Sent to sites until then", lambda row: _field(row.to_target, "down"), size),
+)
+
+
+def _metric(name: str) -> _Shown:
+    return _Shown(name, label(name), lambda row: row.metrics.get(name), share, quality=True)
+
+
+def _rounds_to(target: str) -> _Shown:
+    return _Shown("target_round", f"Rounds to {target}", lambda row: _field(row.to_target, "round"), count)
+
+
+def _column(own: _Runs, shown: _Shown) -> Column:
+    name, label, value, show, quality = shown
+    cells = {method: Spread.of([value(row) for row in rows]) for method, rows in own.items()}
+    runs = {method: len(rows) for method, rows in own.items()}
+    return Column(name, label, value, cells, runs, show, quality)
+
+
+def _with_median(own: _Runs, shown: _Shown) -> list[Column]:
+    """A column, and that of its median if some method has enough runs."""
+    enough = max(map(len, own.values())) >= ENOUGH
+    return [_column(own, shown), *([_median_column(own, shown)] if enough else [])]
+
+
+def _median_column(own: _Runs, shown: _Shown) -> Column:
+    name, label, value, show, quality = shown
+    cells = {method: Spread.of([median([value(row) for row in rows])]) for method, rows in own.items()}
+    title = f"Median {label[0].lower() + label[1:] if label.startswith('Rounds') else label}"
+    return Column(f"median_{name}", title, value, cells, dict.fromkeys(own, 1), show, quality)
 
 
 def comparison_csv(rows: Sequence[ComparisonRow]) -> str:
@@ -277,12 +298,8 @@ def latex(text: str) -> str:
 
 
 def _markdown(methods: Sequence[str], columns: Sequence[Column]) -> str:
-    lines = [
-        ["method", *(column.label for column in columns)],
-        ["---", *("---:" for _ in columns)],
-        *([method.replace("|", "\\|"), *(_bold(column, method) for column in columns)] for method in methods),
-    ]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    rows = [[method, *(_bold(column, method) for column in columns)] for method in methods]
+    return markdown_table(["method", *(column.label for column in columns)], rows)
 
 
 def _bold(column: Column, method: str) -> str:
