@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import pytest
 
+from fedrel.config.papers import find_exhibit
+from fedrel.runs.collect import collect, value_of
 from fedrel.runs.folder import read_json
 from fedrel.runs.kept_runs import KeptRun
 from fedrel.runs.plan import Plan
 from fedrel.runs.reproduction_record import Reproduction, Verdict
-from fedrel.studio.reproduction_page import counted, page_text
+from fedrel.studio.reproduction_page import CURVES, counted, draw, page_text
 from tests.conftest import REAL_DATA
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -160,13 +163,22 @@ def kept_runs(page: Path) -> dict[tuple[int, float], KeptRun]:
 )
 def test_committed_numbers_are_of_kept_runs(record: Path) -> None:
     found, kept = read_json(Reproduction, record), kept_runs(record.parent)
+    _, exhibit = find_exhibit(found.name)
     for cell in found.cells:
-        metric = found.column(cell.column).metric
         for run in cell.runs:
             one = kept[run.seed, run.seconds]
             assert (one.result.rounds, one.result.best_round) == (run.rounds, run.best_round)
-            if metric not in ("rounds", "bytes"):
-                assert one.result.metrics[metric] == run.value
+            assert value_of(one, exhibit, found.column(cell.column)) == run.value
+
+
+PAGES = pytest.mark.parametrize(
+    "record", sorted(RESULTS.glob("*/reproduction.json")), ids=lambda path: path.parent.name
+)
+
+
+def made_anew(record: Reproduction, folder: Path, runs: Path) -> Plan:
+    """The plan of a page's command, with the facts of today."""
+    return Plan(record.name, folder, runs, record.seeds, record.only, searched=record.searched)
 
 
 @pytest.mark.skipif(REAL_DATA is None, reason="without FEDREL_DATA, other presets stand in")
@@ -180,7 +192,7 @@ def test_a_command_with_the_facts_of_today_finds_all_runs_of_a_page(
 ) -> None:
     monkeypatch.setenv("FEDREL_DATA", str(REAL_DATA))
     found = read_json(Reproduction, record)
-    plan = Plan(found.name, record.parent, tmp_path, found.seeds, found.only, searched=found.searched)
+    plan = made_anew(found, record.parent, tmp_path)
     runs = {(job.row, job.column, job.seed) for job in plan.jobs() if plan.finished(job)}
     assert runs == {(cell.row, cell.column, run.seed) for cell in found.cells for run in cell.runs}
     chosen = plan.searches.chosen()
@@ -191,11 +203,30 @@ def test_a_command_with_the_facts_of_today_finds_all_runs_of_a_page(
     )
 
 
-@pytest.mark.parametrize(
-    "record", sorted(RESULTS.glob("*/reproduction.json")), ids=lambda path: path.parent.name
-)
+@PAGES
 def test_committed_pages_come_from_their_json(record: Path) -> None:
     reading = record.parent / "reading.md"
     said = reading.read_text(encoding="utf-8") if reading.exists() else ""
     page = (record.parent / "README.md").read_text(encoding="utf-8")
     assert page == page_text(read_json(Reproduction, record), said)
+
+
+@PAGES
+def test_committed_curves_come_from_their_json(record: Path, tmp_path: Path) -> None:
+    committed = (record.parent / CURVES).read_text(encoding="utf-8")
+    if f"Matplotlib v{matplotlib.__version__}," not in committed:
+        pytest.skip("drawn by another version of matplotlib")
+    draw(read_json(Reproduction, record), tmp_path / CURVES)
+    assert (tmp_path / CURVES).read_text(encoding="utf-8") == committed
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(REAL_DATA is None, reason="without FEDREL_DATA, other presets stand in")
+@PAGES
+def test_committed_records_come_from_kept_runs(
+    record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All numbers, intervals and verdicts of a page, from its runs' answers on the test set."""
+    monkeypatch.setenv("FEDREL_DATA", str(REAL_DATA))
+    found = read_json(Reproduction, record)
+    assert collect(made_anew(found, record.parent, tmp_path)) == found

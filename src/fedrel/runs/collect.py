@@ -110,7 +110,7 @@ def _searched(
 def _seed_run(
     run: KeptRun, exhibit: Exhibit, note: ColumnNote, precision: list[tuple[float, float]]
 ) -> SeedRun:
-    result, best, dev, value = run.result, run.result.best_round or 0, run.dev, _value(run, exhibit, note)
+    result, best, dev, value = run.result, run.result.best_round or 0, run.dev, value_of(run, exhibit, note)
     step = -(-len(dev) // POINTS)
     return SeedRun(
         seed=result.seed,
@@ -124,7 +124,7 @@ def _seed_run(
     )
 
 
-def _value(run: KeptRun, exhibit: Exhibit, note: ColumnNote) -> float | None:
+def value_of(run: KeptRun, exhibit: Exhibit, note: ColumnNote) -> float | None:
     """An exhibit's number of a run; None where the run has none, as one that never reached the target."""
     metric, target = note.metric, note.target or exhibit.target
     if metric == "rounds":

@@ -42,7 +42,7 @@ def write_page(folder: Path) -> Path:
     found: Reproduction = read_json(Reproduction, folder / "reproduction.json")
     reading = folder / "reading.md"
     if any(cell.runs for cell in found.cells):
-        _draw(found, folder / CURVES)
+        draw(found, folder / CURVES)
     page = folder / "README.md"
     try:
         read = reading.read_text(encoding="utf-8") if reading.exists() else ""
@@ -119,10 +119,11 @@ def _cell_text(found: Reproduction, cell: Cell | None) -> str:
     diverged = f", {len(cell.diverged)} diverged" if cell.diverged else ""
     if spread is None:
         return (NOTHING if not cell.runs else "never") + fewer + diverged + paper
-    late = NOT_CONVERGED if any(not run.converged for run in cell.runs) else ""
+    late = sum(not run.converged for run in cell.runs)
+    mark = f" {NOT_CONVERGED}{late}/{len(cell.runs)}" if late and len(cell.runs) > 1 else NOT_CONVERGED * late
     middle = _median(found, cell)
     half = f", median {number(middle)}" if middle is not None else ""
-    rest = spread.after_mean(partial(number, beside=spread.mean), len(values), mark=late)
+    rest = spread.after_mean(partial(number, beside=spread.mean), len(values), mark=mark)
     return f"{number(spread.mean)}{rest}{half}{fewer}{diverged}{paper}"
 
 
@@ -154,14 +155,16 @@ def _notes(found: Reproduction) -> str:
     medians = any(_median(found, cell) is not None for cell in found.cells)
     fewer = any(0 < len(cell.runs) < len(seeds) for cell in found.cells)
     beside = "; in brackets the paper's number" if any(cell.paper is not None for cell in found.cells) else ""
+    over = f"mean ± standard deviation over seeds {several(seeds)}" if len(seeds) > 1 else f"seed {seeds[0]}"
     said = [
-        f"{metrics}, mean ± standard deviation over seeds {several(seeds)}"
+        f"{metrics}, {over}"
         f"{' (fewer where a cell gives n)' if fewer else ''}"
         f"{', and their median' if medians else ''}{beside}."
     ]
     if any(not run.converged for cell in found.cells for run in cell.runs):
         said.append(
-            f"{NOT_CONVERGED} The best round of at least one run is in its last tenth: more rounds might help."
+            f"{NOT_CONVERGED} The best round is in the run's last tenth, so that more rounds might help "
+            f"({NOT_CONVERGED}2/5: in two runs of five)."
         )
     return " ".join(said)
 
@@ -290,7 +293,7 @@ def _ranked(found: Reproduction) -> bool:
     return any(run.precision for cell in found.cells for run in cell.runs)
 
 
-def _draw(found: Reproduction, path: Path) -> None:
+def draw(found: Reproduction, path: Path) -> None:
     """A panel a column, a colour a row, a line a seed: the dev metric by round, or precision by recall."""
     from matplotlib.figure import Figure
 
