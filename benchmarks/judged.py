@@ -16,8 +16,8 @@ among their training sentences by p(r|s); `detect-minilm` those of `lazy_mil/tab
 of NYT10 (no method sees a verdict) and trains every method anew. It reports how much of the judged text that a
 method trained on states its relation, and how well its model ranks that text and the other half of the snippets.
 Sentences whose pair is in dev or test are left out. `random` says how clean the text would be if the same sites, in
-the same rounds, chose at random, for `mix` and for the made-up text of demo and results/world-noise. `page` writes
-README.md.
+the same rounds, chose at random, for `mix` and for the made-up text of demo and of results/world-noise. `page`
+writes README.md.
 """
 
 from __future__ import annotations
@@ -43,11 +43,14 @@ from fedrel.data.problems import Problems
 from fedrel.data.readers import reader
 from fedrel.data.relations import NA
 from fedrel.data.sentences import Instance, Mention, SentenceCorpus
+from fedrel.errors import UserError
 from fedrel.evaluation.bootstrap import JudgedUnits, difference, interval
 from fedrel.federation.rounds import draw
 from fedrel.inference.model import Model, load_model
 from fedrel.runs.compare import finished
+from fedrel.runs.folder import read_json
 from fedrel.runs.plan import Plan
+from fedrel.runs.reproduction_record import Reproduction
 from fedrel.runs.run_notes import environment
 
 PRESET = "lazy_mil/nyt10-part"
@@ -61,6 +64,7 @@ SETS = {
     "Google, degrees": ("judged-snippets", "google_education_degree.json.xz"),
 }
 DEGREES = "Google, degrees"
+WORLD = Path("results/world-noise")
 
 
 def judged(name: str) -> list[Instance]:
@@ -104,19 +108,31 @@ def units(model: Model, sentences: Sequence[Instance]) -> JudgedUnits:
     )
 
 
-def ranked(models: dict[str, list[Path]], sentences: Sequence[Instance]) -> dict[str, Any]:
-    """The area under the ROC curve by method with its interval, and its difference from `one`."""
-    known = load_model(next(iter(models.values()))[0]).relations
+Models = dict[str, dict[int, Path]]
+"""The runs of each method, by seed."""
+
+
+def ranked(models: Models, sentences: Sequence[Instance]) -> dict[str, Any]:
+    """The area under the ROC curve by method with its interval, and its difference from `one` over common seeds."""
+    if "one" not in models:
+        raise UserError("no run of `one` to compare with", hint="train it first")
+    known = load_model(next(iter(models["one"].values()))).relations
     asked = [one for one in sentences if one.relation in known]
-    found = {name: [units(sentence_model(run), asked) for run in runs] for name, runs in models.items()}
+    found = {
+        name: {seed: units(sentence_model(run), asked) for seed, run in runs.items()}
+        for name, runs in models.items()
+    }
     stating = sum(bool(one.expresses) for one in asked)
     report: dict[str, Any] = {"sentences": len(asked), "stating": stating, "methods": {}}
     for name, runs in found.items():
-        beside = found["one"][: len(runs)]
+        beside = found["one"]
+        common = sorted(runs.keys() & beside.keys())
         report["methods"][name] = {
-            "auc": interval(runs, "detection").model_dump(),
-            "beside_one": difference(runs, beside, "detection").model_dump(),
-            "seeds": len(runs),
+            "auc": interval(list(runs.values()), "detection").model_dump(),
+            "beside_one": difference(
+                [runs[seed] for seed in common], [beside[seed] for seed in common], "detection"
+            ).model_dump(),
+            "seeds": len(common),
         }
     return report
 
@@ -168,10 +184,10 @@ def detect(part: str, runs: Path, seeds: int) -> dict[str, Any]:
     """A reproduced table's models on judged sentences that they were not trained on."""
     table, column = DETECTORS[part]
     plan = Plan(f"lazy_mil/{table}", Path(f"results/lazy_mil-{table}"), runs, seeds, [column])
-    models: dict[str, list[Path]] = {}
+    models: Models = {}
     for job in plan.jobs():
         if plan.finished(job) and (job.folder / "model").exists():  # not where only the page keeps it
-            models.setdefault(job.row, []).append(job.folder)
+            models.setdefault(job.row, {})[job.seed] = job.folder
     data = dataset(load_config(PRESET).data)
     corpus = data.corpus.require(SentenceCorpus)
     trained = {plain(corpus.text_of(row)) for row in data.train.tolist()}
@@ -187,7 +203,7 @@ def mix(folder: Path, seeds: int, methods: Sequence[str], rounds: int) -> dict[s
     """Train every method on the part of NYT10 with judged text among it."""
     config = load_config(PRESET)
     files, mixed, held = pool(config, folder)
-    models: dict[str, list[Path]] = {}
+    models: Models = {}
     precision: dict[str, list[float]] = {}
     test: dict[str, list[float]] = {}
     with watching(quiet=False) as watch:
@@ -196,7 +212,7 @@ def mix(folder: Path, seeds: int, methods: Sequence[str], rounds: int) -> dict[s
                 asked = mixed_config(config, files, method, seed, rounds)
                 run = folder / method / f"seed-{seed}"
                 result = finished(asked, run, watch(f"{method}, seed {seed}", asked))
-                models.setdefault(method, []).append(run)
+                models.setdefault(method, {})[seed] = run
                 precision.setdefault(method, []).append(result.selection_precision or 0.0)
                 test.setdefault(method, []).append(result.metrics["auc"])
     stating = [bool(one.expresses) for part in mixed.values() for one in part]
@@ -240,23 +256,48 @@ def by_chance(config: Config) -> dict[str, float]:
 
 def random_choice(folder: Path, mixed: dict[str, Any]) -> dict[str, Any]:
     """Of each text whose truth is known: how clean was what methods chose, and what random choice would be."""
-    config = load_config(PRESET)
+    config, demo = load_config(PRESET), load_config("demo")
     files, *_ = pool(config, folder)
-    chosen = {method: values[0] for method, values in mixed["selection_precision"].items()}
-    texts = {"judged sentences": (mixed_config(config, files, "one", config.seed, mixed["rounds"]), chosen)}
-    texts["demo"] = load_config("demo"), chosen_in(Path("results/demo/comparison.json"))
-    for name in ("0.3", "0.6", "0.8", "0.6-popularity-0"):
-        noise, _, flat = name.partition("-popularity-")
-        settings = [f"data.noise={noise}", *([f"data.popularity={flat}.0"] if flat else [])]
-        world = load_config("results/world-noise/config.toml", settings)
-        title = f"made up, noise {noise}{', popularity 0' if flat else ', popularity 2'}"
-        texts[title] = world, chosen_in(Path(f"results/world-noise/noise-{name}.json"))
-    return {name: {"chosen": own, "random": by_chance(asked)} for name, (asked, own) in texts.items()}
+    precision = mixed["selection_precision"]
+    asked = [
+        mixed_config(config, files, "one", seed, mixed["rounds"])
+        for seed in range(1, 1 + len(precision["lazy-mil"]))
+    ]
+    rows = json.loads(Path("results/demo/comparison.json").read_text())["rows"]
+    return {
+        "judged sentences": beside_chance(precision, asked),
+        "demo": beside_chance({row["method"]: [row["selection_precision"]] for row in rows}, [demo]),
+        **{f"made up, {column}": one for column, one in on_the_world().items()},
+    }
 
 
-def chosen_in(comparison: Path) -> dict[str, float]:
-    """The selection precision of each method of a comparison."""
-    return {row["method"]: row["selection_precision"] for row in json.loads(comparison.read_text())["rows"]}
+def beside_chance(chosen: dict[str, list[float]], configs: Sequence[Config]) -> dict[str, Any]:
+    """The mean selection precision of each method, and by random choice in the rounds of these configs."""
+    random = [by_chance(config) for config in configs]
+    return {
+        "chosen": {method: fmean(values) for method, values in chosen.items()},
+        "random": {method: fmean(one[method] for one in random) for method in random[0]},
+    }
+
+
+def on_the_world() -> dict[str, dict[str, Any]]:
+    """The same of every column of the page of the built-in world, over its seeds."""
+    page: Reproduction = read_json(Reproduction, WORLD / "reproduction.json")
+    plan = Plan(page.name, WORLD, Path("runs"), page.seeds)
+    jobs = [(job, run) for job in plan.jobs() if (run := plan.finished(job)) is not None]
+    report: dict[str, dict[str, Any]] = {}
+    for note in page.columns:
+        own = [(job, run) for job, run in jobs if job.column == note.name]
+        chosen: dict[str, list[float]] = {}
+        for job, run in own:
+            chosen.setdefault(job.row, []).append(run.result.selection_precision or 0.0)
+        lazy = [
+            job.config.with_settings({"training.rounds": run.result.rounds})
+            for job, run in own
+            if job.row == "lazy-mil"
+        ]
+        report[note.name] = beside_chance(chosen, lazy)
+    return report
 
 
 def mixed_config(config: Config, files: Path, method: str, seed: int, rounds: int) -> Config:
