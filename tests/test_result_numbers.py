@@ -130,7 +130,10 @@ def test_a_claim_of_the_readme_is_the_ordering_of_its_page(
 
     assert ordering.ours is not None
     ours = ordering.ours
-    assert line["here, with 95 % interval"] == f"{shown(ours.mean)} [{shown(ours.low)}, {shown(ours.high)}]"
+    cells = [cell for cell in found.cells if cell.column == of and cell.row in (better, worse)]
+    late = "" if all(run.converged for cell in cells for run in cell.runs) else " †"
+    interval = f"[{shown(ours.low)}, {shown(ours.high)}]"
+    assert line["here, with 95 % interval"] == f"{shown(ours.mean)} {interval}{late}"
     assert line["in the paper"] == shown(ordering.paper / (found.scale if digits == 1 else 1))
     assert line[""].startswith(ordering.verdict)
 

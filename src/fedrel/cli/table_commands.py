@@ -284,7 +284,8 @@ def _list(seeds: int | None, runs: Path, *, as_json: bool) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print(
         "(data: `some`: of some columns only; `in part`: another corpus stands in; orderings: how many of the "
-        "paper's hold, fail, or cannot be told from the runs of the page)"
+        "paper's hold, fail, or cannot be told from the runs of the page)",
+        soft_wrap=True,
     )
     for corpus in dict.fromkeys(corpus for one in found for corpus in one.missing):
         console.print(f"not at hand: {corpus}", soft_wrap=True)

@@ -52,7 +52,7 @@ def sweep_table(found: Sweep) -> Table:
     head, *lines = _lines(found)
     table = Table(box=box.SIMPLE_HEAD, caption=Text(_note(found)), caption_justify="left")
     for place, name in enumerate(head):
-        table.add_column(Text(name), justify="left" if place < 2 else "right")
+        table.add_column(Text(name), justify="left" if place < 2 else "right", overflow="fold")
     table.add_column("")
     for line, best in zip(lines, _are_best(found), strict=True):
         table.add_row(
