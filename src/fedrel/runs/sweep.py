@@ -228,9 +228,10 @@ def _after(config: Config, folder: Path, rounds: int, watcher: Watcher) -> tuple
     """
     if config.training.follows_run and rounds < config.training.rounds:
         folder = folder / f"{rounds}-rounds"
-    trained = Checkpoints(folder / "checkpoint", config.shapes_result()).latest()
+    own = config.with_settings({"training.rounds": rounds})
+    trained = Checkpoints(folder / "checkpoint", own.shapes_result()).latest()
     if trained is None or trained.round < rounds:
-        result = _trained(config.with_settings({"training.rounds": rounds}), folder, watcher)
+        result = _trained(own, folder, watcher)
         return _best_on_dev(result), None if result is None else result.to_target
     metrics = MetricsFile(folder / "metrics.jsonl").until(trained.round, trained.metrics)
     refuse_if_longer(config.with_settings({"training.rounds": trained.round}), metrics, folder)
