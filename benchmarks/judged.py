@@ -24,25 +24,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from fedrel.cli.progress import watching
 from fedrel.config.schema import Config
-from fedrel.config.sources import data_folder, load_config
+from fedrel.config.sources import load_config
 from fedrel.data.load import dataset
 from fedrel.data.partition import divide
-from fedrel.data.problems import Problems
-from fedrel.data.readers import reader
-from fedrel.data.relations import NA
-from fedrel.data.sentences import Instance, Mention, SentenceCorpus
+from fedrel.data.sentences import Instance, SentenceCorpus
 from fedrel.errors import UserError
 from fedrel.evaluation.bootstrap import JudgedUnits, difference, interval
 from fedrel.federation.rounds import draw
@@ -52,46 +47,13 @@ from fedrel.runs.folder import read_json
 from fedrel.runs.plan import Plan
 from fedrel.runs.reproduction_record import Reproduction
 from fedrel.runs.run_notes import environment
+from judged_page import DETECTORS, page
+from judged_text import DEGREES, SETS, judged, mixed_config, names, plain, pool
 
 PRESET = "lazy_mil/nyt10-part"
-# Whose models: table and column.
-DETECTORS = {"detect": ("table2", "C=0.1"), "detect-minilm": ("table5", "NYT10")}
 METHODS = ("none", "one", "ave", "att", "att-ra", "lazy-mil", "lazy-one")
 ROUNDS = 100
-SETS = {
-    "NYT, 520 sentences": ("judged-tokens", "nyt_noise_sent.json.xz"),
-    "NYT, by relation": ("judged-lines", "nyt_sentential_byrelation.txt.xz"),
-    "Google, degrees": ("judged-snippets", "google_education_degree.json.xz"),
-}
-DEGREES = "Google, degrees"
 WORLD = Path("results/world-noise")
-
-
-def judged(name: str) -> list[Instance]:
-    """The sentences of a set with a verdict on a relation, as NYT10 has them: lower case, names joined by `_`."""
-    kind, file = SETS[name]
-    read = reader(kind, Problems(skip=True)).read(data_folder(Path()) / "judged" / file)
-    return [as_nyt10(one) for one in read if one.expresses is not None and one.relation != NA]
-
-
-def as_nyt10(one: Instance) -> Instance:
-    """A sentence as NYT10 writes it."""
-    text = one.text.lower()
-    if len(text) != len(one.text):  # a few characters, as İ, grow in lower case
-        text = one.text
-    for mention in (one.head, one.tail):
-        joined = re.sub(r"\s", "_", text[mention.start : mention.end])
-        text = text[: mention.start] + joined + text[mention.end :]
-    head, tail = (
-        replace(mention, name=text[mention.start : mention.end].replace("_", " "))
-        for mention in (one.head, one.tail)
-    )
-    return replace(one, text=text, head=head, tail=tail, tokens=None)
-
-
-def plain(text: str) -> str:
-    """Letters and digits only, to see whether two corpora have the same sentence."""
-    return re.sub(r"[^a-z0-9]+", "", text.lower().replace("-lrb-", "").replace("-rrb-", ""))
 
 
 def units(model: Model, sentences: Sequence[Instance]) -> JudgedUnits:
@@ -298,192 +260,6 @@ def on_the_world() -> dict[str, dict[str, Any]]:
         ]
         report[note.name] = beside_chance(chosen, lazy)
     return report
-
-
-def mixed_config(config: Config, files: Path, method: str, seed: int, rounds: int) -> Config:
-    """The preset on the files of `pool`."""
-    data = {
-        "corpus": "files",
-        "format": "jsonl",
-        "root": str(files),
-        "train": ["train.jsonl"],
-        "dev": ["dev.jsonl"],
-        "test": ["test.jsonl"],
-        "relations": "relations.json",
-    }
-    tree = config.model_dump(mode="json", exclude_none=True)
-    tree["data"] = data
-    tree["method"], tree["seed"] = method, seed
-    tree["training"]["rounds"] = rounds
-    return Config.model_validate(tree)
-
-
-def pool(config: Config, folder: Path) -> tuple[Path, dict[str, list[Instance]], list[Instance]]:
-    """Write the three parts as JSON lines; the judged sentences in training by set, and the snippets held out."""
-    data = dataset(config.data)
-    corpus = data.corpus.require(SentenceCorpus)
-    parts = {
-        name: [instance(corpus, row) for row in rows.tolist()]
-        for name, rows in (("train", data.train), ("dev", data.dev), ("test", data.test))
-    }
-    ids = {one.name: one.id for part in parts.values() for row in part for one in (row.head, row.tail)}
-    kept_apart = {names(row) for part in ("dev", "test") for row in parts[part]}
-    mixed: dict[str, list[Instance]] = {}
-    held: list[Instance] = []
-    for name in SETS:
-        own = [one for one in judged(name) if names(one) not in kept_apart]
-        if name == DEGREES:
-            own, held = own[::2], own[1::2]
-        mixed[name] = [with_ids(one, ids) for one in own]
-    told = [one for part in mixed.values() for one in part]
-    said = {(plain(one.text), *names(one), one.relation) for one in told}
-    parts["train"] = [
-        row for row in parts["train"] if (plain(row.text), *names(row), row.relation) not in said
-    ]
-    parts["train"] += told
-    folder.mkdir(parents=True, exist_ok=True)
-    relations = dict.fromkeys([*corpus.relations, *(one.relation for one in told)])
-    numbers = {relation: number for number, relation in enumerate(relations)}
-    (folder / "relations.json").write_text(json.dumps(numbers))
-    for name, rows in parts.items():
-        reader("jsonl").write(rows, folder / f"{name}.jsonl")  # type: ignore[attr-defined]
-    return folder, mixed, held
-
-
-def names(one: Instance) -> tuple[str, str]:
-    """The pair by its names: the judged sets have other ids."""
-    return one.head.name, one.tail.name
-
-
-def with_ids(one: Instance, ids: dict[str, str]) -> Instance:
-    """With the ids that the part of NYT10 has for these names, so that sentences about one pair are one bag."""
-    head, tail = (
-        replace(mention, id=ids.get(mention.name, mention.name)) for mention in (one.head, one.tail)
-    )
-    return replace(one, head=head, tail=tail)
-
-
-def instance(corpus: SentenceCorpus, row: int) -> Instance:
-    """A row of a corpus as it was read."""
-    head, tail = corpus.pairs[corpus.pair[row]].tolist()
-    mentions = (
-        Mention(corpus.entities[which], corpus.names[which], *span[row].tolist())
-        for which, span in ((head, corpus.head_span), (tail, corpus.tail_span))
-    )
-    return Instance(corpus.text_of(row), *mentions, corpus.relations[int(corpus.relation[row])])
-
-
-def page(found: dict[str, Any], reading: str = "") -> str:
-    """README.md, from judged.json alone but for the paragraph of reading."""
-    lines = ["# Which sentences state their relation? Judged text", "", reading.strip()]
-    if "noise" in found:
-        lines += ["", "## How noisy it is", "", *_noise(found["noise"])]
-    for part, (table, _) in DETECTORS.items():
-        if part in found:
-            models = f"models of Table {table.removeprefix('table')}"
-            lines += [
-                "",
-                f"## As a detector: {models} on judged sentences that they were not trained on",
-                "",
-            ]
-            lines += list(_areas(found[part]))
-    if "mix" in found:
-        lines += ["", "## With judged sentences among the training text", "", *_mixed(found["mix"])]
-    if "random" in found:
-        lines += ["", "## How much of it is the choice?", "", *_random(found["random"])]
-    lines += ["", "## How", "", "```sh", *found["commands"], "```", ""]
-    commits = ", ".join(f"{part} at {commit}" for part, commit in found["commits"].items())
-    lines += [f"Commits: {commits}. All numbers are in `judged.json`."]
-    return re.sub("\n{3,}", "\n\n", "\n".join(lines)) + "\n"
-
-
-def _noise(sets: dict[str, Any]) -> Iterator[str]:
-    yield (
-        "The share of sentences about a related pair that do not state the relation, by how many sentences of the "
-        "set are about the triple; and the power *b* of the odds of noise, proportional to that number to the *b*, "
-        "by logistic regression, with its standard error (sentences of one triple taken as independent)."
-    )
-    sizes = list(dict.fromkeys(size for one in sets.values() for size in one["bags"]))
-    yield ""
-    yield f"| set | sentences | triples | noise | {' | '.join(f'of {size}' for size in sizes)} | *b* |"
-    yield f"| --- | ---: | ---: | ---: | {' | '.join('---:' for _ in sizes)} | ---: |"
-    for name, one in sets.items():
-        by_size = [f"{one['bags'][size]['noise']:.2f}" if size in one["bags"] else "—" for size in sizes]
-        power = "—" if one["power"] is None else f"{one['power']:.2f} ± {one['standard_error']:.2f}"
-        counts = f"{one['sentences']} | {one['triples']} | {one['noise']:.2f}"
-        yield f"| {name} | {counts} | {' | '.join(by_size)} | {power} |"
-
-
-def _areas(sets: dict[str, Any]) -> Iterator[str]:
-    """A table of areas under the ROC curve."""
-    yield (
-        "The area under the ROC curve of p(r|s), sentences that state their relation against those that do not, "
-        "with 95 % intervals (bootstrap over triples and seeds); in parentheses the paired difference from `one`."
-    )
-    yield ""
-    titles = []
-    for name, one in sets.items():
-        left_out = f", {one['among_training']} trained on left out" if "among_training" in one else ""
-        titles.append(f"{name}: {one['stating']} of {one['sentences']} state it{left_out}")
-    yield f"| method | seeds | {' | '.join(titles)} |"
-    yield f"| --- | ---: | {' | '.join('---:' for _ in titles)} |"
-    methods = next(iter(sets.values()))["methods"]
-    for method in methods:
-        cells = []
-        for one in sets.values():
-            area, beside = one["methods"][method]["auc"], one["methods"][method]["beside_one"]
-            cell = f"{area['mean']:.3f} [{area['low']:.3f}, {area['high']:.3f}]"
-            if method != "one":
-                cell += f" ({beside['mean']:+.3f} [{beside['low']:+.3f}, {beside['high']:+.3f}])"
-            cells.append(cell)
-        yield f"| {method} | {methods[method]['seeds']} | {' | '.join(cells)} |"
-
-
-def _mixed(found: dict[str, Any]) -> Iterator[str]:
-    sizes = "; ".join(
-        f"{name}: {one['sentences']}, of which {one['stating']} state it"
-        for name, one in found["judged_in_training"].items()
-    )
-    yield (
-        f"Judged sentences in training: {sizes}. {found['rounds']} rounds. Selection precision is the share of "
-        "the training weight on judged sentences that is on stating ones, the mean over rounds; of all judged "
-        f"sentences {found['share_stating']:.3f} state their relation."
-    )
-    yield ""
-    yield "| method | seeds | selection precision | AUC on the test part |"
-    yield "| --- | ---: | ---: | ---: |"
-    for method, values in found["selection_precision"].items():
-        yield f"| {method} | {len(values)} | {spread(values)} | {spread(found['test_auc'][method])} |"
-    yield ""
-    yield "### As a detector among the sentences trained on"
-    yield ""
-    yield from _areas(found["trained_on"])
-    yield ""
-    yield "### As a detector on the half of the snippets that was held out"
-    yield ""
-    yield from _areas(found["held_out"])
-
-
-def _random(texts: dict[str, Any]) -> Iterator[str]:
-    methods = list(next(iter(texts.values()))["random"])
-    yield (
-        "Selection precision, and in parentheses what the same sites would have in the same rounds if every "
-        "sentence of a bag were as likely to be chosen. What Lazy MIL has by chance beyond ONE comes from training "
-        "on a triple with many sentences, which is likely a noisy one, no more than on others. What it has beyond "
-        "chance is the model's choice."
-    )
-    yield ""
-    yield f"| text | {' | '.join(methods)} |"
-    yield f"| --- | {' | '.join('---:' for _ in methods)} |"
-    for name, one in texts.items():
-        cells = [f"{one['chosen'][method]:.3f} ({one['random'][method]:.3f})" for method in methods]
-        yield f"| {name} | {' | '.join(cells)} |"
-
-
-def spread(values: Sequence[float]) -> str:
-    """Mean and standard deviation."""
-    deviation = f" ± {stdev(values):.3f}" if len(values) > 1 else ""
-    return f"{fmean(values):.3f}{deviation}"
 
 
 def main() -> None:

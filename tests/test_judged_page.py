@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -18,26 +18,28 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "lazy_mil-judged"
 
 
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = spec_from_file_location("judged", ROOT / "benchmarks" / "judged.py")
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return import_module("judged")
 
 
-def test_names_are_joined_as_in_nyt10(script: ModuleType) -> None:
-    text = "In Old Town , they saw Ada Byron ."
+@pytest.fixture
+def text(script: ModuleType) -> ModuleType:
+    return import_module("judged_text")
+
+
+def test_names_are_joined_as_in_nyt10(text: ModuleType) -> None:
+    said = "In Old Town , they saw Ada Byron ."
     one = Instance(
-        text, Mention("a", "Ada Byron", 23, 32), Mention("b", "Old Town", 3, 11), "/x", expresses=True
+        said, Mention("a", "Ada Byron", 23, 32), Mention("b", "Old Town", 3, 11), "/x", expresses=True
     )
-    found = script.as_nyt10(one)
+    found = text.as_nyt10(one)
     assert found.text == "in old_town , they saw ada_byron ."
     assert (found.head.name, found.tail.name, found.head.start) == ("ada byron", "old town", 23)
-    assert script.plain(found.text) == script.plain(text)
-    assert script.with_ids(found, {"old town": "m.1"}).tail.id == "m.1"
-    assert script.with_ids(found, {"old town": "m.1"}).head.id == "ada byron"
+    assert text.plain(found.text) == text.plain(said)
+    assert text.with_ids(found, {"old town": "m.1"}).tail.id == "m.1"
+    assert text.with_ids(found, {"old town": "m.1"}).head.id == "ada byron"
 
 
 def test_the_power_of_the_bag_size_is_found_again(script: ModuleType) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 import pytest
 
+from fedrel.config.papers import find_exhibit
 from fedrel.runs.folder import read_json
 from fedrel.runs.reproduction_record import Reproduction
 
@@ -25,13 +25,7 @@ ROWS = {
 }
 EVEN, SKEWED = "CPR, alpha=0.5, K=10", "CPR, alpha=0.05, K=10"
 MINUS = "\N{MINUS SIGN}"
-# Columns of docs/noise.md, and those of the pages.
-NOISES = {
-    "noise 0": "noise 0",
-    **{name: f"{name}, popularity 0" for name in ("0.3", "0.6", "0.8")},
-    **{name: name for name in ("0.3, popularity 1", "0.6, popularity 1", "0.8, popularity 1")},
-}
-CHOSEN = {name: f"{name} for Lazy MIL" for name in ("0.6, chosen", "0.8, chosen")}
+WORLD = [column.name for column in find_exhibit(f"{ROOT}/benchmarks/noise.toml/world")[1].columns]
 RESULTS = "docs/results.md"
 NOISE = "docs/noise.md"
 FEDCMC = "FedCMC on CPR and PGR"
@@ -69,14 +63,7 @@ def table(file: str, heading: str, below: str = "") -> list[dict[str, str]]:
             for alpha, page in (("0.05", "fedcmc-table2-pcnn-skewed"), ("0.5", "fedcmc-table2-pcnn"))
         ),
         (RESULTS, "FedLCC on CDR", "F1", "fedlcc-table3", "IID", False),
-        *(
-            (NOISE, "Over noise rates, with the demo's settings", name, "world-noise-seeds", of, False)
-            for name, of in NOISES.items()
-        ),
-        *(
-            (NOISE, "A better Lazy MIL", name, "world-lazy-one", of, False)
-            for name, of in (NOISES | CHOSEN).items()
-        ),
+        *((NOISE, "Over noise rates", name, "world-noise", name, False) for name in WORLD),
     ],
 )  # fmt: skip
 def test_a_table_of_the_docs_has_the_numbers_of_its_page(
@@ -136,23 +123,6 @@ def test_a_claim_of_the_readme_is_the_ordering_of_its_page(
     assert line["here, with 95 % interval"] == f"{shown(ours.mean)} {interval}{late}"
     assert line["in the paper"] == shown(ordering.paper / (found.scale if digits == 1 else 1))
     assert line[""].startswith(ordering.verdict)
-
-
-@pytest.mark.parametrize(
-    ("below", "value"),
-    [
-        ("AUC on the test part:", lambda run: run["metrics"]["auc"]),
-        ("Selection precision,", lambda run: run["selection_precision"]),
-    ],
-)
-def test_tables_of_the_settings_chosen_for_lazy_mil_are_of_their_runs(
-    below: str, value: Callable[[Any], float]
-) -> None:
-    lines = table(NOISE, "Over noise rates, with settings that were chosen for Lazy MIL", below)
-    files = ["0.0", "0.3", "0.6", "0.8", "0.6-popularity-0"]
-    for line, file in zip(lines, files, strict=True):
-        for run in from_json(f"world-noise/noise-{file}.json")["rows"]:
-            assert line[run["method"]] == f"{value(run):.3f}", file
 
 
 def test_tables_of_the_five_laboratories_are_of_their_runs() -> None:

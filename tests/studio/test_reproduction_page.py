@@ -18,8 +18,15 @@ from fedrel.studio.reproduction_page import CURVES, counted, draw, page_text
 from tests.conftest import REAL_DATA
 
 RESULTS = Path(__file__).parents[2] / "results"
-WITHOUT_RUNS = {RESULTS / name / "reproduction.json" for name in ("world-lazy-one", "world-noise-seeds")}
-"""Made before pages kept their runs."""
+PAGES = pytest.mark.parametrize(
+    "record", sorted(RESULTS.glob("*/reproduction.json")), ids=lambda path: path.parent.name
+)
+
+
+@pytest.fixture(autouse=True)
+def at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the commands of pages are given: a table in a file is named by its path."""
+    monkeypatch.chdir(RESULTS.parent)
 
 
 def test_late_best_rounds_are_marked() -> None:
@@ -156,11 +163,7 @@ def kept_runs(page: Path) -> dict[tuple[int, float], KeptRun]:
     return {(run.result.seed, run.result.seconds): run for run in found}
 
 
-@pytest.mark.parametrize(
-    "record",
-    sorted(set(RESULTS.glob("*/reproduction.json")) - WITHOUT_RUNS),
-    ids=lambda path: path.parent.name,
-)
+@PAGES
 def test_committed_numbers_are_of_kept_runs(record: Path) -> None:
     found, kept = read_json(Reproduction, record), kept_runs(record.parent)
     _, exhibit = find_exhibit(found.name)
@@ -171,22 +174,13 @@ def test_committed_numbers_are_of_kept_runs(record: Path) -> None:
             assert value_of(one, exhibit, found.column(cell.column)) == run.value
 
 
-PAGES = pytest.mark.parametrize(
-    "record", sorted(RESULTS.glob("*/reproduction.json")), ids=lambda path: path.parent.name
-)
-
-
 def made_anew(record: Reproduction, folder: Path, runs: Path) -> Plan:
     """The plan of a page's command, with the facts of today."""
     return Plan(record.name, folder, runs, record.seeds, record.only, searched=record.searched)
 
 
 @pytest.mark.skipif(REAL_DATA is None, reason="without FEDREL_DATA, other presets stand in")
-@pytest.mark.parametrize(
-    "record",
-    sorted(set(RESULTS.glob("*/reproduction.json")) - WITHOUT_RUNS),
-    ids=lambda path: path.parent.name,
-)
+@PAGES
 def test_a_command_with_the_facts_of_today_finds_all_runs_of_a_page(
     record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
