@@ -23,6 +23,7 @@ def true(count: int, of: int) -> np.ndarray:
 def test_two_shares_are_compared_by_their_standard_error():
     assert fewer(true(2, 20), true(15, 20))  # .65 apart; both together .425, so the error is .156
     assert not fewer(true(9, 20), true(12, 20))  # .15 apart, the error is .158
+    assert fewer(true(8, 20), true(12, 20))  # .2 apart, the same error
     assert fewer(true(180, 400), true(240, 400))  # the same shares, but the error is .035
     assert not fewer(true(15, 20), true(2, 20))  # more, not fewer
     assert not fewer(true(0, 0), true(9, 9))

@@ -4,9 +4,9 @@ Lazy MIL trains on one sentence for each triple, however clean the text is, and 
 sites choose as in Lazy MIL (Algorithm 1), but a site trains on whole bags, as ONE does: in every step on the
 sentence of a bag that is best then. What becomes of its bags whose triples another site won depends on how noisy
 they are. Whether the model finds the relation in a single one tells little: a bag where it does not may be noise,
-or merely difficult. But if it finds the relation in a significantly smaller share of them than of the bags that
-won, they are mostly noise: the site leaves them out. Else it trains on them too, and the method is ONE. Sites send
-what they send in Lazy MIL.
+or merely difficult. But if it finds the relation in a smaller share of them than of the bags that won, by more than
+a standard error, they are mostly noise: the site leaves them out. Else it trains on them too, and the method is ONE.
+Sites send what they send in Lazy MIL.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedrel.methods.lazy_mil import LazyMIL
 if TYPE_CHECKING:
     from fedrel.federation.site import Site
 
-ERRORS = 2.0  # how many standard errors apart two shares are if they differ
+ERRORS = 1.0  # how many standard errors apart two shares must be; a site has few bags
 
 
 class LazyOne(LazyMIL):
@@ -48,7 +48,7 @@ class LazyOne(LazyMIL):
 
 
 def fewer(some: npt.NDArray[np.bool_], others: npt.NDArray[np.bool_]) -> bool:
-    """Whether a significantly smaller share of `some` is true than of `others`: the z-test of two proportions."""
+    """Whether a smaller share of `some` is true than of `others`, by more than the error of the difference."""
     if not (len(some) and len(others)):
         return False
     share = np.concatenate([some, others]).mean()
