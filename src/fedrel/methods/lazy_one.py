@@ -5,8 +5,8 @@ sites choose as in Lazy MIL (Algorithm 1), but a site trains on whole bags, as O
 sentence of a bag that is best then. What becomes of its bags whose triples another site won depends on how noisy
 they are. Whether the model finds the relation in a single one tells little: a bag where it does not may be noise,
 or merely difficult. But if it finds the relation in a smaller share of them than of the bags that won, by more than
-a standard error, they are mostly noise: the site leaves them out. Else it trains on them too, and the method is ONE.
-Sites send what they send in Lazy MIL.
+a standard error, they are mostly noise: the site leaves them out. Else it trains on them too, and the method is
+ONE. Sites send what they send in Lazy MIL.
 """
 
 from __future__ import annotations
