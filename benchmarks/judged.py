@@ -26,6 +26,7 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -42,9 +43,10 @@ from fedrel.errors import UserError
 from fedrel.evaluation.bootstrap import JudgedUnits, difference, interval
 from fedrel.federation.rounds import draw
 from fedrel.inference.model import Model, load_model
-from fedrel.runs.compare import finished
+from fedrel.runs.compare import finished, is_finished
 from fedrel.runs.folder import read_json
 from fedrel.runs.plan import Plan
+from fedrel.runs.records import Result
 from fedrel.runs.reproduction_record import Reproduction
 from fedrel.runs.run_notes import environment
 from judged_page import DETECTORS, page
@@ -52,7 +54,8 @@ from judged_text import DEGREES, SETS, judged, mixed_config, names, plain, pool
 
 PRESET = "lazy_mil/nyt10-part"
 METHODS = ("none", "one", "ave", "att", "att-ra", "lazy-mil", "lazy-one")
-ROUNDS = 100
+ROUNDS = 600
+MOST_SEEDS = 20
 WORLD = Path("results/world-noise")
 
 
@@ -162,21 +165,26 @@ def detect(part: str, runs: Path, seeds: int) -> dict[str, Any]:
 
 
 def mix(folder: Path, seeds: int, methods: Sequence[str], rounds: int) -> dict[str, Any]:
-    """Train every method on the part of NYT10 with judged text among it."""
+    """Train these methods on the part of NYT10 with judged text among it; what all finished runs there show.
+
+    So methods may have different numbers of seeds: train some with many, then others with few.
+    """
     config = load_config(PRESET)
     files, mixed, held = pool(config, folder)
+    with watching(quiet=False) as watch:
+        for seed, method in product(range(1, seeds + 1), methods):
+            asked = mixed_config(config, files, method, seed, rounds)
+            finished(asked, folder / method / f"seed-{seed}", watch(f"{method}, seed {seed}", asked))
     models: Models = {}
     precision: dict[str, list[float]] = {}
     test: dict[str, list[float]] = {}
-    with watching(quiet=False) as watch:
-        for seed in range(1, seeds + 1):
-            for method in methods:
-                asked = mixed_config(config, files, method, seed, rounds)
-                run = folder / method / f"seed-{seed}"
-                result = finished(asked, run, watch(f"{method}, seed {seed}", asked))
-                models.setdefault(method, {})[seed] = run
-                precision.setdefault(method, []).append(result.selection_precision or 0.0)
-                test.setdefault(method, []).append(result.metrics["auc"])
+    for method, seed in product(METHODS, range(1, MOST_SEEDS + 1)):
+        run = folder / method / f"seed-{seed}"
+        if is_finished(mixed_config(config, files, method, seed, rounds), run):
+            result: Result = read_json(Result, run / "result.json")
+            models.setdefault(method, {})[seed] = run
+            precision.setdefault(method, []).append(result.selection_precision or 0.0)
+            test.setdefault(method, []).append(result.metrics["auc"])
     stating = [bool(one.expresses) for part in mixed.values() for one in part]
     return {
         "rounds": rounds,
