@@ -83,9 +83,9 @@ def _mixed(found: dict[str, Any]) -> Iterator[str]:
         for name, one in found["judged_in_training"].items()
     )
     yield (
-        f"Judged sentences in training: {sizes}. At most {found['rounds']} rounds, until dev gets no better for 100. "
-        "Selection precision is the share of the training weight on judged sentences that is on stating ones, the "
-        f"mean over rounds; of all judged sentences {found['share_stating']:.3f} state their relation."
+        f"Judged sentences in training: {sizes}. At most {found['rounds']} rounds, until dev gets no better for "
+        "100. Selection precision is the share of the training weight on judged sentences that is on stating ones, "
+        f"the mean over rounds; of all judged sentences {found['share_stating']:.3f} state their relation."
     )
     yield ""
     yield "| method | seeds | selection precision | AUC on the test part |"
