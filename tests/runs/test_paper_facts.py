@@ -12,7 +12,6 @@ from fedrel.errors import UserError
 from fedrel.runs.compare import checked
 from fedrel.runs.plan import Plan
 from tests.conftest import tiny
-from tests.runs.conftest import columns
 
 
 def test_an_unknown_table_is_refused_with_the_nearest() -> None:
@@ -24,15 +23,6 @@ def test_a_difference_of_an_unknown_row_is_refused(paper: Path) -> None:
     told = 'metric = "auc"\ndifferences = [["feded", "one"]]'
     paper.write_text(paper.read_text().replace('metric = "auc"', told, 1))
     with pytest.raises(UserError, match="`differences` names \\['feded'\\], which are no rows"):
-        find_exhibit(f"{paper}/table1")
-
-
-def test_columns_that_share_a_search_set_the_same_searched_settings(paper: Path) -> None:
-    columns(paper, few='"training.learning_rate" = 0.1', all='"training.fraction" = 1.0')
-    find_exhibit(f"{paper}/table1")  # a column with nothing to search has none
-    searched = '[exhibits.table1.search]\n"training.batch_size" = [4, 8]\n'
-    paper.write_text(paper.read_text().replace("[exhibits.table1.search]\n", searched))
-    with pytest.raises(UserError, match="column 'all' sets other searched settings than one with its preset"):
         find_exhibit(f"{paper}/table1")
 
 

@@ -18,6 +18,7 @@ from fedrel.runs.train import Watcher, run
 from fedrel.studio.reproduction_page import write_page
 from fedrel.studio.sweep_page import sweep_markdown
 from tests.conftest import tiny
+from tests.runs.conftest import columns
 
 
 def test_rows_and_tables_of_one_method_with_other_grids_keep_their_searches_apart(
@@ -116,6 +117,19 @@ def test_what_a_row_or_column_sets_is_not_searched(paper: Path, tmp_path: Path) 
     }
     values = {(cell.row, cell.column): cell.runs[0].value for cell in found.cells if cell.runs}
     assert values["fedavg", "few"] != values["fedavg", "slow"]
+
+
+def test_columns_that_share_a_search_set_the_same_searched_settings(paper: Path, tmp_path: Path) -> None:
+    name = columns(paper, few='"training.learning_rate" = 0.1', all='"training.fraction" = 1.0')
+    plan = Plan(name, tmp_path / "out", tmp_path / "runs", 1)  # a column with nothing to search has none
+    assert [(one.row, one.config.training.fraction) for one in plan.searches.all] == [
+        ("one", 1.0),
+        ("fedavg", 1.0),
+    ]
+    searched = '[exhibits.table1.search]\n"training.batch_size" = [4, 8]\n'
+    paper.write_text(paper.read_text().replace("[exhibits.table1.search]\n", searched))
+    with pytest.raises(UserError, match="set different searched settings of one"):
+        Plan(name, tmp_path / "out", tmp_path / "runs", 1)
 
 
 def test_halving_refuses_the_runs_of_another_experiment(tmp_path: Path) -> None:

@@ -48,12 +48,15 @@ def test_names_are_text() -> None:
     assert figure["data"][0]["name"] == "&lt;b&gt;&amp;"  # plotly reads names as HTML
 
 
-def test_mean_over_runs_that_are_evaluated_in_different_rounds() -> None:
-    series = figures.mean_series("a", 0, [{1: 0.2, 2: 0.4, 3: None, 4: None}, {1: 0.4, 3: None, 4: 0.1}])
-    assert series.x == [1, 2, 4]
-    assert series.y == pytest.approx([0.3, 0.4, 0.1])
-    assert series.std == pytest.approx([math.sqrt(0.02), 0, 0])
-    assert not series.cut
+def test_a_mean_has_the_rounds_that_all_runs_have() -> None:
+    """The last round of a run that patience ended is evaluated, too, off the others' schedule."""
+    runs = [{20: 0.2, 40: 0.4, 50: 0.9}, {20: 0.4, 40: 0.4, 60: 0.5, 80: 0.6}]
+    series = figures.mean_series("a", 0, runs)
+    assert (series.x, series.cut) == ([20, 40], True)
+    assert series.y == pytest.approx([0.3, 0.4])
+    assert series.std == pytest.approx([math.sqrt(0.02), 0])
+    unlike = figures.mean_series("a", 0, [{1: 0.2, 2: 0.4, 3: None}, {1: 0.4, 3: 0.1}])
+    assert (unlike.x, unlike.cut) == ([1], False)
 
 
 def test_a_mean_ends_with_the_shortest_run() -> None:

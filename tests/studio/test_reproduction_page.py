@@ -135,16 +135,17 @@ def test_few_seeds_are_warned_of_where_rows_are_told_apart(seeds: list[int], sai
     ours, cannot = {"mean": 1, "low": 0.5, "high": 2}, {"mean": 1, "low": -1, "high": 2}
     told = [{"column": "c", "row": "a", "other": "b", "ours": ours, "seeds": one} for one in seeds]
     told.append({"column": "c", "row": "a", "other": "b", "ours": cannot, "seeds": 1})
-    told.append(
-        {"column": "c", "row": "a", "other": "b", "ours": {"mean": 1, "low": 1, "high": 1}, "seeds": 1}
-    )
+    counted_bytes = {"mean": 1, "low": 1, "high": 1}
+    told.append({"column": "bytes", "row": "a", "other": "b", "ours": counted_bytes, "seeds": 1})
+    shared = {"preset": "demo"}
+    columns = [{"name": "c", "metric": "auc"} | shared, {"name": "bytes", "metric": "bytes"} | shared]
     orderings = [
-        {"column": "c", "better": "a", "worse": "b", "paper": 1, "verdict": "holds"}
-        | {name: one[name] for name in ("ours", "seeds")}
+        {"better": "a", "worse": "b", "paper": 1, "verdict": "holds"}
+        | {name: one[name] for name in ("column", "ours", "seeds")}
         for one in told
     ]
     for fields in ({"differences": told}, {"orderings": orderings}):
-        page = page_text(made("x/table1", **fields))
+        page = page_text(made("x/table1", columns=columns, **fields))
         assert page.count("**Over") == bool(said) and said in page
 
 

@@ -115,18 +115,6 @@ class Exhibit(Section):
         }
 
     @model_validator(mode="after")
-    def _columns_of_a_preset_share_a_search(self) -> Exhibit:
-        for row in self.rows.values():
-            searched = {*self.search, *self.instead_search, *row.search} - row.set.keys()
-            grids: dict[str, set[str]] = {}
-            for column in self.columns:
-                keys = searched - column.set.keys()
-                if keys and grids.setdefault(column.preset, keys) != keys:
-                    problem = f"column {column.name!r} sets other searched settings than one with its preset"
-                    raise ValueError(problem)
-        return self
-
-    @model_validator(mode="after")
     def _papers_rows_are_rows(self) -> Exhibit:
         for column in self.columns:
             if unknown := sorted(column.paper.keys() - self.rows.keys()):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from fedrel.config.papers import Exhibit
 from fedrel.errors import UserError, nearest
-from fedrel.evaluation.bootstrap import Interval, mean_of_seeds
+from fedrel.evaluation.bootstrap import VERSION, Interval, mean_of_seeds
 from fedrel.runs.kept_runs import KeptRun
 from fedrel.runs.plan import POINTS, Job, Plan
 from fedrel.runs.records import to_target
@@ -78,6 +78,7 @@ def collect(plan: Plan, shown: Reproduction | None = None) -> Reproduction:
         settings=plan.settings,
         searched=plan.searched,
         environments=list(distinct.values()),
+        bootstrap=VERSION,
     )
 
 
@@ -155,7 +156,8 @@ class _Compared:
         self.plan = plan
         self.cells = {(cell.row, cell.column): cell for cell in cells}
         self._jobs = jobs
-        self._known = {} if shown is None else self._of_same_runs(shown)
+        known = shown is not None and shown.bootstrap == VERSION
+        self._known = self._of_same_runs(shown) if shown is not None and known else {}
 
     def seeds(self, ours: Cell, theirs: Cell) -> int:
         """How many both have."""
@@ -163,15 +165,16 @@ class _Compared:
 
     def difference(self, ours: Cell, theirs: Cell) -> Interval | None:
         """The difference of two cells of a column, over the seeds that both have, if it can be told."""
+        note = next(note for note in self.plan.columns if note.name == ours.column)
+        if note.metric == "bytes":
+            return counted(ours, theirs)
+        first, second = (self._jobs.get((cell.row, cell.column), []) for cell in (ours, theirs))
+        if note.metric == "rounds":
+            most = max((job.config.training.rounds for job in (*first, *second)), default=0)
+            return of_rounds(ours, theirs, most)
         pair = (ours.column, ours.row, theirs.row)
         if pair in self._known:
             return self._known[pair]
-        note = next(note for note in self.plan.columns if note.name == ours.column)
-        if note.metric == "bytes":
-            return _counted(ours, theirs)
-        if note.metric == "rounds":
-            return _of_rounds(ours, theirs)
-        first, second = (self._jobs.get((cell.row, cell.column), []) for cell in (ours, theirs))
         return self.plan.difference(first, second, note.metric)
 
     def _of_same_runs(self, shown: Reproduction) -> dict[tuple[str, str, str], Interval | None]:
@@ -230,7 +233,7 @@ def _seeds_of_both(one: Cell, other: Cell) -> set[int]:
     return {run.seed for run in one.runs} & {run.seed for run in other.runs}
 
 
-def _counted(ours: Cell, theirs: Cell) -> Interval | None:
+def counted(ours: Cell, theirs: Cell) -> Interval | None:
     """The difference of two rows over common seeds, whose numbers are counted and not estimated: no spread."""
     first, second = ({run.seed: run.value for run in cell.runs} for cell in (ours, theirs))
     pairs = [(first[seed], second[seed]) for seed in sorted(_seeds_of_both(ours, theirs))]
@@ -241,13 +244,14 @@ def _counted(ours: Cell, theirs: Cell) -> Interval | None:
     return Interval(mean=mean, low=mean, high=mean)
 
 
-def _of_rounds(ours: Cell, theirs: Cell) -> Interval | None:
+def of_rounds(ours: Cell, theirs: Cell, most: int) -> Interval | None:
     """The difference of two rows in rounds to a target, by a bootstrap over the seeds that both have.
 
-    A run that never reached it counts as if it had in the round after its last. One or two seeds tell nothing.
+    A run that never reached it, be it that it ended early, counts as if it had in the round after the `most` that a
+    run can have. One or two seeds tell nothing.
     """
     first, second = (
-        {run.seed: run.rounds + 1 if run.value is None else run.value for run in cell.runs}
+        {run.seed: most + 1 if run.value is None else run.value for run in cell.runs}
         for cell in (ours, theirs)
     )
     by_seed = [first[seed] - second[seed] for seed in sorted(_seeds_of_both(ours, theirs))]

@@ -108,6 +108,8 @@ class Reproduction(Record):
     searched: bool = True
     """Whether settings were searched, where the paper did."""
     environments: list[Environment]
+    bootstrap: int = 0
+    """The version of the bootstrap that made its intervals."""
 
     def column(self, name: str) -> ColumnNote:
         """The experiment of a column."""

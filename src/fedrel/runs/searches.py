@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from fedrel.config.papers import Column, Exhibit, experiment
 from fedrel.config.schema import Config
+from fedrel.errors import UserError
 from fedrel.files import InUseError, locked
 from fedrel.runs.compare import Watch
 from fedrel.runs.kept_runs import KeptRuns, experiment_id
@@ -156,15 +157,27 @@ class Searches:
 
     def _all(self, columns: Sequence[tuple[Column, ColumnNote]], wanted: set[Cells]) -> Iterator[Search]:
         """One for every row and preset that is wanted, on the first column with the preset."""
-        found: set[Cells] = set()
+        found: dict[Cells, Search] = {}
         for column, note in columns:
             for row, asked in self._exhibit.rows_of(column).items():
                 cells, grid = (row, note.preset), self.grid(row, note)
-                if cells in wanted - found and not note.missing and grid:
-                    found.add(cells)
+                if cells not in wanted or note.missing or not grid:
+                    continue
+                if cells not in found:
                     config = experiment(column, row, asked, {}).config
                     folder = run_folder(self._runs / "search", note.preset, config)
-                    yield Search(row, note.preset, config, folder, grid, self._exhibit.finalists)
+                    if (rounds := config.training.rounds) % config.evaluation.every:
+                        # a run that is evaluated off its schedule cannot be another one's beginning
+                        folder = folder.with_name(f"{folder.name}-{rounds}-rounds")
+                    found[cells] = Search(row, note.preset, config, folder, grid, self._exhibit.finalists)
+                elif found[cells].grid.keys() != grid.keys():
+                    problem = (
+                        f"columns with the preset {note.preset} set different searched settings of {row}"
+                    )
+                    raise UserError(
+                        problem, hint="set the same ones in all, or give them presets of their own"
+                    )
+        yield from found.values()
 
 
 def run_folder(inside: Path, preset: str, config: Config) -> Path:

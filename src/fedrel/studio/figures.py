@@ -239,17 +239,19 @@ def mean_series(
 ) -> Series:
     """The mean over runs of a value known at some rounds, and its spread where there are several runs.
 
-    It ends with the shortest run: there, the mean of those that go on would jump as none of them does.
+    It has the rounds that all runs have, until the shortest ends: the mean of some would jump as none of them does.
     """
-    last = min((max(run) for run in runs if run), default=0)
+    begun = [run for run in runs if run]
+    last = min(map(max, begun), default=0)
     spreads: dict[int, Spread] = {}
     for number in sorted(set(chain.from_iterable(runs))):
-        if (spread := Spread.of([run.get(number) for run in runs])) is not None:
+        spread = Spread.of([run.get(number) for run in begun])
+        if spread is not None and number <= last and spread.runs == len(begun):
             spreads[number] = spread
-    kept = {number: spread for number, spread in spreads.items() if number <= last}
-    std = [spread.std for spread in kept.values()] if len(runs) > 1 else []
-    means = [spread.mean for spread in kept.values()]
-    return Series(name, place, list(kept), means, std, strong=strong, cut=len(kept) < len(spreads))
+    std = [spread.std for spread in spreads.values()] if len(runs) > 1 else []
+    means = [spread.mean for spread in spreads.values()]
+    cut = any(max(run) > last for run in begun)
+    return Series(name, place, list(spreads), means, std, strong=strong, cut=cut)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from fedrel.evaluation.bootstrap import Interval
 from fedrel.files import write_text
 from fedrel.runs.folder import read_json
 from fedrel.runs.records import Trial, last_of_each
-from fedrel.runs.reproduction_record import Cell, ColumnNote, Ordering, Reproduction, Verdict
+from fedrel.runs.reproduction_record import Cell, ColumnNote, Difference, Ordering, Reproduction, Verdict
 from fedrel.runs.sweep import DIVERGED
 from fedrel.studio.formatting import NOTHING, Spread, duration, label, markdown_table, median, several
 from fedrel.studio.svg import write_svg
@@ -62,7 +62,7 @@ def page_text(found: Reproduction, reading: str = "") -> str:
         _table(found),
         _notes(found),
         "## Orderings" if found.orderings else "",
-        _verdicts(found.orderings),
+        _verdicts(found),
         _orderings(found),
         _differences(found),
         f"## Curves\n\n![{_drawn(found)}]({CURVES})" if found.dev_metric else "",
@@ -169,26 +169,22 @@ def _notes(found: Reproduction) -> str:
     return " ".join(said)
 
 
-def _verdicts(orderings: Sequence[Ordering]) -> str:
-    if not orderings:
+def _verdicts(found: Reproduction) -> str:
+    if not found.orderings:
         return ""
-    counts = several(counted(one.verdict for one in orderings))
+    counts = several(counted(one.verdict for one in found.orderings))
     return (
-        f"Of {len(orderings)} pairs that the paper orders: {counts}. "
+        f"Of {len(found.orderings)} pairs that the paper orders: {counts}. "
         "An ordering holds, or fails, if the 95 % interval of our difference (paired bootstrap over test units and "
-        "the seeds that both have; bytes are counted and have none) lies on one side of zero. Intervals are not "
-        "widened for the number of pairs."
-    ) + _few_seeds(one.seeds for one in orderings if _told_apart(one.ours))
+        "the seeds that both have, of rounds over seeds alone; bytes are counted and have none) lies on one side "
+        "of zero. Intervals are not widened for the number of pairs."
+    ) + _few_seeds(found, found.orderings)
 
 
-def _told_apart(ours: Interval | None) -> bool:
-    """Whether the interval of a difference says which of two rows is ahead; counted bytes have no interval."""
-    return ours is not None and bool(ours.sign) and ours.low < ours.high
-
-
-def _few_seeds(counts: Iterable[int]) -> str:
-    """What to beware of where rows are told apart over so few seeds; nothing from five on."""
-    told = {*counts}
+def _few_seeds(found: Reproduction, shown: Sequence[Ordering] | Sequence[Difference]) -> str:
+    """What to beware of where rows are told apart over so few seeds; nothing from five on, or of counted bytes."""
+    estimated = [one for one in shown if found.column(one.column).metric != "bytes"]
+    told = {one.seeds for one in estimated if one.ours is not None and one.ours.sign}
     if 1 in told:
         return " **Over one seed they say what holds for that run, not for the method.**"
     if 2 in told:
@@ -237,7 +233,7 @@ def _differences(found: Reproduction) -> str:
     return (
         "## Further differences\n\n"
         "Of rows that the paper does not order, with 95 % intervals (paired bootstrap over test units and seeds)."
-        f"{_few_seeds(one.seeds for one in found.differences if _told_apart(one.ours))}\n\n"
+        f"{_few_seeds(found, found.differences)}\n\n"
     ) + markdown_table(["column", "difference", "ours", "seeds"], rows, "|---|---|---:|---:|")
 
 
@@ -316,8 +312,17 @@ def draw(found: Reproduction, path: Path) -> None:
         axis.grid(alpha=0.3)
     for axis in axes[len(columns) :]:
         axis.remove()
-    handles, names = axes[0].get_legend_handles_labels()
+    known = {
+        name: handle
+        for axis in axes[: len(columns)]
+        for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    names = [row for row in found.rows if row in known]
     figure.legend(
-        handles, names, loc="outside lower center", ncols=min(len(names), 3 * across) or 1, frameon=False
+        [known[row] for row in names],
+        names,
+        loc="outside lower center",
+        ncols=min(len(names), 3 * across) or 1,
+        frameon=False,
     )
     write_svg(figure, path, found.name)
