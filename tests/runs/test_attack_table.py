@@ -54,6 +54,9 @@ def test_a_table_that_was_stopped_goes_on_with_what_is_missing(out, trained):
     assert len(trained) == 13
     with pytest.raises(UserError, match="is of another config"):
         attack_table(tiny(seed=3), out, ["scaling"], [1], ["none"])
+    for longer in ({"training__rounds": 60}, {"evaluation__patience": 2}):
+        with pytest.raises(UserError, match="is of another config"):
+            attack_table(tiny(**longer), out, ["scaling"], [1], ["none"])
 
 
 def honest(out: Path, **settings) -> AttackTable:

@@ -86,8 +86,9 @@ def test_a_table_of_epsilon_that_was_stopped_goes_on_with_what_is_missing(tmp_pa
         privacy_table(config, tmp_path, [1.0, None], [1, 2])
     assert len(privacy_table(config, tmp_path, [1.0, None], [1, 2]).rows) == 4
     assert asked == [(1.0, 1), (None, 1), (1.0, 2), (1.0, 2), (None, 2)]
-    with pytest.raises(UserError, match="is of another config"):
-        privacy_table(config.with_settings(["privacy.dp.clip=1"]), tmp_path, [1.0], [1])
+    for other in ("privacy.dp.clip=1", "training.rounds=60"):
+        with pytest.raises(UserError, match="is of another config"):
+            privacy_table(config.with_settings([other]), tmp_path, [1.0], [1])
     with pytest.raises(UserError, match=r"the config has no \[privacy.dp\]"):
         privacy_table(tiny(method="fedavg"), tmp_path, [1.0], [1])
 

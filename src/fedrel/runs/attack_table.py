@@ -27,6 +27,7 @@ from fedrel.files import locked
 from fedrel.methods.by_name import check_cohort, check_protection, method, option_settings
 from fedrel.runs.engines import SimulatedSites
 from fedrel.runs.folder import read_json, remove_run, write_json
+from fedrel.runs.kept_runs import run_id
 from fedrel.runs.prepare import Ints, Preparation
 from fedrel.runs.records import AttackCell, AttackTable
 from fedrel.runs.round_outcome import LostRunError
@@ -131,10 +132,10 @@ def _completed(
     """The table with all cells that are wanted, in a folder that is locked."""
     file, folder = out / "attacks.json", out / "run"
     metric = config.evaluation.measure
-    table = AttackTable(metric=metric, config=config.digest())
+    table = AttackTable(metric=metric, config=run_id(config))
     if file.exists():
         table = read_json(AttackTable, file)
-    if table.config != config.digest():
+    if table.config != run_id(config):
         raise UserError("is of another config", file=file, hint="choose another folder")
     done = {(one.attack, one.liars, one.defence) for one in table.cells}
     missing = [cell for cell in wanted if cell not in done]

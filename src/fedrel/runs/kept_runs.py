@@ -132,8 +132,13 @@ def experiment_id(config: Config) -> str:
     return "-".join(filter(None, [*parts, "" if precision == "auto" else precision]))
 
 
+def run_id(config: Config) -> str:
+    """The same of a run with this number of rounds, at most."""
+    return f"{experiment_id(config)}-{config.training.rounds}"
+
+
 def _kept_name(config: Config) -> str:
-    return f"{config.method}-seed-{config.seed}-{experiment_id(config)}-{config.training.rounds}.json"
+    return f"{config.method}-seed-{config.seed}-{run_id(config)}.json"
 
 
 def _units_path(kept: Path) -> Path:

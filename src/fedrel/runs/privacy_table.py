@@ -21,6 +21,7 @@ from fedrel.methods.by_name import check_privacy, method
 from fedrel.privacy.differential_privacy import noise_for
 from fedrel.runs.compare import Watch, finished
 from fedrel.runs.folder import read_json, remove_run, write_json
+from fedrel.runs.kept_runs import run_id
 from fedrel.runs.prepare import new_extractor, prepare
 from fedrel.runs.records import PrivacyRow, PrivacyTable
 from fedrel.runs.round_outcome import LostRunError, Spending
@@ -107,7 +108,7 @@ def needed_noise(config: Config, target: float) -> float:
 
 def _table_digest(config: Config) -> str:
     """What a table is known by: all that shapes its runs but noise and seed, and what is searched."""
-    own = config.with_settings({NOISE: 1.0, "seed": 0}).digest()
+    own = run_id(config.with_settings({NOISE: 1.0, "seed": 0}))
     return (
         hashlib.sha256(f"{own} {sorted(config.sweep.items())}".encode()).hexdigest()[:32]
         if config.sweep
