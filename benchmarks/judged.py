@@ -97,7 +97,7 @@ def ranked(models: Models, sentences: Sequence[Instance]) -> dict[str, Any]:
             "beside_one": difference(
                 [runs[seed] for seed in common], [beside[seed] for seed in common], "detection"
             ).model_dump(),
-            "seeds": len(common),
+            "seeds": len(runs),
         }
     return report
 
@@ -178,6 +178,7 @@ def mix(folder: Path, seeds: int, methods: Sequence[str], rounds: int) -> dict[s
     models: Models = {}
     precision: dict[str, list[float]] = {}
     test: dict[str, list[float]] = {}
+    lasted: dict[str, dict[str, int]] = {}
     for method, seed in product(METHODS, range(1, MOST_SEEDS + 1)):
         run = folder / method / f"seed-{seed}"
         if is_finished(mixed_config(config, files, method, seed, rounds), run):
@@ -185,9 +186,11 @@ def mix(folder: Path, seeds: int, methods: Sequence[str], rounds: int) -> dict[s
             models.setdefault(method, {})[seed] = run
             precision.setdefault(method, []).append(result.selection_precision or 0.0)
             test.setdefault(method, []).append(result.metrics["auc"])
+            lasted.setdefault(method, {})[str(seed)] = result.rounds
     stating = [bool(one.expresses) for part in mixed.values() for one in part]
     return {
         "rounds": rounds,
+        "lasted": lasted,
         "judged_in_training": {
             name: {"sentences": len(part), "stating": sum(bool(one.expresses) for one in part)}
             for name, part in mixed.items()
@@ -230,8 +233,8 @@ def random_choice(folder: Path, mixed: dict[str, Any]) -> dict[str, Any]:
     files, *_ = pool(config, folder)
     precision = mixed["selection_precision"]
     asked = [
-        mixed_config(config, files, "one", seed, mixed["rounds"])
-        for seed in range(1, 1 + len(precision["lazy-mil"]))
+        mixed_config(config, files, "one", int(seed), rounds)
+        for seed, rounds in mixed["lasted"]["lazy-mil"].items()
     ]
     rows = json.loads(Path("results/demo/comparison.json").read_text())["rows"]
     return {
@@ -300,7 +303,8 @@ def main() -> None:
             command += f" --seeds {asked.seeds}"
         if asked.part == "mix":
             command += f" --methods {asked.methods} --rounds {asked.rounds}"
-        found["commands"] = [c for c in found["commands"] if f" {asked.part} " not in c] + [command]
+        others = [one for one in found["commands"] if asked.part == "mix" or f" {asked.part} " not in one]
+        found["commands"] = list(dict.fromkeys([*others, command]))
         found.setdefault("commits", {})[asked.part] = environment("", "float32").commit
         asked.out.mkdir(parents=True, exist_ok=True)
         record.write_text(json.dumps(found, indent=1) + "\n")
