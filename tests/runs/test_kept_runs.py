@@ -64,7 +64,8 @@ def test_what_a_page_knows_outlives_other_commands(paper: Path, tmp_path: Path) 
     name = columns(paper, few='"training.fraction" = 0.5')
     first = reproduce(name, out, runs, seeds=1, rows=["one"])
     shutil.rmtree(runs)  # as in another clone
-    reproduce(name, out, runs, seeds=1, rows=["one"], search=False, budget=0)
+    with pytest.raises(UserError, match="the page is of another experiment"):
+        reproduce(name, out, runs, seeds=1, rows=["one"], search=False)
     assert reproduce(name, out, runs, seeds=1, budget=0) == first
     config, away = paper.parent / "config.toml", paper.parent / "away.toml"
     config.rename(away)
@@ -75,7 +76,8 @@ def test_what_a_page_knows_outlives_other_commands(paper: Path, tmp_path: Path) 
     assert (out / "reproduction.json").read_bytes() == page
     # Another experiment is another search, though its grid is the same.
     config.write_text(away.read_text().replace("noise = 0.4", "noise = 0.1"))
-    assert not any(cell.settings for cell in reproduce(name, out, runs, seeds=1, budget=0).cells)
+    beside = reproduce(name, tmp_path / "beside", runs, seeds=1, budget=0)
+    assert not any(cell.settings for cell in beside.cells)
 
 
 def test_a_page_loses_no_seeds_or_columns(

@@ -192,7 +192,7 @@ def test_a_command_with_the_facts_of_today_finds_all_runs_of_a_page(
     assert runs == {(cell.row, cell.column, run.seed) for cell in found.cells for run in cell.runs}
     chosen = plan.searches.chosen()
     assert all(
-        chosen[cell.row, found.column(cell.column).preset].settings == cell.settings
+        chosen[plan.searches.cells(cell.row, found.column(cell.column))].settings == cell.settings
         for cell in found.cells
         if cell.settings
     )

@@ -22,7 +22,7 @@ from fedrel.runs.reproduction_record import (
     SeedRun,
     Verdict,
 )
-from fedrel.runs.searches import Chosen
+from fedrel.runs.searches import Cells, Chosen
 
 ENOUGH_SEEDS = 3  # for an interval of what is one number a run
 LATE = 0.1  # a best round within this last share of a run means that more rounds might help
@@ -94,11 +94,9 @@ def _check_same_data(trained: Sequence[tuple[Job, KeptRun]]) -> None:
             raise UserError(f"{one} and {two} were not trained on the same data", hint=hint)
 
 
-def _searched(
-    plan: Plan, row: str, note: ColumnNote, chosen: Mapping[tuple[str, str], Chosen]
-) -> dict[str, Any]:
+def _searched(plan: Plan, row: str, note: ColumnNote, chosen: Mapping[Cells, Chosen]) -> dict[str, Any]:
     """What a cell says of its row's search."""
-    found, grid = chosen.get((row, note.preset)), plan.searches.grid(row, note)
+    found, grid = chosen.get(plan.searches.cells(row, note)), plan.searches.grid(row, note)
     if found is None or not grid:
         return {}
     return {

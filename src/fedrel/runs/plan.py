@@ -85,9 +85,7 @@ class Plan:
         for unknown in set(only) - set(known):
             raise UserError(f"{name} has no column {unknown!r}", hint=nearest(unknown, known))
         with_grid = self.paper.exhibits[self.exhibit.runs_of or name.rpartition("/")[2]]
-        wanted = {
-            (row, note.preset) for column, note in self.runnable for row in self.exhibit.rows_of(column)
-        }
+        wanted = [(row, note) for column, note in self.runnable for row in self.exhibit.rows_of(column)]
         self.searches = Searches(
             with_grid, self._noted(with_grid), wanted, self._kept, runs, searched=searched
         )
@@ -122,7 +120,7 @@ class Plan:
         for number in range(self.seeds):
             for column, note in self.runnable:
                 for row, asked in self.exhibit.rows_of(column).items():
-                    key = (row, note.preset)
+                    key = self.searches.cells(row, note)
                     grid = self.searches.grid(row, note)
                     found = chosen[key].settings if key in chosen else {}
                     settings = {name: value for name, value in found.items() if name in grid}

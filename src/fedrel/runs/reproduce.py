@@ -39,7 +39,7 @@ def reproduce(
     settings: Sequence[str] = (),
     watch: Watch = lambda _, __: Watcher(),
 ) -> Reproduction:
-    """Run what an exhibit lacks, then write `reproduction.json` into `out`; returns it.
+    """Run what an exhibit lacks, then write `reproduction.json` into `out`; returns what the page has.
 
     Only these columns (`only`), rows and seeds are run; what the page had before stays on it. Without `seeds`, as
     many are run as the page has, or `SEEDS`. After `budget` seconds no round is begun any more, and the record has
@@ -74,13 +74,19 @@ def reproduce(
             _log.warning(
                 "%s is left as it is: it has %s, not found here; %s", _page(out), some_of(lost, 3), hint
             )
-        else:
-            write_json(_page(out), found)
+            return shown or found
+        write_json(_page(out), found)
     return found
 
 
 def _check(plan: Plan, wanted: _Wanted, out: Path, shown: Reproduction | None) -> None:
     """Refuse what cannot be run, before anything is trained."""
+    if shown is not None and (shown.searched, shown.settings) != (plan.searched, plan.settings):
+        raise UserError(
+            "the page is of another experiment: with other settings by hand, or with others searched",
+            file=_page(out),
+            hint=f"its command is {shown.command}; give this one another folder by --out",
+        )
     for unknown in set(wanted.rows) - plan.exhibit.rows.keys():
         raise UserError(f"{plan.name} has no row {unknown!r}", hint=nearest(unknown, plan.exhibit.rows))
     if not any(column.name in wanted.columns for column, _ in plan.runnable):
@@ -149,7 +155,7 @@ class _Wanted(NamedTuple):
 def _train_missing(plan: Plan, wanted: _Wanted, watch: Watch) -> bool:
     """Search and train what is wanted and no other process is training; returns whether anything was trained."""
     presets = {note.preset for column, note in plan.runnable if column.name in wanted.columns}
-    plan.searches.run(watch, {(row, preset) for row in wanted.rows for preset in presets})
+    plan.searches.run(watch, wanted.rows, presets)
     some = False
     for job in plan.jobs():
         if wanted.has(job) and job.settled and not plan.diverged(job) and plan.finished(job) is None:

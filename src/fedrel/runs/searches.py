@@ -1,13 +1,13 @@
 """The searches of an exhibit: which settings of which rows are searched on dev, and what was found.
 
-A row has one search for all columns of a preset. Each is kept beside the page, under a name that tells it from a
-search of another grid, length or experiment.
+A row has one search for all columns of a preset in which the same settings are searched. Each is kept beside the
+page, under a name that tells it from a search of another grid, length or experiment.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from fedrel.config.papers import Column, Exhibit, experiment
 from fedrel.config.schema import Config
-from fedrel.errors import UserError
 from fedrel.files import InUseError, locked
 from fedrel.runs.compare import Watch
 from fedrel.runs.kept_runs import KeptRuns, experiment_id
@@ -23,8 +22,8 @@ from fedrel.runs.records import Trial
 from fedrel.runs.reproduction_record import ColumnNote, Reproduction
 from fedrel.runs.sweep import combination_folder, halving, halving_rounds, points
 
-Cells = tuple[str, str]
-"""A row and a preset: the cells whose settings are searched together."""
+Cells = tuple[str, str, tuple[str, ...]]
+"""A row, a preset and the searched settings: the cells that share a search."""
 
 
 class Chosen(NamedTuple):
@@ -47,7 +46,7 @@ class Search(NamedTuple):
     @property
     def cells(self) -> Cells:
         """Those that it is for."""
-        return self.row, self.preset
+        return self.row, self.preset, tuple(self.grid)
 
     @property
     def name(self) -> str:
@@ -73,15 +72,15 @@ class Search(NamedTuple):
 class Searches:
     """Those that an exhibit needs on this machine.
 
-    `columns` are all of the exhibit that has the grid, with what they are here; `wanted` are the cells whose
-    settings are asked for. Without `searched`, there are none.
+    `columns` are all of the exhibit that has the grid, with what they are here; `wanted` are the rows and columns
+    whose settings are asked for. Without `searched`, there are none.
     """
 
     def __init__(
         self,
         exhibit: Exhibit,
         columns: Sequence[tuple[Column, ColumnNote]],
-        wanted: set[Cells],
+        wanted: Iterable[tuple[str, ColumnNote]],
         kept: KeptRuns,
         runs: Path,
         *,
@@ -89,7 +88,11 @@ class Searches:
     ) -> None:
         self._exhibit, self._searched = exhibit, searched
         self._kept, self._runs = kept, runs
-        self.all = list(self._all(columns, wanted))
+        self.all = list(self._all(columns, {self.cells(row, note) for row, note in wanted}))
+
+    def cells(self, row: str, note: ColumnNote) -> Cells:
+        """Those that share a row's search in a column."""
+        return row, note.preset, tuple(self.grid(row, note))
 
     def grid(self, row: str, note: ColumnNote) -> dict[str, list[Any]]:
         """What is searched for a row of a column: the exhibit's settings and the method's own options.
@@ -121,10 +124,10 @@ class Searches:
         chosen = self.chosen()
         return [one for one in self.all if one.cells not in chosen]
 
-    def run(self, watch: Watch, wanted: set[Cells]) -> None:
-        """Carry out those that are left of these cells and that no other process is at."""
+    def run(self, watch: Watch, rows: Sequence[str], presets: Collection[str]) -> None:
+        """Carry out those that are left of these rows and presets, and that no other process is at."""
         for one in self.left():
-            if one.cells in wanted:
+            if one.row in rows and one.preset in presets:
                 with suppress(InUseError), locked(one.folder):
                     halving(
                         one.config,
@@ -152,32 +155,23 @@ class Searches:
         if shown is None:
             return []
         had = {(cell.row, shown.column(cell.column).preset) for cell in shown.cells if cell.settings}
-        rows = {row for row, _ in had & {one.cells for one in self.left()}}
+        rows = {row for row, _ in had & {(one.row, one.preset) for one in self.left()}}
         return [row for row in self._exhibit.rows if row in rows]
 
     def _all(self, columns: Sequence[tuple[Column, ColumnNote]], wanted: set[Cells]) -> Iterator[Search]:
-        """One for every row and preset that is wanted, on the first column with the preset."""
-        found: dict[Cells, Search] = {}
+        """One for all cells that share it, on the first column that has them."""
+        left = set(wanted)
         for column, note in columns:
             for row, asked in self._exhibit.rows_of(column).items():
-                cells, grid = (row, note.preset), self.grid(row, note)
-                if cells not in wanted or note.missing or not grid:
-                    continue
-                if cells not in found:
+                cells, grid = self.cells(row, note), self.grid(row, note)
+                if cells in left and not note.missing and grid:
+                    left.remove(cells)
                     config = experiment(column, row, asked, {}).config
                     folder = run_folder(self._runs / "search", note.preset, config)
                     if (rounds := config.training.rounds) % config.evaluation.every:
                         # a run that is evaluated off its schedule cannot be another one's beginning
                         folder = folder.with_name(f"{folder.name}-{rounds}-rounds")
-                    found[cells] = Search(row, note.preset, config, folder, grid, self._exhibit.finalists)
-                elif found[cells].grid.keys() != grid.keys():
-                    problem = (
-                        f"columns with the preset {note.preset} set different searched settings of {row}"
-                    )
-                    raise UserError(
-                        problem, hint="set the same ones in all, or give them presets of their own"
-                    )
-        yield from found.values()
+                    yield Search(row, note.preset, config, folder, grid, self._exhibit.finalists)
 
 
 def run_folder(inside: Path, preset: str, config: Config) -> Path:
