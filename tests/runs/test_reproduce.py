@@ -61,7 +61,7 @@ def test_a_table_is_run_searched_and_put_beside_the_paper(paper: Path, tmp_path:
     assert not runs.exists()
     longer = paper.parent / "config.toml"
     longer.write_text(longer.read_text().replace("rounds = 4", "rounds = 5"))
-    stopped = reproduce(f"{paper}/table1", out, runs, seeds=2, budget=0)
+    stopped = reproduce(f"{paper}/table1", tmp_path / "beside", runs, seeds=2, budget=0)
     assert not any(cell.runs for cell in stopped.cells)  # what was kept is not long enough
     longer.write_text(longer.read_text().replace("rounds = 5", "rounds = 4"))
     assert reproduce(f"{paper}/table1", out, runs, seeds=2, budget=0) == found
