@@ -154,8 +154,8 @@ class _Compared:
         self.plan = plan
         self.cells = {(cell.row, cell.column): cell for cell in cells}
         self._jobs = jobs
-        known = shown is not None and shown.bootstrap == VERSION
-        self._known = self._of_same_runs(shown) if shown is not None and known else {}
+        as_now = shown is not None and shown.bootstrap == VERSION
+        self._known = self._of_same_runs(shown) if shown and as_now else {}
 
     def seeds(self, ours: Cell, theirs: Cell) -> int:
         """How many both have."""

@@ -98,7 +98,7 @@ def _check(plan: Plan, wanted: _Wanted, out: Path, shown: Reproduction | None) -
         checked(job.config, {})
     for row in plan.searches.outdated(shown):
         _log.warning(
-            "%s: the page has settings from another search; its runs are left out until the new one is finished",
+            "%s: the page has settings from another search; it stays as it is until these are done anew",
             row,
         )
     with locked_in_turn(out):
