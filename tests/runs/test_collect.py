@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fedrel.evaluation.bootstrap import Interval
-from fedrel.runs.collect import counted, of_rounds
+from fedrel.runs.collect import of_bytes, of_rounds
 from fedrel.runs.plan import Job, Plan
 from fedrel.runs.reproduction_record import Cell
 from tests.runs.conftest import columns
@@ -33,9 +33,9 @@ def test_rounds_to_a_target_are_paired_by_seed_and_never_is_the_most_rounds_and_
 
 
 def test_bytes_are_counted_over_common_seeds() -> None:
-    found = counted(cell({1: 10, 2: 30}, 5), cell({2: 5, 3: 100}, 5))
+    found = of_bytes(cell({1: 10, 2: 30}, 5), cell({2: 5, 3: 100}, 5))
     assert found == Interval(mean=25, low=25, high=25)
-    assert counted(cell({1: 10}, 5), cell({2: 5}, 5)) is None
+    assert of_bytes(cell({1: 10}, 5), cell({2: 5}, 5)) is None
 
 
 def test_the_bootstrap_is_told_which_fold_each_seed_was_tested_on(

@@ -23,6 +23,9 @@ PAGES = pytest.mark.parametrize(
 )
 
 
+WITH_DATA = pytest.mark.skipif(REAL_DATA is None, reason="without FEDREL_DATA, other presets stand in")
+
+
 @pytest.fixture(autouse=True)
 def at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the commands of pages are given: a table in a file is named by its path."""
@@ -180,7 +183,7 @@ def made_anew(record: Reproduction, folder: Path, runs: Path) -> Plan:
     return Plan(record.name, folder, runs, record.seeds, record.only, searched=record.searched)
 
 
-@pytest.mark.skipif(REAL_DATA is None, reason="without FEDREL_DATA, other presets stand in")
+@WITH_DATA
 @PAGES
 def test_a_command_with_the_facts_of_today_finds_all_runs_of_a_page(
     record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -216,7 +219,7 @@ def test_committed_curves_come_from_their_json(record: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(REAL_DATA is None, reason="without FEDREL_DATA, other presets stand in")
+@WITH_DATA
 @PAGES
 def test_committed_records_come_from_kept_runs(
     record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

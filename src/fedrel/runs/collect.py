@@ -165,7 +165,7 @@ class _Compared:
         """The difference of two cells of a column, over the seeds that both have, if it can be told."""
         note = next(note for note in self.plan.columns if note.name == ours.column)
         if note.metric == "bytes":
-            return counted(ours, theirs)
+            return of_bytes(ours, theirs)
         first, second = (self._jobs.get((cell.row, cell.column), []) for cell in (ours, theirs))
         if note.metric == "rounds":
             most = max((job.config.training.rounds for job in (*first, *second)), default=0)
@@ -231,7 +231,7 @@ def _seeds_of_both(one: Cell, other: Cell) -> set[int]:
     return {run.seed for run in one.runs} & {run.seed for run in other.runs}
 
 
-def counted(ours: Cell, theirs: Cell) -> Interval | None:
+def of_bytes(ours: Cell, theirs: Cell) -> Interval | None:
     """The difference of two rows over common seeds, whose numbers are counted and not estimated: no spread."""
     first, second = ({run.seed: run.value for run in cell.runs} for cell in (ours, theirs))
     pairs = [(first[seed], second[seed]) for seed in sorted(_seeds_of_both(ours, theirs))]
