@@ -44,6 +44,11 @@ def _unwritable(path: Path, error: OSError) -> UserError:
 class InUseError(UserError):
     """Another process works in a folder."""
 
+    def __init__(self, folder: Path) -> None:
+        hint = f"wait until it is done, stop it, or {ELSEWHERE}"
+        super().__init__("another process works in this folder", file=folder, hint=hint)
+        self.folder = folder
+
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
@@ -61,8 +66,7 @@ def locked(folder: Path) -> Iterator[None]:
         _lock(handle)
     except BlockingIOError as error:
         os.close(handle)
-        hint = f"wait until it is done, stop it, or {ELSEWHERE}"
-        raise InUseError("another process works in this folder", file=folder, hint=hint) from error
+        raise InUseError(folder) from error
     try:
         remove_leftovers(folder, deep=True)
         yield

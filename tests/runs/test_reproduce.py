@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from fedrel.cli.shared_runs import run_in_processes
+from fedrel.cli.table_commands import _summary
 from fedrel.config.papers import find_exhibit
 from fedrel.errors import UserError
 from fedrel.files import locked
@@ -125,23 +126,41 @@ def test_a_difference_is_of_the_seeds_that_both_rows_have(paper: Path, tmp_path:
     assert ordering.ours.mean == pytest.approx(one[0] - fedavg[0])
 
 
-def test_what_another_process_is_at_is_passed_over(paper: Path, tmp_path: Path) -> None:
+def test_what_another_process_is_at_is_done_last(
+    paper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is passed over, then waited for: here the other process is killed as soon as it is waited for."""
     out, runs = tmp_path / "out", tmp_path / "runs"
+    other, waited, trained = ExitStack(), [], []
 
-    def counts(table: str) -> list[int]:
-        found = reproduce(f"{paper}/{table}", out / table, runs, seeds=1)
-        return [len(cell.runs) for cell in found.cells if cell.column == "few"]
+    def wait(folder: Path, *_: object) -> None:
+        waited.append(folder)
+        other.close()
 
-    plan = Plan(f"{paper}/table2", out / "table2", runs, 1)
-    first, _ = (job.folder for job in plan.jobs())
-    with locked(first):
-        assert counts("table2") == [0, 1]
-    assert counts("table2") == [1, 1]
+    def watch(name: str, _: object) -> Watcher:
+        return Watcher(finished=lambda _: trained.append(name))
 
-    searched = {one.row: one.folder for one in Plan(f"{paper}/table1", out, runs, 1).searches.all}
-    with locked(searched["fedavg"]):  # without its settings, the row is not trained either
-        assert counts("table1") == [1, 0, 1]
-    assert counts("table1") == [1, 1, 1]
+    monkeypatch.setattr("fedrel.runs.reproduce.wait_until_unlocked", wait)
+    first, _ = (job.folder for job in Plan(f"{paper}/table2", out, runs, 1).jobs())
+    other.enter_context(locked(first))
+    found = reproduce(f"{paper}/table2", out, runs, seeds=1, watch=watch)
+    assert (waited, trained) == ([first], ["fedavg, few, seed 1", "one, few, seed 1"])
+    assert [len(cell.runs) for cell in found.cells] == [1, 1]
+
+    searched = {one.row: one.folder for one in Plan(f"{paper}/table1", tmp_path, runs, 1).searches.all}
+    other.enter_context(locked(searched["fedavg"]))  # without its settings, the row is not trained either
+    found = reproduce(f"{paper}/table1", tmp_path, runs, seeds=1, watch=watch)
+    assert waited[1:] == [searched["fedavg"]]
+    assert [len(cell.runs) for cell in found.cells if cell.column == "few"] == [1, 1, 1]
+
+
+def test_waiting_for_another_process_ends_with_the_budget(paper: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    with ExitStack() as others:
+        for job in Plan(f"{paper}/table2", tmp_path / "out", runs, 1).jobs():
+            others.enter_context(locked(job.folder))
+        found = reproduce(f"{paper}/table2", tmp_path / "out", runs, seeds=1, budget=0.5)
+    assert not any(cell.runs for cell in found.cells)
 
 
 def test_what_another_process_has_left_is_taken_up(paper: Path, tmp_path: Path) -> None:
@@ -209,6 +228,28 @@ set = { "training.fraction" = 0.5 }
     paper.write_text(text + same.replace("fedavg = {}", 'fedavg = { method = "fedprox" }'))
     with pytest.raises(UserError, match=r"table1 has no such rows as \['fedavg'\]"):
         find_exhibit(f"{paper}/table7")
+
+
+def test_numbers_of_the_same_runs_are_columns_and_precision_is_not_ordered(
+    paper: Path, tmp_path: Path
+) -> None:
+    """What a threshold trades for recall says nothing of a method alone; and runs count once."""
+    config, classified = paper.parent / "config.toml", '"evaluation.task" = "classification"'
+    name = columns(paper, few=classified)
+    text = paper.read_text().replace('metric = "auc"', 'metric = "f1"\ndifferences = [["one", "fedavg"]]')
+    more = f'metric = "precision"\npreset = "{config}"\nset = {{ {classified} }}\npaper = {{ one = 7, fedavg = 6 }}'
+    paper.write_text(f'{text}[[exhibits.table1.columns]]\nname = "precise"\n{more}\n')
+    out, runs = tmp_path / "out", tmp_path / "runs"
+    found = reproduce(name, out, runs, seeds=1, search=False)
+    assert len(list(runs.glob("*/metrics.jsonl"))) == len(found.runs) == 3
+    (one,) = (json.loads(path.read_text())["metrics"] for path in runs.glob("*-one-*/result.json"))
+    assert [cell.runs[0].value for cell in found.cells if cell.row == "one"] == [one["f1"], one["precision"]]
+    assert {one.column for one in (*found.orderings, *found.differences)} == {"few"}
+    page = write_page(out).read_text()
+    assert "\n- 3 runs, " in page
+    drawn = (out / "curves.svg").read_text()
+    assert ("few" in drawn, "precise" in drawn) == (True, False)
+    assert _summary(found).startswith("3 of 3 runs are finished\n")
 
 
 def test_one_column_with_its_own_rows_and_the_grid_of_a_stand_in(paper: Path, tmp_path: Path) -> None:

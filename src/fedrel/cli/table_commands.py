@@ -251,12 +251,12 @@ def _targets(given: str) -> list[float | None]:
 def _summary(found: Reproduction) -> str:
     from fedrel.studio.reproduction_page import counted
 
-    here = {column.name for column in found.asked if not column.missing}
-    wanted = sum(cell.column in here for cell in found.cells) * found.seeds
-    done = sum(len(cell.runs) for cell in found.cells)
+    here = {column.name: column.experiment for column in found.asked if not column.missing}
+    cells = {(cell.row, here[cell.column]): cell for cell in found.cells if cell.column in here}
+    wanted, done = len(cells) * found.seeds, len(found.runs)
     verdicts = [one.verdict for one in found.orderings if one.ours is not None]
     told = ", ".join(counted(verdicts))
-    diverged = sum(len(cell.diverged) for cell in found.cells)
+    diverged = sum(len(cell.diverged) for cell in cells.values())
     lines = [
         f"{done} of {wanted} runs are finished"
         + (f", {diverged} diverged" if diverged else "")

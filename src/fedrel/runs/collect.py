@@ -25,6 +25,7 @@ from fedrel.runs.reproduction_record import (
 from fedrel.runs.searches import Cells, Chosen
 
 ENOUGH_SEEDS = 3  # for an interval of what is one number a run
+UNORDERED = ("precision", "recall")  # a threshold trades one for the other
 LATE = 0.1  # a best round within this last share of a run means that more rounds might help
 
 
@@ -195,7 +196,7 @@ def _orderings(compared: _Compared) -> Iterator[Ordering]:
     exhibit = compared.plan.exhibit
     sign = 1 if exhibit.better == "more" else -1
     for column, note in zip(exhibit.columns, compared.plan.columns, strict=True):
-        if note.target is not None:
+        if note.target is not None or note.metric in UNORDERED:
             continue
         cells = [cell for cell in compared.cells.values() if cell.column == column.name]
         for pair in combinations([cell for cell in cells if cell.paper is not None], 2):
@@ -217,7 +218,7 @@ def _orderings(compared: _Compared) -> Iterator[Ordering]:
 
 def _differences(compared: _Compared) -> Iterator[Difference]:
     """Those of the exhibit's `differences` that can be told, in every column."""
-    for column in compared.plan.columns:
+    for column in (one for one in compared.plan.columns if one.metric not in UNORDERED):
         for row, other in compared.plan.exhibit.differences:
             first, second = (compared.cells.get((one, column.name)) for one in (row, other))
             if first is None or second is None or not (seeds := compared.seeds(first, second)):

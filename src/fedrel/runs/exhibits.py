@@ -53,7 +53,7 @@ def listed_exhibits(pages: Path, runs: Path, seeds: int | None = None) -> list[L
     names = [f"{paper}/{exhibit}" for paper, facts in papers().items() for exhibit in facts.exhibits]
     shown = {name: shown_on(pages / page_folder(name)) for name in names}
     plans = [Plan(name, pages / page_folder(name), runs, seeds or seeds_for(shown[name])) for name in names]
-    jobs = {plan.name: [_Begun.of(job, plan.finished(job)) for job in plan.jobs()] for plan in plans}
+    jobs = {plan.name: [_Begun.of(job, plan.finished(job)) for job in plan.distinct_jobs()] for plan in plans}
     known = [one for own in jobs.values() for one in own if one.rounds]
     searched = {
         metrics.parent: _search_job(one)

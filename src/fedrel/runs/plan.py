@@ -21,7 +21,7 @@ from fedrel.errors import UserError, nearest
 from fedrel.evaluation.bootstrap import Interval, RankedUnits, UnlikeUnitsError
 from fedrel.runs.checkpoint import Checkpoints
 from fedrel.runs.compare import difference_if_known, finished, is_finished
-from fedrel.runs.kept_runs import KeptRun, KeptRuns, experiment_id
+from fedrel.runs.kept_runs import KeptRun, KeptRuns, experiment_id, run_id
 from fedrel.runs.reproduction_record import ColumnNote
 from fedrel.runs.round_outcome import DivergedRunError
 from fedrel.runs.searches import Searches, run_folder
@@ -129,6 +129,10 @@ class Plan:
                     folder = _folder_for(searched.get(experiment_id(config), own), config)
                     settled = key in chosen or not grid
                     yield Job(row, column.name, number, note.preset, config, folder, settled)
+
+    def distinct_jobs(self) -> list[Job]:
+        """Each run once: several columns may show numbers of the same ones."""
+        return list({(job.row, job.seed, run_id(job.config)): job for job in self.jobs()}.values())
 
     def finished(self, job: Job) -> KeptRun | None:
         """A run in short, if it is finished."""

@@ -1,19 +1,21 @@
 """A table or figure of a paper, run and put beside the paper's numbers.
 
 A stopped reproduction goes on where it was. Several processes may work at one exhibit: each skips the runs that
-another process is training.
+another process is training, and in the end waits for these.
 """
 
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from fedrel.errors import UserError, nearest, some_of
-from fedrel.files import InUseError, locked_in_turn
+from fedrel.files import InUseError, locked_in_turn, wait_until_unlocked
 from fedrel.runs.collect import collect
 from fedrel.runs.compare import BudgetSpentError, Watch, checked, limited
 from fedrel.runs.folder import read_json, write_json
@@ -42,8 +44,9 @@ def reproduce(
     """Run what an exhibit lacks, then write `reproduction.json` into `out`; returns what the page has.
 
     Only these columns (`only`), rows and seeds are run; what the page had before stays on it. Without `seeds`, as
-    many are run as the page has, or `SEEDS`. After `budget` seconds no round is begun any more, and the record has
-    what is finished by then. `settings` change every column's config; a row's own settings stay.
+    many are run as the page has, or `SEEDS`. What another process is training is waited for. After `budget` seconds
+    no round is begun any more, and the record has what is finished by then. `settings` change every column's
+    config; a row's own settings stay.
     """
     shown = shown_on(out)
     wanted_seeds = seeds or seeds_for(shown)
@@ -61,10 +64,12 @@ def reproduce(
         rows or list(plan.exhibit.rows), only or [note.name for note in plan.columns], wanted_seeds
     )
     _check(plan, wanted, out, shown)
+    end = math.inf if budget is None else time.monotonic() + budget
     watch = limited(watch, budget)
     with suppress(BudgetSpentError):
-        while _train_missing(plan, wanted, watch):
-            pass  # runs that were skipped may be free by now
+        while (missing := _train_missing(plan, wanted, watch)).any:
+            if not missing.trained:
+                _wait_for(missing.in_use[0], end)
     with locked_in_turn(out):
         shown = shown_on(out)  # another process may have written it meanwhile
         plan = plan_with(shown)
@@ -152,15 +157,38 @@ class _Wanted(NamedTuple):
         return job.row in self.rows and job.column in self.columns and job.number < self.seeds
 
 
-def _train_missing(plan: Plan, wanted: _Wanted, watch: Watch) -> bool:
-    """Search and train what is wanted and no other process is training; returns whether anything was trained."""
+class _Missing(NamedTuple):
+    """What was missing of what is wanted."""
+
+    trained: int
+    """How many runs were trained."""
+    in_use: list[Path]
+    """The folders of searches and runs that another process is at."""
+
+    @property
+    def any(self) -> bool:
+        """Whether there was anything; if so, more may be missing."""
+        return bool(self.trained or self.in_use)
+
+
+def _train_missing(plan: Plan, wanted: _Wanted, watch: Watch) -> _Missing:
+    """Search and train what is wanted and no other process is at."""
     presets = {note.preset for column, note in plan.runnable if column.name in wanted.columns}
-    plan.searches.run(watch, wanted.rows, presets)
-    some = False
+    in_use = plan.searches.run(watch, wanted.rows, presets)
+    trained = 0
     for job in plan.jobs():
         if wanted.has(job) and job.settled and not plan.diverged(job) and plan.finished(job) is None:
-            with suppress(InUseError):
-                name = f"{job.row}, {job.column}, seed {job.seed}"
+            name = f"{job.row}, {job.column}, seed {job.seed}"
+            try:
                 plan.train(job, name, watch(name, job.config))
-                some = True
-    return some
+                trained += 1
+            except InUseError as error:
+                in_use.append(error.folder)
+    return _Missing(trained, in_use)
+
+
+def _wait_for(folder: Path, end: float) -> None:
+    """Return when no process is at work in a folder any more; `BudgetSpentError` if it is `end` before."""
+    wait_until_unlocked(folder, end - time.monotonic(), _log.warning)
+    if time.monotonic() > end:
+        raise BudgetSpentError

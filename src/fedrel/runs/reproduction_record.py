@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from typing import Any, Literal
 
@@ -84,6 +85,11 @@ class ColumnNote(Record):
     missing: str = ""
     """Why it could not be run."""
 
+    @property
+    def experiment(self) -> str:
+        """What columns have in common that show different numbers of the same runs."""
+        return f"{self.preset} {json.dumps(self.set, sort_keys=True)}"
+
 
 class Reproduction(Record):
     """`reproduction.json`: all that the page shows."""
@@ -116,9 +122,14 @@ class Reproduction(Record):
         return next(column for column in self.columns if column.name == name)
 
     @property
-    def finished(self) -> int:
-        """How many runs it shows."""
-        return sum(len(cell.runs) for cell in self.cells)
+    def runs(self) -> list[SeedRun]:
+        """All runs, each once: several columns may show numbers of the same ones."""
+        own = {
+            (cell.row, self.column(cell.column).experiment, run.seed): run
+            for cell in self.cells
+            for run in cell.runs
+        }
+        return list(own.values())
 
     @property
     def asked(self) -> list[ColumnNote]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -124,20 +123,25 @@ class Searches:
         chosen = self.chosen()
         return [one for one in self.all if one.cells not in chosen]
 
-    def run(self, watch: Watch, rows: Sequence[str], presets: Collection[str]) -> None:
-        """Carry out those that are left of these rows and presets, and that no other process is at."""
+    def run(self, watch: Watch, rows: Sequence[str], presets: Collection[str]) -> list[Path]:
+        """Carry out those that are left of these rows and presets; returns the folders of those in use."""
+        in_use = []
         for one in self.left():
             if one.row in rows and one.preset in presets:
-                with suppress(InUseError), locked(one.folder):
-                    halving(
-                        one.config,
-                        one.folder,
-                        one.grid,
-                        [one.config.method],
-                        finalists=one.finalists,
-                        watch=watch,
-                        name=one.name,
-                    )
+                try:
+                    with locked(one.folder):
+                        halving(
+                            one.config,
+                            one.folder,
+                            one.grid,
+                            [one.config.method],
+                            finalists=one.finalists,
+                            watch=watch,
+                            name=one.name,
+                        )
+                except InUseError as error:
+                    in_use.append(error.folder)
+        return in_use
 
     def runs_of_table(self) -> dict[str, Path]:
         """The folders of the searches' runs that are runs of the table, too: the best settings of each row."""

@@ -255,8 +255,7 @@ def _how(found: Reproduction) -> str:
         lines.append(f"- {row}{where}: {settings}, chosen on dev{among}")
         if cell.trials:
             lines.append(f"  - tried: {'; '.join(map(_tried, last_of_each(cell.trials)))}")
-    runs = [run for cell in found.cells for run in cell.runs]
-    if runs:
+    if runs := found.runs:
         lines.append(f"- {len(runs)} runs, {duration(sum(run.seconds for run in runs))} of training in all")
     made = []
     for one in found.environments:
@@ -293,7 +292,10 @@ def draw(found: Reproduction, path: Path) -> None:
     """A panel a column, a colour a row, a line a seed: the dev metric by round, or precision by recall."""
     from matplotlib.figure import Figure
 
-    columns = [column for column in found.asked if not column.missing]
+    columns: list[ColumnNote] = []  # the first of those that show numbers of the same runs
+    for column in found.asked:
+        if not column.missing and column.experiment not in [other.experiment for other in columns]:
+            columns.append(column)
     across = min(len(columns), 3)
     down = -(-len(columns) // across)
     figure = Figure(figsize=(4.2 * across, 3.2 * down), layout="constrained")
