@@ -118,7 +118,9 @@ class JudgedUnits(Units):
 class RankedUnits(Units):
     """Guesses about entity pairs, from the surest down: the pair of each, [g], and whether it is right, [g]."""
 
-    metrics: ClassVar[frozenset[str]] = frozenset({"auc", "auc_2000", "p_mean", "max_f1"})
+    metrics: ClassVar[frozenset[str]] = frozenset(
+        {"auc", "auc_2000", "p_at_100", "p_at_200", "p_at_300", "p_mean", "max_f1"}
+    )
 
     pair: Ints
     right: NDArray[np.bool_]

@@ -21,6 +21,7 @@ from fedrel.runs.reproduction_record import (
     Reproduction,
     SeedRun,
     Verdict,
+    asked_columns,
 )
 from fedrel.runs.searches import Cells, Chosen
 
@@ -40,22 +41,27 @@ def collect(plan: Plan, shown: Reproduction | None = None) -> Reproduction:
         elif plan.diverged(job):
             diverged.setdefault((job.row, job.column), []).append(job.seed)
     _check_same_data([one for own in trained.values() for one in own])
-    notes = {note.name: note for note in plan.columns}
+    notes = {note.name: note for note in asked_columns(plan.columns, plan.only)}
+    with_curves = {
+        note.experiment: note.name for note in reversed(plan.columns)
+    }  # the first of the same runs
     cells = [
         Cell(
             row=row,
             column=column.name,
             paper=column.paper.get(row),
-            **_searched(plan, row, notes[column.name], chosen),
+            **_searched(plan, row, note, chosen),
             runs=[
-                _seed_run(run, exhibit, notes[column.name], plan.precision(job))
+                _seed_run(
+                    run, exhibit, note, plan.precision(job), curve=with_curves[note.experiment] == column.name
+                )
                 for job, run in trained.get((row, column.name), [])
             ],
             diverged=diverged.get((row, column.name), []),
         )
         for column in exhibit.columns
+        if (note := notes.get(column.name)) is not None
         for row in exhibit.rows_of(column)
-        if not plan.only or column.name in plan.only
     ]
     jobs = {cell: [job for job, _ in own] for cell, own in trained.items()}
     compared = _Compared(plan, cells, jobs, shown)
@@ -108,7 +114,7 @@ def _searched(plan: Plan, row: str, note: ColumnNote, chosen: Mapping[Cells, Cho
 
 
 def _seed_run(
-    run: KeptRun, exhibit: Exhibit, note: ColumnNote, precision: list[tuple[float, float]]
+    run: KeptRun, exhibit: Exhibit, note: ColumnNote, precision: list[tuple[float, float]], *, curve: bool
 ) -> SeedRun:
     result, best, dev, value = run.result, run.result.best_round or 0, run.dev, value_of(run, exhibit, note)
     step = -(-len(dev) // POINTS)
@@ -119,7 +125,7 @@ def _seed_run(
         rounds=result.rounds,
         converged=best <= (1 - LATE) * result.rounds or (note.metric == "rounds" and value is not None),
         seconds=result.seconds,
-        dev=list(dict.fromkeys([*dev[:: max(step, 1)], *dev[-1:]])),
+        dev=list(dict.fromkeys([*dev[:: max(step, 1)], *dev[-1:]])) if curve else [],
         precision=precision,
     )
 
@@ -176,7 +182,7 @@ class _Compared:
             return self._known[pair]
         return self.plan.difference(first, second, note.metric)
 
-    def _of_same_runs(self, shown: Reproduction) -> dict[tuple[str, str, str], Interval | None]:
+    def _of_same_runs(self, shown: Reproduction) -> dict[tuple[str, str, str], Interval]:
         same = {
             (cell.row, cell.column)
             for cell in shown.cells
@@ -187,7 +193,7 @@ class _Compared:
         return {
             (column, row, other): ours
             for (column, row, other), ours in told
-            if {(row, column), (other, column)} <= same
+            if ours is not None and {(row, column), (other, column)} <= same
         }
 
 

@@ -22,7 +22,7 @@ from fedrel.evaluation.bootstrap import Interval, RankedUnits, UnlikeUnitsError
 from fedrel.runs.checkpoint import Checkpoints
 from fedrel.runs.compare import difference_if_known, finished, is_finished
 from fedrel.runs.kept_runs import KeptRun, KeptRuns, experiment_id, run_id
-from fedrel.runs.reproduction_record import ColumnNote
+from fedrel.runs.reproduction_record import ColumnNote, asked_columns
 from fedrel.runs.round_outcome import DivergedRunError
 from fedrel.runs.searches import Searches, run_folder
 from fedrel.runs.train import Watcher
@@ -96,7 +96,7 @@ class Plan:
         return [
             (column, note)
             for column, note in self._columns
-            if not note.missing and (not self.only or column.name in self.only)
+            if not note.missing and note in asked_columns(self.columns, self.only)
         ]
 
     def missing(self) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from fedrel.evaluation.bootstrap import Interval
@@ -23,7 +24,7 @@ class SeedRun(Record):
     converged: bool
     seconds: float
     dev: list[tuple[int, float]]
-    """The dev metric by round."""
+    """The dev metric by round; only in the first column that shows a number of the run."""
     precision: list[tuple[float, float]] = []
     """Precision by recall on the test set, where the page draws that."""
 
@@ -91,6 +92,12 @@ class ColumnNote(Record):
         return f"{self.preset} {json.dumps(self.set, sort_keys=True)}"
 
 
+def asked_columns(columns: Sequence[ColumnNote], only: Sequence[str]) -> list[ColumnNote]:
+    """The columns of these names, and those that show numbers of the same runs; without names, all."""
+    experiments = {column.experiment for column in columns if column.name in only}
+    return [column for column in columns if not only or column.experiment in experiments]
+
+
 class Reproduction(Record):
     """`reproduction.json`: all that the page shows."""
 
@@ -134,7 +141,7 @@ class Reproduction(Record):
     @property
     def asked(self) -> list[ColumnNote]:
         """The columns that were asked for."""
-        return [column for column in self.columns if not self.only or column.name in self.only]
+        return asked_columns(self.columns, self.only)
 
     @property
     def command(self) -> str:
