@@ -201,6 +201,14 @@ def test_a_command_with_the_facts_of_today_finds_all_runs_of_a_page(
     )
 
 
+def test_what_is_written_by_hand_is_a_paragraph_at_the_top_and_notes_at_the_end() -> None:
+    found = read_json(Reproduction, next(RESULTS.glob("*/reproduction.json")))
+    page = page_text(found, "**Read this.**\n\nA note.\n\nAnother.\n")
+    assert page.index(found.title) < page.index("**Read this.**") < page.index(f"- **{found.asked[0].name}**")
+    assert page.index("## Curves") < page.index("## Notes\n\nA note.\n\nAnother.\n\n## How")
+    assert "## Notes" not in page_text(found, "**Read this.**\n")
+
+
 @PAGES
 def test_committed_pages_come_from_their_json(record: Path) -> None:
     reading = record.parent / "reading.md"

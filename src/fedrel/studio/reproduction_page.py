@@ -1,6 +1,7 @@
 """The page of a reproduced table: ours beside the paper's numbers, and which of the paper's orderings hold.
 
-Everything on it comes from `reproduction.json`; only the paragraph of reading, `reading.md`, is written by hand.
+Everything on it comes from `reproduction.json`, but for what `reading.md` says, which is written by hand: its first
+paragraph is what to read out of the numbers, at the top; what follows it are notes, at the end.
 """
 
 from __future__ import annotations
@@ -54,10 +55,11 @@ def write_page(folder: Path) -> Path:
 
 def page_text(found: Reproduction, reading: str = "") -> str:
     """The page as Markdown."""
+    read, _, notes = reading.strip().partition("\n\n")
     parts = [
         f"# {found.name}: {found.about}",
         found.title + ".",
-        reading.strip(),
+        read,
         _about_columns(found),
         _table(found),
         _notes(found),
@@ -66,6 +68,7 @@ def page_text(found: Reproduction, reading: str = "") -> str:
         _orderings(found),
         _differences(found),
         f"## Curves\n\n![{_drawn(found)}]({CURVES})" if found.dev_metric else "",
+        f"## Notes\n\n{notes}" if notes else "",
         _how(found),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
