@@ -11,6 +11,7 @@ import pytest
 
 from fedrel.config.papers import find_exhibit
 from fedrel.runs.folder import read_json
+from fedrel.runs.records import PrivacyTable
 from fedrel.runs.reproduction_record import Reproduction
 
 ROOT = Path(__file__).parents[1]
@@ -171,3 +172,34 @@ def test_the_table_of_attacks_over_three_seeds_is_of_their_runs() -> None:
         ]
         lost = fmean(runs[number, "none", "none"] for number in (1, 2, 3)) - fmean(values)
         assert line["mean loss"] == f"{lost:.4f}".removeprefix("0"), attack
+
+
+@pytest.mark.parametrize(
+    ("row", "folder"),
+    [
+        ("AUC: the world, 1,000 sites, 200 a round: a **site** is hidden", "world-sites"),
+        ("AUC: NYT10's part, 500 sites, 100 a round: a **site** is hidden", "nyt10-part-sites"),
+        ("AUC: the world, 20 sites: a **sentence** is hidden", "world"),
+        ("AUC: NYT10's part, 10 sites: a **sentence** is hidden", "nyt10-part"),
+        ("F1: GAD, 2 sites, MiniLM with LoRA: a **sentence** is hidden", "gad-lora"),
+    ],
+)
+def test_what_privacy_costs_is_of_its_runs(row: str, folder: str) -> None:
+    found: PrivacyTable = read_json(PrivacyTable, ROOT / "results" / "privacy" / folder / "privacy.json")
+    lines = table("docs/differential-privacy.md", "What it costs", having="at ε")
+    (line,) = (one for one in lines if one.pop("at ε") == row)
+    for target, shown in line.items():
+        values = [one.value for one in found.chosen(None if target == "∞" else float(target))]
+        assert shown == f"{fmean(value for value in values if value is not None):.3f}"
+
+
+def test_how_often_the_same_sentence_wins_is_of_its_runs() -> None:
+    runs = from_json("lazy_mil-table2/winners.json")["runs"]
+    said = " ".join((ROOT / "results/lazy_mil-table2/reading.md").read_text(encoding="utf-8").split())
+    chosen, random = ({c: runs[f"C={c}, {how}"] for c in ("0.1", "1.0")} for how in ("probability", "random"))
+    assert f"{chosen['1.0']['same_again']:.1%} of the winners".replace("%", " %") in said
+    assert f"{chosen['1.0']['won_so_far']:.0%} of the training sentences".replace("%", " %") in said
+    again = f"{chosen['0.1']['same_again']:.0%} win again (at random {random['0.1']['same_again']:.0%})"
+    assert f"{again} and {chosen['0.1']['won_so_far']:.0%} have won".replace("%", " %") in said
+    at_random = f"at C = 1 {random['1.0']['same_again']:.0%} and {random['1.0']['won_so_far']:.0%}"
+    assert f"with random winners {at_random}".replace("%", " %") in said
