@@ -79,6 +79,17 @@ def test_a_none_label_that_no_sentence_has(write: Write, tmp_path: Path) -> None
     assert found.warnings == ["no sentence has the relation 'nope', which data.none_label names"]
 
 
+def test_directions_that_give_labels_away(write: Write, tmp_path: Path) -> None:
+    for part in ("train", "dev", "test"):
+        write(line(f"{part}y"), f"{part}.jsonl")
+    files: dict[str, Any] = {part: [f"{part}.jsonl"] for part in ("train", "dev", "test")}
+    data = dataset(check(FileData, {"root": tmp_path, **files}, "test"))
+    parts = Partition(np.arange(1), np.array([0, 1]), ("a",))
+    (said,) = check_data(data, parts, directions="annotated").warnings
+    assert said.startswith('data.directions = "annotated" gives labels away')
+    assert check_data(data, parts, directions="once").warnings == []
+
+
 def test_text_that_is_on_both_sides(write: Write, tmp_path: Path) -> None:
     train, test = line("Ada") + line("Eve"), line("Ada", "left") + line("Cy")
     found = checked(write, tmp_path, train=train, dev=line("Dee"), test=test)

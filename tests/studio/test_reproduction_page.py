@@ -215,6 +215,7 @@ def test_committed_pages_come_from_their_json(record: Path) -> None:
     said = reading.read_text(encoding="utf-8") if reading.exists() else ""
     page = (record.parent / "README.md").read_text(encoding="utf-8")
     assert page == page_text(read_json(Reproduction, record), said)
+    assert not said.partition("\n\n")[0].rstrip().endswith(":")  # what follows stands elsewhere
 
 
 @PAGES

@@ -96,7 +96,8 @@ class _FilesData(Section):
     """Where entities are marked, not pairs: the types of head and tail that make a pair; without it, all do."""
     directions: Literal["both", "once", "annotated"] = "both"
     """Whether two entities that could stand either way round are asked about both ways, once (the one that comes
-    first is the head) or as annotated (as once, and each way that is related)."""
+    first is the head) or as annotated (as once, and each way that is related: this gives labels away, and is for
+    counts only)."""
 
     unit: ClassVar[str]
     # The keys that are options of readers, by the name of the option.

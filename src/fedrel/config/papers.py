@@ -97,8 +97,9 @@ class Exhibit(Section):
     """The grid where `instead` was run, if it is another one."""
     finalists: int = Field(3, ge=1)
     """How many points of the grid the search trains to the end, at most."""
-    differences: list[tuple[str, str]] = []
-    """Pairs of rows that the paper does not order: the page has the first's difference from the second, too."""
+    differences: list[tuple[str, str] | tuple[str, str, str]] = []
+    """Pairs of rows whose difference the page has beside the paper's orderings, the first's from the second; where a
+    metric stands behind them, in that."""
     plot: Literal["rounds", "precision"] = "rounds"
     """What the page draws of each run: the dev metric by round, or precision by recall on the test set."""
     runs_of: str = ""
@@ -123,7 +124,7 @@ class Exhibit(Section):
         for row, asked in self.rows.items():
             if unknown := sorted(set(asked.columns) - names):
                 raise ValueError(f"row {row!r} names {unknown}, which are no columns")
-        if unknown := sorted({row for pair in self.differences for row in pair} - self.rows.keys()):
+        if unknown := sorted({row for pair in self.differences for row in pair[:2]} - self.rows.keys()):
             raise ValueError(f"`differences` names {unknown}, which are no rows")
         if (self.metric == "rounds") != (self.target is not None):
             raise ValueError("`rounds` and `target` go together")

@@ -43,10 +43,12 @@ def check_data(
     parts: Partition,
     unknown_tokens: float | None = None,
     none_label: str | None = None,
+    directions: str = "both",
 ) -> DataCheck:
     """Check the parts of a dataset and how it is divided; `unknown_tokens` is the extractor's share.
 
     `none_label` is what the files call an unrelated pair, where a config says so: some pair should be called so.
+    `directions` are those in which a config asks about pairs.
     """
     corpus = data.corpus
     rows = {"train": data.train, "dev": data.dev, "test": data.test}
@@ -76,6 +78,10 @@ def check_data(
         and not any(count[0] for count in counts.values())
     ):
         found.warnings.append(f"no sentence has the relation {none_label!r}, which data.none_label names")
+    if directions == "annotated":
+        found.warnings.append(
+            'data.directions = "annotated" gives labels away: use it for counts, not to compare'
+        )
     return found
 
 

@@ -123,7 +123,9 @@ def _seed_run(
         value=value,
         best_round=best,
         rounds=result.rounds,
-        converged=best <= (1 - LATE) * result.rounds or (note.metric == "rounds" and value is not None),
+        converged=best <= (1 - LATE) * result.rounds
+        or note.metric == "bytes"
+        or (note.metric == "rounds" and value is not None),
         seconds=result.seconds,
         dev=list(dict.fromkeys([*dev[:: max(step, 1)], *dev[-1:]])) if curve else [],
         precision=precision,
@@ -168,8 +170,11 @@ class _Compared:
         """How many both have."""
         return len(_seeds_of_both(ours, theirs))
 
-    def difference(self, ours: Cell, theirs: Cell) -> Interval | None:
-        """The difference of two cells of a column, over the seeds that both have, if it can be told."""
+    def difference(self, ours: Cell, theirs: Cell, metric: str = "") -> Interval | None:
+        """The difference of two cells of a column, over the seeds that both have, if it can be told.
+
+        It is of the column's metric, or of another one of the same runs.
+        """
         note = next(note for note in self.plan.columns if note.name == ours.column)
         if note.metric == "bytes":
             return of_bytes(ours, theirs)
@@ -177,22 +182,22 @@ class _Compared:
         if note.metric == "rounds":
             most = max((job.config.training.rounds for job in (*first, *second)), default=0)
             return of_rounds(ours, theirs, most)
-        pair = (ours.column, ours.row, theirs.row)
+        pair = (ours.column, ours.row, theirs.row, metric)
         if pair in self._known:
             return self._known[pair]
-        return self.plan.difference(first, second, note.metric)
+        return self.plan.difference(first, second, metric or note.metric)
 
-    def _of_same_runs(self, shown: Reproduction) -> dict[tuple[str, str, str], Interval]:
+    def _of_same_runs(self, shown: Reproduction) -> dict[tuple[str, str, str, str], Interval]:
         same = {
             (cell.row, cell.column)
             for cell in shown.cells
             if (now := self.cells.get((cell.row, cell.column))) is not None and now.runs == cell.runs
         }
-        told = [((one.column, one.better, one.worse), one.ours) for one in shown.orderings]
-        told += [((one.column, one.row, one.other), one.ours) for one in shown.differences]
+        told = [((one.column, one.better, one.worse, ""), one.ours) for one in shown.orderings]
+        told += [((one.column, one.row, one.other, one.metric), one.ours) for one in shown.differences]
         return {
-            (column, row, other): ours
-            for (column, row, other), ours in told
+            (column, row, other, metric): ours
+            for (column, row, other, metric), ours in told
             if ours is not None and {(row, column), (other, column)} <= same
         }
 
@@ -225,13 +230,16 @@ def _orderings(compared: _Compared) -> Iterator[Ordering]:
 def _differences(compared: _Compared) -> Iterator[Difference]:
     """Those of the exhibit's `differences` that can be told, in every column."""
     for column in (one for one in compared.plan.columns if one.metric not in UNORDERED):
-        for row, other in compared.plan.exhibit.differences:
+        for row, other, *other_metric in compared.plan.exhibit.differences:
+            metric = "".join(other_metric)
             first, second = (compared.cells.get((one, column.name)) for one in (row, other))
             if first is None or second is None or not (seeds := compared.seeds(first, second)):
                 continue
-            ours = compared.difference(first, second)
+            ours = compared.difference(first, second, metric)
             if ours is not None:
-                yield Difference(column=column.name, row=row, other=other, ours=ours, seeds=seeds)
+                yield Difference(
+                    column=column.name, row=row, other=other, metric=metric, ours=ours, seeds=seeds
+                )
 
 
 def _seeds_of_both(one: Cell, other: Cell) -> set[int]:

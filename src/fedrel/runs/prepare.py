@@ -77,7 +77,8 @@ def prepare(config: Config, progress: Progress | None = None) -> Preparation:
     )
     unknown = kind.unknown_share(config.extractor, inputs, data.train)
     none_label = config.data.none_label if config.data.corpus == "files" and config.data.keep_na else None
-    return Preparation(data, site_data, check_data(data, parts, unknown, none_label))
+    directions = "both" if config.data.corpus == "world" else config.data.directions
+    return Preparation(data, site_data, check_data(data, parts, unknown, none_label, directions))
 
 
 def new_extractor(config: Config, ready: Preparation) -> Extractor:

@@ -60,11 +60,13 @@ class Ordering(Record):
 
 
 class Difference(Record):
-    """A row's difference from another one that the paper does not order with it."""
+    """A row's difference from another one, beside the paper's orderings."""
 
     column: str
     row: str
     other: str
+    metric: str = ""
+    """If not the column's."""
     ours: Interval
     seeds: int
     """How many both rows have."""

@@ -227,7 +227,7 @@ def _differences(found: Reproduction) -> str:
     rows = [
         [
             one.column,
-            f"{one.row} \N{MINUS SIGN} {one.other}",
+            f"{one.row} \N{MINUS SIGN} {one.other}" + (f", {label(one.metric)}" if one.metric else ""),
             _interval(one.ours, found.scale),
             str(one.seeds),
         ]
@@ -235,7 +235,7 @@ def _differences(found: Reproduction) -> str:
     ]
     return (
         "## Further differences\n\n"
-        "Of rows that the paper does not order, with 95 % intervals (paired bootstrap over test units and seeds)."
+        "Beside the paper's orderings, with 95 % intervals (paired bootstrap over test units and seeds)."
         f"{_few_seeds(found, found.differences)}\n\n"
     ) + markdown_table(["column", "difference", "ours", "seeds"], rows, "|---|---|---:|---:|")
 
