@@ -98,8 +98,8 @@ class Exhibit(Section):
     finalists: int = Field(3, ge=1)
     """How many points of the grid the search trains to the end, at most."""
     differences: list[tuple[str, str] | tuple[str, str, str]] = []
-    """Pairs of rows whose difference the page has beside the paper's orderings, the first's from the second; where a
-    metric stands behind them, in that."""
+    """Pairs of rows whose difference the page has beside the paper's orderings, the first's from the second; in the
+    metric that stands behind them, if there is one."""
     plot: Literal["rounds", "precision"] = "rounds"
     """What the page draws of each run: the dev metric by round, or precision by recall on the test set."""
     runs_of: str = ""
