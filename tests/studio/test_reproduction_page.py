@@ -9,12 +9,13 @@ import matplotlib
 import pytest
 
 from fedrel.config.papers import find_exhibit
+from fedrel.evaluation.bootstrap import Interval
 from fedrel.runs.collect import collect, value_of
 from fedrel.runs.folder import read_json
 from fedrel.runs.kept_runs import KeptRun
 from fedrel.runs.plan import Plan
 from fedrel.runs.reproduction_record import Reproduction, Verdict
-from fedrel.studio.reproduction_page import CURVES, counted, draw, page_text
+from fedrel.studio.reproduction_page import CURVES, _interval, counted, draw, page_text
 from tests.conftest import REAL_DATA
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -199,6 +200,10 @@ def test_a_command_with_the_facts_of_today_finds_all_runs_of_a_page(
         for cell in found.cells
         if cell.settings
     )
+
+
+def test_equal_means_differ_by_nothing() -> None:
+    assert _interval(Interval(mean=-1.1e-16, low=-0.00433, high=0.00577), 100) == "+0 [-0.433, +0.577]"
 
 
 def test_what_is_written_by_hand_is_a_paragraph_at_the_top_and_notes_at_the_end() -> None:

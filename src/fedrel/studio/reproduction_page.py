@@ -241,7 +241,8 @@ def _differences(found: Reproduction) -> str:
 
 
 def _interval(value: Interval, scale: float) -> str:
-    mean, low, high = (number * scale for number in (value.mean, value.low, value.high))
+    # what is left of a difference of equal means in floating point is nothing, and has no sign
+    mean, low, high = (round(number * scale, 9) + 0.0 for number in (value.mean, value.low, value.high))
     return f"{mean:+.3g}" + (f" [{low:+.3g}, {high:+.3g}]" if low < high else "")
 
 
