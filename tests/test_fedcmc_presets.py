@@ -20,12 +20,12 @@ def test_na_is_a_class_where_it_is_one_of_the_papers(name: str) -> None:
 
 @pytest.mark.parametrize("name", FEDCMC)
 def test_batches_are_of_sentences_where_a_pair_is_in_several(name: str) -> None:
-    wanted = "sentences" if name.startswith("fedcmc/pgr") else load_config("demo").training.batches_of
+    wanted = "sentences" if name.startswith("fedcmc/pgr") else "bags"
     assert load_config(name).training.batches_of == wanted
 
 
 @pytest.mark.parametrize("name", FEDCMC)
-def test_the_rest_is_as_published(name: str) -> None:
+def test_partition_batches_epochs_and_rate_are_as_published(name: str) -> None:
     config = load_config(name)
     assert (config.partition.kind, config.training.fraction) == ("dirichlet", 1.0)
     if not name.endswith(("-pcnn", "-small")):

@@ -108,12 +108,21 @@ def locked_in_turn(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def is_in_use(folder: Path) -> bool:
+    """Whether a process holds a folder's lock."""
+    if folder.exists():
+        try:
+            with locked(folder):
+                pass
+        except InUseError:
+            return True
+    return False
+
+
 def wait_until_unlocked(folder: Path, seconds: float, say: Callable[[str], None]) -> None:
     """Return when no process holds a folder's lock, or after so many seconds; say that it waits, if it does."""
     until, said = time.monotonic() + seconds, False
-    while folder.exists() and time.monotonic() < until:
-        with suppress(UserError), locked(folder):
-            return
+    while time.monotonic() < until and is_in_use(folder):
         if not said:
             say(f"waiting for the process to end that works in {folder}")
             said = True

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from fedrel.cli.shared_runs import run_in_processes
 from fedrel.cli.table_commands import _summary
 from fedrel.config.papers import find_exhibit
 from fedrel.errors import UserError
-from fedrel.files import locked
 from fedrel.runs.folder import read_json
 from fedrel.runs.plan import Plan, page_folder
 from fedrel.runs.reproduce import reproduce
@@ -142,55 +136,6 @@ def test_a_difference_is_of_the_seeds_that_both_rows_have(paper: Path, tmp_path:
     assert ordering.ours.mean == pytest.approx(one[0] - fedavg[0])
 
 
-def test_what_another_process_is_at_is_done_last(
-    paper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is passed over, then waited for: here the other process is killed as soon as it is waited for."""
-    out, runs = tmp_path / "out", tmp_path / "runs"
-    other, waited, trained = ExitStack(), [], []
-
-    def wait(folder: Path, *_: object) -> None:
-        waited.append(folder)
-        other.close()
-
-    def watch(name: str, _: object) -> Watcher:
-        return Watcher(finished=lambda _: trained.append(name))
-
-    monkeypatch.setattr("fedrel.runs.reproduce.wait_until_unlocked", wait)
-    first, _ = (job.folder for job in Plan(f"{paper}/table2", out, runs, 1).jobs())
-    other.enter_context(locked(first))
-    found = reproduce(f"{paper}/table2", out, runs, seeds=1, watch=watch)
-    assert (waited, trained) == ([first], ["fedavg, few, seed 1", "one, few, seed 1"])
-    assert [len(cell.runs) for cell in found.cells] == [1, 1]
-
-    searched = {one.row: one.folder for one in Plan(f"{paper}/table1", tmp_path, runs, 1).searches.all}
-    other.enter_context(locked(searched["fedavg"]))  # without its settings, the row is not trained either
-    found = reproduce(f"{paper}/table1", tmp_path, runs, seeds=1, watch=watch)
-    assert waited[1:] == [searched["fedavg"]]
-    assert [len(cell.runs) for cell in found.cells if cell.column == "few"] == [1, 1, 1]
-
-
-def test_waiting_for_another_process_ends_with_the_budget(paper: Path, tmp_path: Path) -> None:
-    runs = tmp_path / "runs"
-    with ExitStack() as others:
-        for job in Plan(f"{paper}/table2", tmp_path / "out", runs, 1).jobs():
-            others.enter_context(locked(job.folder))
-        found = reproduce(f"{paper}/table2", tmp_path / "out", runs, seeds=1, budget=0.5)
-    assert not any(cell.runs for cell in found.cells)
-
-
-def test_what_another_process_has_left_is_taken_up(paper: Path, tmp_path: Path) -> None:
-    runs, stack = tmp_path / "runs", ExitStack()
-    first, _ = (job.folder for job in Plan(f"{paper}/table2", tmp_path / "out", runs, 1).jobs())
-    stack.enter_context(locked(first))
-
-    def watch(_: str, __: object) -> Watcher:
-        return Watcher(finished=lambda _: stack.close())  # the other one dies while the second run is trained
-
-    found = reproduce(f"{paper}/table2", tmp_path / "out", runs, seeds=1, watch=watch)
-    assert [len(cell.runs) for cell in found.cells] == [1, 1]
-
-
 def test_a_seed_that_diverges_is_said_so_and_the_others_go_on(paper: Path, tmp_path: Path) -> None:
     out, runs = tmp_path / "out", tmp_path / "runs"
     paper.write_text(
@@ -266,6 +211,33 @@ def test_numbers_of_the_same_runs_are_columns_and_precision_is_not_ordered(
     drawn = (out / "curves.svg").read_text()
     assert ("few" in drawn, "precise" in drawn) == (True, False)
     assert _summary(found).startswith("3 of 3 runs are finished\n")
+    assert {cell.column for cell in found.cells for run in cell.runs if run.dev} == {"few"}
+    assert len(Plan(name, out, runs, 1, searched=False).distinct_jobs()) == 3
+    (out / "reproduction.json").unlink()  # either column brings the other
+    again = reproduce(name, out, runs, seeds=1, search=False, only=["precise"])
+    assert again.cells == found.cells
+
+
+def test_columns_of_other_folds_are_of_other_runs(paper: Path, tmp_path: Path) -> None:
+    """Though their presets and settings are the same."""
+    data, name = tmp_path / "data.toml", columns(paper)
+    data.write_text('[data]\ncorpus = "files"\ntrain = ["train.jsonl"]\ntest = ["test.jsonl"]\n')
+    with paper.open("a") as file:
+        for fold in "AB":
+            file.write(f'[[exhibits.table1.columns]]\nname = "fold {fold}"\npreset = "{data}"\nfolds = 1\n')
+            file.write(f'fold_files = {{ "data.test" = ["{fold}.jsonl"] }}\n')
+    plan = Plan(name, tmp_path / "out", tmp_path / "runs", 1, ["fold A"], searched=False)
+    assert [note.name for note in plan.asked] == ["fold A"]
+    assert all(note.missing for note in plan.columns)
+
+
+def test_a_metric_of_a_difference_that_no_run_has_is_refused(paper: Path, tmp_path: Path) -> None:
+    name = columns(paper, few='"training.rounds" = 1')
+    told = 'metric = "auc"\ndifferences = [["one", "fedavg", "max_F1"]]'
+    paper.write_text(paper.read_text().replace('metric = "auc"', told, 1))
+    with pytest.raises(UserError, match="names 'max_F1', which runs do not have") as raised:
+        reproduce(name, tmp_path / "out", tmp_path / "runs", seeds=1, search=False, rows=["one"])
+    assert raised.value.hint == "did you mean 'max_f1'?"
 
 
 def test_one_column_with_its_own_rows_and_the_grid_of_a_stand_in(paper: Path, tmp_path: Path) -> None:
@@ -422,31 +394,3 @@ def test_precision_by_recall_is_that_of_the_runs(paper: Path, tmp_path: Path) ->
     paper.write_text(paper.read_text().replace("set = {", 'set = { "evaluation.task" = "classification",'))
     with pytest.raises(UserError, match="answers without an order"):
         reproduce(name.replace("auc", "f1"), out, runs, seeds=1, search=False, rows=["one"])
-
-
-@pytest.mark.programs
-@pytest.mark.usefixtures("real_python")
-def test_processes_share_the_runs_of_a_table(paper: Path, tmp_path: Path) -> None:
-    alone = reproduce(f"{paper}/table1", tmp_path / "alone", tmp_path / "runs-alone", seeds=2)
-    command = [sys.executable, "-m", "fedrel", "reproduce", f"{paper}/table1", "--seeds", "2"]
-    folders = ["--out", str(tmp_path / "shared" / "out"), "--runs", str(tmp_path / "shared" / "runs")]
-    jobs = str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
-    said = subprocess.run([*command, *folders, "--jobs", jobs], capture_output=True, text=True, check=True)
-    assert "6 of 6 runs are finished" in said.stdout
-    assert said.stdout.count("one, few, seed 2: 900 sentences") >= 1  # what the processes say is passed on
-    shared: Reproduction = read_json(Reproduction, tmp_path / "shared" / "out" / "reproduction.json")
-    values = [[[run.value for run in cell.runs] for cell in one.cells] for one in (alone, shared)]
-    assert values[0] == values[1]
-    many = subprocess.run([*command, *folders, "--jobs", "4096"], capture_output=True, text=True, check=False)
-    assert many.returncode == 2
-    assert "--jobs 4096: this process may use" in many.stderr
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="processes are killed by signals")
-def test_a_killed_process_is_not_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program, said = tmp_path / "program", []
-    program.write_text("#!/bin/sh\nkill -9 $$\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
-    assert run_in_processes(1, ["reproduce"], said.append) == 128 + 9
-    assert said == ["one of 1 processes was killed by SIGKILL"]

@@ -167,7 +167,11 @@ def reproduce(
         ),
     ] = None,
     column: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Train only this column; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Train only this column, which brings those of the same runs; may be repeated.",
+        ),
     ] = None,
     row: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Train only this row; may be repeated.")
@@ -251,7 +255,7 @@ def _targets(given: str) -> list[float | None]:
 def _summary(found: Reproduction) -> str:
     from fedrel.studio.reproduction_page import counted
 
-    here = {column.name: column.experiment for column in found.asked if not column.missing}
+    here = {column.name: column.runs_key for column in found.asked if not column.missing}
     cells = {(cell.row, here[cell.column]): cell for cell in found.cells if cell.column in here}
     wanted, done = len(cells) * found.seeds, len(found.runs)
     verdicts = [one.verdict for one in found.orderings if one.ours is not None]

@@ -77,7 +77,7 @@ class Exhibit(Section):
     """A metric of `result.json`; `f1/RELATION` for that of one relation; `rounds` for the rounds to `target`;
     `bytes` for what one site sends in a round."""
     instead_metric: str | None = None
-    """The metric where `instead` was run, if it is another one."""
+    """The metric where `instead` was run, if it is another one, of columns that have none of their own."""
     scale: float = 1.0
     """The paper's numbers are ours times this: 100 where it has per cent."""
     target: float | None = None
@@ -98,8 +98,8 @@ class Exhibit(Section):
     finalists: int = Field(3, ge=1)
     """How many points of the grid the search trains to the end, at most."""
     differences: list[tuple[str, str] | tuple[str, str, str]] = []
-    """Pairs of rows whose difference the page has beside the paper's orderings, the first's from the second; in the
-    metric that stands behind them, if there is one."""
+    """Pairs of rows whose difference the page has beside the paper's orderings, the first's from the second, as
+    `["lazy-mil", "one"]`; in another metric of `result.json` as `["lazy-mil", "one", "auc_2000"]`."""
     plot: Literal["rounds", "precision"] = "rounds"
     """What the page draws of each run: the dev metric by round, or precision by recall on the test set."""
     runs_of: str = ""

@@ -21,7 +21,6 @@ from fedrel.runs.reproduction_record import (
     Reproduction,
     SeedRun,
     Verdict,
-    asked_columns,
 )
 from fedrel.runs.searches import Cells, Chosen
 
@@ -41,10 +40,8 @@ def collect(plan: Plan, shown: Reproduction | None = None) -> Reproduction:
         elif plan.diverged(job):
             diverged.setdefault((job.row, job.column), []).append(job.seed)
     _check_same_data([one for own in trained.values() for one in own])
-    notes = {note.name: note for note in asked_columns(plan.columns, plan.only)}
-    with_curves = {
-        note.experiment: note.name for note in reversed(plan.columns)
-    }  # the first of the same runs
+    notes = {note.name: note for note in plan.asked}
+    first: dict[tuple[str, str], str] = {}  # the column that has the curves of a row's runs
     cells = [
         Cell(
             row=row,
@@ -52,9 +49,9 @@ def collect(plan: Plan, shown: Reproduction | None = None) -> Reproduction:
             paper=column.paper.get(row),
             **_searched(plan, row, note, chosen),
             runs=[
-                _seed_run(
-                    run, exhibit, note, plan.precision(job), curve=with_curves[note.experiment] == column.name
-                )
+                _seed_run(run, exhibit, note, plan.precision(job))
+                if first.setdefault((row, note.runs_key), column.name) == column.name
+                else _seed_run(run, exhibit, note).model_copy(update={"dev": []})
                 for job, run in trained.get((row, column.name), [])
             ],
             diverged=diverged.get((row, column.name), []),
@@ -64,8 +61,9 @@ def collect(plan: Plan, shown: Reproduction | None = None) -> Reproduction:
         for row in exhibit.rows_of(column)
     ]
     jobs = {cell: [job for job, _ in own] for cell, own in trained.items()}
-    compared = _Compared(plan, cells, jobs, shown)
     every = [run for own in trained.values() for _, run in own]
+    _check_metrics(exhibit, every)
+    compared = _Compared(plan, cells, jobs, shown)
     distinct = {run.environment.model_dump_json(): run.environment for run in every}
     return Reproduction(
         name=plan.name,
@@ -101,6 +99,15 @@ def _check_same_data(trained: Sequence[tuple[Job, KeptRun]]) -> None:
             raise UserError(f"{one} and {two} were not trained on the same data", hint=hint)
 
 
+def _check_metrics(exhibit: Exhibit, trained: Sequence[KeptRun]) -> None:
+    """Stop where the exhibit asks for differences in a metric that its runs do not have."""
+    for row, other, *metric in exhibit.differences:
+        for run in trained[:1]:
+            if unknown := sorted({*metric} - run.result.metrics.keys()):
+                problem = f"`differences` of {row} and {other} names {unknown[0]!r}, which runs do not have"
+                raise UserError(problem, hint=nearest(unknown[0], run.result.metrics))
+
+
 def _searched(plan: Plan, row: str, note: ColumnNote, chosen: Mapping[Cells, Chosen]) -> dict[str, Any]:
     """What a cell says of its row's search."""
     found, grid = chosen.get(plan.searches.cells(row, note)), plan.searches.grid(row, note)
@@ -114,7 +121,7 @@ def _searched(plan: Plan, row: str, note: ColumnNote, chosen: Mapping[Cells, Cho
 
 
 def _seed_run(
-    run: KeptRun, exhibit: Exhibit, note: ColumnNote, precision: list[tuple[float, float]], *, curve: bool
+    run: KeptRun, exhibit: Exhibit, note: ColumnNote, precision: Sequence[tuple[float, float]] = ()
 ) -> SeedRun:
     result, best, dev, value = run.result, run.result.best_round or 0, run.dev, value_of(run, exhibit, note)
     step = -(-len(dev) // POINTS)
@@ -127,8 +134,8 @@ def _seed_run(
         or note.metric == "bytes"
         or (note.metric == "rounds" and value is not None),
         seconds=result.seconds,
-        dev=list(dict.fromkeys([*dev[:: max(step, 1)], *dev[-1:]])) if curve else [],
-        precision=precision,
+        dev=list(dict.fromkeys([*dev[:: max(step, 1)], *dev[-1:]])),
+        precision=list(precision),
     )
 
 
@@ -176,16 +183,17 @@ class _Compared:
         It is of the column's metric, or of another one of the same runs.
         """
         note = next(note for note in self.plan.columns if note.name == ours.column)
-        if note.metric == "bytes":
+        asked = metric or note.metric
+        if asked == "bytes":
             return of_bytes(ours, theirs)
         first, second = (self._jobs.get((cell.row, cell.column), []) for cell in (ours, theirs))
-        if note.metric == "rounds":
+        if asked == "rounds":
             most = max((job.config.training.rounds for job in (*first, *second)), default=0)
             return of_rounds(ours, theirs, most)
         pair = (ours.column, ours.row, theirs.row, metric)
         if pair in self._known:
             return self._known[pair]
-        return self.plan.difference(first, second, metric or note.metric)
+        return self.plan.difference(first, second, asked)
 
     def _of_same_runs(self, shown: Reproduction) -> dict[tuple[str, str, str, str], Interval]:
         same = {
@@ -228,13 +236,19 @@ def _orderings(compared: _Compared) -> Iterator[Ordering]:
 
 
 def _differences(compared: _Compared) -> Iterator[Difference]:
-    """Those of the exhibit's `differences` that can be told, in every column."""
-    for column in (one for one in compared.plan.columns if one.metric not in UNORDERED):
+    """Those of the exhibit's `differences` that can be told, in every column, but once for the same runs."""
+    told = set()
+    for column in compared.plan.columns:
         for row, other, *other_metric in compared.plan.exhibit.differences:
             metric = "".join(other_metric)
             first, second = (compared.cells.get((one, column.name)) for one in (row, other))
             if first is None or second is None or not (seeds := compared.seeds(first, second)):
                 continue
+            if metric and (column.runs_key, row, other, metric) in told:
+                continue
+            if not metric and column.metric in UNORDERED:
+                continue
+            told.add((column.runs_key, row, other, metric))
             ours = compared.difference(first, second, metric)
             if ours is not None:
                 yield Difference(

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedrel.config.check import parse_settings
 from fedrel.config.papers import Column, Exhibit, MissingDataError, experiment, find_exhibit, missing_files
@@ -81,6 +82,7 @@ class Plan:
         self.paper, self.exhibit = find_exhibit(name)
         self._columns = self._noted(self.exhibit)
         self.columns = [note for _, note in self._columns]
+        self.asked = asked_columns(self.columns, only)
         known = [column.name for column in self.columns]
         for unknown in set(only) - set(known):
             raise UserError(f"{name} has no column {unknown!r}", hint=nearest(unknown, known))
@@ -93,11 +95,8 @@ class Plan:
     @property
     def runnable(self) -> list[tuple[Column, ColumnNote]]:
         """The columns that were asked for and whose data are here."""
-        return [
-            (column, note)
-            for column, note in self._columns
-            if not note.missing and note in asked_columns(self.columns, self.only)
-        ]
+        asked = {note.name for note in self.asked}
+        return [(column, note) for column, note in self._columns if not note.missing and note.name in asked]
 
     def missing(self) -> list[str]:
         """The corpora that the paper's own presets need and that are not at hand, and where to get each."""
@@ -146,6 +145,7 @@ class Plan:
         """Train a run to its end, or until it diverges, which is noted: the others go on."""
         try:
             finished(job.config, job.folder, watcher)
+            self.finished(job)  # is kept at once: a longer run may go on in its folder
         except DivergedRunError as error:
             _log.warning("%s diverged and is left out: %s", name, error.problem)
             self._kept.keep_divergence(job.config, str(error))
@@ -184,6 +184,7 @@ class Plan:
 
     def _note(self, column: Column) -> ColumnNote:
         exhibit, asked_metric = self.exhibit, column.metric or self.exhibit.metric
+        facts: dict[str, Any] = {"name": column.name, "set": column.set, "fold_files": column.fold_files}
         try:
             row, asked = next(iter(exhibit.rows.items()))
             found = experiment(column, row, asked, {})
@@ -192,16 +193,15 @@ class Plan:
             within = file.is_relative_to(data_folder())
             named = file.relative_to(data_folder()) if within else Path(file.parent.name, file.name)
             missing = f"{error.problem}: {named.as_posix()}"  # no path of one machine
-            return ColumnNote(name=column.name, preset=column.preset, metric=asked_metric, missing=missing)
-        metric = (exhibit.instead_metric if found.instead else None) or asked_metric
+            return ColumnNote(**facts, preset=column.preset, metric=asked_metric, missing=missing)
+        metric = (exhibit.instead_metric if found.instead and not column.metric else None) or asked_metric
         return ColumnNote(
-            name=column.name,
+            **facts,
             preset=found.preset,
             instead=found.instead,
             metric=metric,
             paper_metric=asked_metric if asked_metric != metric and column.paper else "",
             target=exhibit.instead_target if found.instead else None,
-            set=column.set,
         )
 
 

@@ -15,17 +15,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedrel.errors import UserError, nearest, some_of
-from fedrel.files import InUseError, locked_in_turn, wait_until_unlocked
+from fedrel.files import InUseError, is_in_use, locked_in_turn
 from fedrel.runs.collect import collect
 from fedrel.runs.compare import BudgetSpentError, Watch, checked, limited
 from fedrel.runs.folder import read_json, write_json
 from fedrel.runs.plan import Job, Plan
-from fedrel.runs.reproduction_record import Reproduction
+from fedrel.runs.reproduction_record import Reproduction, asked_columns
+from fedrel.runs.searches import Cells
 from fedrel.runs.train import Watcher
 
 _log = logging.getLogger(__name__)
 
 SEEDS = 3  # of a page that has none yet, where nobody says how many
+_PAUSE = 0.5  # seconds between two looks at what other processes are at
 
 
 def reproduce(
@@ -60,16 +62,14 @@ def reproduce(
         return Plan(name, out, runs, most, both, searched=search, settings=settings)
 
     plan = plan_with(shown)
-    wanted = _Wanted(
-        rows or list(plan.exhibit.rows), only or [note.name for note in plan.columns], wanted_seeds
-    )
+    columns = [note.name for note in asked_columns(plan.columns, only)]
+    wanted = _Wanted(rows or list(plan.exhibit.rows), columns, wanted_seeds)
     _check(plan, wanted, out, shown)
     end = math.inf if budget is None else time.monotonic() + budget
     watch = limited(watch, budget)
     with suppress(BudgetSpentError):
-        while (missing := _train_missing(plan, wanted, watch)).any:
-            if not missing.trained:
-                _wait_for(missing.in_use[0], end)
+        while in_use := _train_missing(plan, wanted, watch):
+            _wait_for_one_of(in_use, end)
     with locked_in_turn(out):
         shown = shown_on(out)  # another process may have written it meanwhile
         plan = plan_with(shown)
@@ -143,7 +143,10 @@ def _columns_of_both(plan: Plan, shown: Reproduction) -> list[str]:
     """The columns that are asked for and those that the page has; none stands for all."""
     if not plan.only or not shown.only:
         return []
-    return [note.name for note in plan.columns if note.name in {*plan.only, *shown.only}]
+    both = [note for note in plan.columns if note.name in {*plan.only, *shown.only}]
+    return list({note.runs_key: note.name for note in reversed(both)}.values())[
+        ::-1
+    ]  # the others come with them
 
 
 class _Wanted(NamedTuple):
@@ -156,39 +159,33 @@ class _Wanted(NamedTuple):
     def has(self, job: Job) -> bool:
         return job.row in self.rows and job.column in self.columns and job.number < self.seeds
 
-
-class _Missing(NamedTuple):
-    """What was missing of what is wanted."""
-
-    trained: int
-    """How many runs were trained."""
-    in_use: list[Path]
-    """The folders of searches and runs that another process is at."""
-
-    @property
-    def any(self) -> bool:
-        """Whether there was anything; if so, more may be missing."""
-        return bool(self.trained or self.in_use)
+    def cells(self, plan: Plan) -> set[Cells]:
+        """Those of them that share a search."""
+        return {
+            plan.searches.cells(row, note)
+            for column, note in plan.runnable
+            for row in plan.exhibit.rows_of(column)
+            if row in self.rows and column.name in self.columns
+        }
 
 
-def _train_missing(plan: Plan, wanted: _Wanted, watch: Watch) -> _Missing:
-    """Search and train what is wanted and no other process is at."""
-    presets = {note.preset for column, note in plan.runnable if column.name in wanted.columns}
-    in_use = plan.searches.run(watch, wanted.rows, presets)
-    trained = 0
+def _train_missing(plan: Plan, wanted: _Wanted, watch: Watch) -> list[Path]:
+    """Search and train what is missing of what is wanted; returns the folders of what another process is at."""
+    in_use = plan.searches.run(watch, wanted.cells(plan))
     for job in plan.jobs():
         if wanted.has(job) and job.settled and not plan.diverged(job) and plan.finished(job) is None:
             name = f"{job.row}, {job.column}, seed {job.seed}"
             try:
                 plan.train(job, name, watch(name, job.config))
-                trained += 1
             except InUseError as error:
                 in_use.append(error.folder)
-    return _Missing(trained, in_use)
+    return in_use
 
 
-def _wait_for(folder: Path, end: float) -> None:
-    """Return when no process is at work in a folder any more; `BudgetSpentError` if it is `end` before."""
-    wait_until_unlocked(folder, end - time.monotonic(), _log.warning)
-    if time.monotonic() > end:
-        raise BudgetSpentError
+def _wait_for_one_of(folders: Sequence[Path], end: float) -> None:
+    """Return when one of these folders is in use no more; `BudgetSpentError` if it is `end` before."""
+    _log.warning("%d runs or searches are left, which other processes are at: waiting for them", len(folders))
+    while all(map(is_in_use, folders)):
+        if time.monotonic() > end:
+            raise BudgetSpentError
+        time.sleep(_PAUSE)

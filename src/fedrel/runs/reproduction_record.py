@@ -26,7 +26,7 @@ class SeedRun(Record):
     dev: list[tuple[int, float]]
     """The dev metric by round; only in the first column that shows a number of the run."""
     precision: list[tuple[float, float]] = []
-    """Precision by recall on the test set, where the page draws that."""
+    """Precision by recall on the test set, where the page draws that; only there, too."""
 
 
 class Cell(Record):
@@ -85,19 +85,21 @@ class ColumnNote(Record):
     """What is to be reached, if not what the paper has."""
     set: dict[str, Any] = {}
     """Its settings."""
+    fold_files: dict[str, list[str]] = {}
+    """Those of a fold of a cross-validation."""
     missing: str = ""
     """Why it could not be run."""
 
     @property
-    def experiment(self) -> str:
+    def runs_key(self) -> str:
         """What columns have in common that show different numbers of the same runs."""
-        return f"{self.preset} {json.dumps(self.set, sort_keys=True)}"
+        return json.dumps([self.preset, self.set, self.fold_files], sort_keys=True)
 
 
 def asked_columns(columns: Sequence[ColumnNote], only: Sequence[str]) -> list[ColumnNote]:
     """The columns of these names, and those that show numbers of the same runs; without names, all."""
-    experiments = {column.experiment for column in columns if column.name in only}
-    return [column for column in columns if not only or column.experiment in experiments]
+    keys = {column.runs_key for column in columns if column.name in only}
+    return [column for column in columns if not only or column.runs_key in keys]
 
 
 class Reproduction(Record):
@@ -127,14 +129,14 @@ class Reproduction(Record):
     """The version of the bootstrap that made its intervals."""
 
     def column(self, name: str) -> ColumnNote:
-        """The experiment of a column."""
+        """What a column is."""
         return next(column for column in self.columns if column.name == name)
 
     @property
     def runs(self) -> list[SeedRun]:
         """All runs, each once: several columns may show numbers of the same ones."""
         own = {
-            (cell.row, self.column(cell.column).experiment, run.seed): run
+            (cell.row, self.column(cell.column).runs_key, run.seed): run
             for cell in self.cells
             for run in cell.runs
         }

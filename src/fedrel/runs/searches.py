@@ -123,11 +123,11 @@ class Searches:
         chosen = self.chosen()
         return [one for one in self.all if one.cells not in chosen]
 
-    def run(self, watch: Watch, rows: Sequence[str], presets: Collection[str]) -> list[Path]:
-        """Carry out those that are left of these rows and presets; returns the folders of those in use."""
+    def run(self, watch: Watch, wanted: Collection[Cells]) -> list[Path]:
+        """Carry out those that are left of these cells; returns the folders of those that another process is at."""
         in_use = []
         for one in self.left():
-            if one.row in rows and one.preset in presets:
+            if one.cells in wanted:
                 try:
                     with locked(one.folder):
                         halving(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import chain
 from math import prod
 from pathlib import Path
 
@@ -186,7 +185,11 @@ def _verdicts(found: Reproduction) -> str:
 
 def _few_seeds(found: Reproduction, shown: Sequence[Ordering] | Sequence[Difference]) -> str:
     """What to beware of where rows are told apart over so few seeds; nothing from five on, or of counted bytes."""
-    estimated = [one for one in shown if found.column(one.column).metric != "bytes"]
+    estimated = [
+        one
+        for one in shown
+        if (isinstance(one, Difference) and one.metric) or found.column(one.column).metric != "bytes"
+    ]
     told = {one.seeds for one in estimated if one.ours is not None and one.ours.sign}
     if 1 in told:
         return " **Over one seed they say what holds for that run, not for the method.**"
@@ -292,13 +295,18 @@ def _ranked(found: Reproduction) -> bool:
     return any(run.precision for cell in found.cells for run in cell.runs)
 
 
+def _of_same_runs(found: Reproduction, cell: Cell, column: ColumnNote) -> bool:
+    """Whether a cell shows a number of runs of this column."""
+    return found.column(cell.column).runs_key == column.runs_key
+
+
 def draw(found: Reproduction, path: Path) -> None:
     """A panel a column, a colour a row, a line a seed: the dev metric by round, or precision by recall."""
     from matplotlib.figure import Figure
 
     columns: list[ColumnNote] = []  # the first of those that show numbers of the same runs
     for column in found.asked:
-        if not column.missing and column.experiment not in [other.experiment for other in columns]:
+        if not column.missing and column.runs_key not in [other.runs_key for other in columns]:
             columns.append(column)
     across = min(len(columns), 3)
     down = -(-len(columns) // across)
@@ -309,10 +317,12 @@ def draw(found: Reproduction, path: Path) -> None:
     )
     for axis, column in zip(axes, columns, strict=False):
         for number, row in enumerate(found.rows):
-            runs = [one.runs for one in found.cells if (one.row, one.column) == (row, column.name)]
-            for place, run in enumerate(chain.from_iterable(runs)):
-                points = run.precision or run.dev
-                x, y = zip(*points, strict=True) if points else ((), ())
+            same = [one for one in found.cells if one.row == row and _of_same_runs(found, one, column)]
+            lines: list[Sequence[tuple[float, float]]] = [
+                run.precision or run.dev for one in same for run in one.runs if run.precision or run.dev
+            ]
+            for place, points in enumerate(lines):
+                x, y = zip(*points, strict=True)
                 axis.plot(x, y, color=f"C{number}", lw=1.2, alpha=0.8, label=row if place == 0 else None)
         axis.set(title=column.name, xlabel=across_name, ylabel=up_name)
         axis.grid(alpha=0.3)
