@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,23 +110,12 @@ def locked_in_turn(folder: Path) -> Iterator[None]:
 
 def is_in_use(folder: Path) -> bool:
     """Whether a process holds a folder's lock."""
-    if folder.exists():
-        try:
+    with suppress(InUseError):
+        if folder.exists():
             with locked(folder):
                 pass
-        except InUseError:
-            return True
-    return False
-
-
-def wait_until_unlocked(folder: Path, seconds: float, say: Callable[[str], None]) -> None:
-    """Return when no process holds a folder's lock, or after so many seconds; say that it waits, if it does."""
-    until, said = time.monotonic() + seconds, False
-    while time.monotonic() < until and is_in_use(folder):
-        if not said:
-            say(f"waiting for the process to end that works in {folder}")
-            said = True
-        time.sleep(0.2)
+        return False
+    return True
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from fedrel.config.schema import Config
+from fedrel.deployment.submit import wait_until_unlocked
 from fedrel.errors import UserError
 from fedrel.federation.coordinator import Engine
 from fedrel.federation.engines.in_process import ThreadEngine
@@ -24,7 +25,7 @@ from fedrel.federation.engines.processes import WorkerEngine
 from fedrel.federation.messages import Arrays
 from fedrel.federation.runner import Runner
 from fedrel.federation.site_memory import Entry
-from fedrel.files import locked, read_sealed, sealed, wait_until_unlocked
+from fedrel.files import locked, read_sealed, sealed
 from fedrel.runs.engines import SimulatedSites, new_runner, parallel_engine
 from fedrel.runs.prepare import prepare
 from fedrel.runs.train import run

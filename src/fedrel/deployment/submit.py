@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from fedrel.deployment.publishing import check_published
 from fedrel.deployment.superlink import write_connection
 from fedrel.errors import UserError
 from fedrel.extractors.registry import extractor_kind
-from fedrel.files import ScratchFolder, wait_until_unlocked, write_text
+from fedrel.files import ScratchFolder, is_in_use, write_text
 
 WAIT = 60.0  # seconds for a process of Flower's to notice that its run was stopped
 STARTED = re.compile(r"started run (\d+)")  # as `flwr run` prints it
@@ -176,3 +177,12 @@ def _started(line: str) -> str | None:
     """The number that Flower gave the run, if this line has it."""
     found = STARTED.search(line)
     return found and found[1]
+
+
+def wait_until_unlocked(folder: Path, seconds: float, say: Callable[[str], None]) -> None:
+    """Return when no process holds a folder's lock, or after so many seconds; say that it waits, if it does."""
+    until = time.monotonic() + seconds
+    if is_in_use(folder):
+        say(f"waiting for the process to end that works in {folder}")
+        while time.monotonic() < until and is_in_use(folder):
+            time.sleep(0.2)
