@@ -102,6 +102,7 @@ def test_a_table_of_the_docs_has_the_numbers_of_its_page(
         ("FedCMC ahead of FedAvg (Table 2, CPR", "fedcmc-table2-pcnn", EVEN, "fedcmc", "fedavg", 1),
         ("the same on PGR, alpha 0.5", "fedcmc-table2-pcnn", EVEN.replace("CPR", "PGR"), "fedcmc", "fedavg", 1),
         ("the same at alpha 0.05", "fedcmc-table2-pcnn-skewed", SKEWED, "fedcmc", "fedavg", 1),
+        ("the same with MiniLM, 1,000", "fedcmc-table2-small", SKEWED, "fedcmc", "fedavg", 1),
         ("FedLCC ahead of FedAvg (Table 3", "fedlcc-table3", "IID", "fedlcc", "fedavg", 1),
         ("the same on CHR's dev file", "fedlcc-table4", "IID", "fedlcc", "fedavg", 1),
     ],
