@@ -156,6 +156,8 @@ def test_a_reproduction_that_is_killed_goes_on_to_the_same_page(paper: Path, tmp
         files = (tmp_path / "killed" / "runs").rglob("metrics.jsonl")
         return sum(file.read_bytes().count(b"\n") for file in files)
 
+    config = paper.parent / "config.toml"
+    config.write_text(config.read_text().replace("rounds = 4", "rounds = 16"))
     subprocess.run(command("alone"), capture_output=True, check=True)
     moments, kills = random.Random(0), 0
     while True:
@@ -163,7 +165,7 @@ def test_a_reproduction_that_is_killed_goes_on_to_the_same_page(paper: Path, tmp
         process = subprocess.Popen(command("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while process.poll() is None and trained() < before + ROUNDS:
             time.sleep(0.01)
-        time.sleep(moments.uniform(0.0, 0.2))
+        time.sleep(moments.uniform(0.0, 0.05))
         process.kill()
         code = process.wait()
         if code == 0:
