@@ -20,7 +20,7 @@ from fedrel.runs.collect import collect
 from fedrel.runs.compare import BudgetSpentError, Watch, checked, limited
 from fedrel.runs.folder import read_json, write_json
 from fedrel.runs.plan import Job, Plan
-from fedrel.runs.reproduction_record import Reproduction, asked_columns
+from fedrel.runs.reproduction_record import Reproduction, asked_columns, first_of_each
 from fedrel.runs.searches import Cells
 from fedrel.runs.train import Watcher
 
@@ -144,9 +144,7 @@ def _columns_of_both(plan: Plan, shown: Reproduction) -> list[str]:
     if not plan.only or not shown.only:
         return []
     both = [note for note in plan.columns if note.name in {*plan.only, *shown.only}]
-    return list({note.runs_key: note.name for note in reversed(both)}.values())[
-        ::-1
-    ]  # the others come with them
+    return [note.name for note in first_of_each(both)]  # the others come with them
 
 
 class _Wanted(NamedTuple):

@@ -102,6 +102,12 @@ def asked_columns(columns: Sequence[ColumnNote], only: Sequence[str]) -> list[Co
     return [column for column in columns if not only or column.runs_key in keys]
 
 
+def first_of_each(columns: Sequence[ColumnNote]) -> list[ColumnNote]:
+    """Of columns that show numbers of the same runs, the first."""
+    first = {column.runs_key: column for column in reversed(columns)}
+    return [column for column in columns if first[column.runs_key] is column]
+
+
 class Reproduction(Record):
     """`reproduction.json`: all that the page shows."""
 

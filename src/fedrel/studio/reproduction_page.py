@@ -17,7 +17,15 @@ from fedrel.evaluation.bootstrap import Interval
 from fedrel.files import write_text
 from fedrel.runs.folder import read_json
 from fedrel.runs.records import Trial, last_of_each
-from fedrel.runs.reproduction_record import Cell, ColumnNote, Difference, Ordering, Reproduction, Verdict
+from fedrel.runs.reproduction_record import (
+    Cell,
+    ColumnNote,
+    Difference,
+    Ordering,
+    Reproduction,
+    Verdict,
+    first_of_each,
+)
 from fedrel.runs.sweep import DIVERGED
 from fedrel.studio.formatting import NOTHING, Spread, duration, label, markdown_table, median, several
 from fedrel.studio.svg import write_svg
@@ -295,19 +303,12 @@ def _ranked(found: Reproduction) -> bool:
     return any(run.precision for cell in found.cells for run in cell.runs)
 
 
-def _of_same_runs(found: Reproduction, cell: Cell, column: ColumnNote) -> bool:
-    """Whether a cell shows a number of runs of this column."""
-    return found.column(cell.column).runs_key == column.runs_key
-
-
 def draw(found: Reproduction, path: Path) -> None:
     """A panel a column, a colour a row, a line a seed: the dev metric by round, or precision by recall."""
     from matplotlib.figure import Figure
 
-    columns: list[ColumnNote] = []  # the first of those that show numbers of the same runs
-    for column in found.asked:
-        if not column.missing and column.runs_key not in [other.runs_key for other in columns]:
-            columns.append(column)
+    columns = first_of_each([column for column in found.asked if not column.missing])
+    key_of = {column.name: column.runs_key for column in found.columns}
     across = min(len(columns), 3)
     down = -(-len(columns) // across)
     figure = Figure(figsize=(4.2 * across, 3.2 * down), layout="constrained")
@@ -317,11 +318,14 @@ def draw(found: Reproduction, path: Path) -> None:
     )
     for axis, column in zip(axes, columns, strict=False):
         for number, row in enumerate(found.rows):
-            same = [one for one in found.cells if one.row == row and _of_same_runs(found, one, column)]
-            lines: list[Sequence[tuple[float, float]]] = [
-                run.precision or run.dev for one in same for run in one.runs if run.precision or run.dev
+            same = [
+                run
+                for one in found.cells
+                if (one.row, key_of[one.column]) == (row, column.runs_key)
+                for run in one.runs
             ]
-            for place, points in enumerate(lines):
+            lines: list[Sequence[tuple[float, float]]] = [run.precision or run.dev for run in same]
+            for place, points in enumerate(line for line in lines if line):
                 x, y = zip(*points, strict=True)
                 axis.plot(x, y, color=f"C{number}", lw=1.2, alpha=0.8, label=row if place == 0 else None)
         axis.set(title=column.name, xlabel=across_name, ylabel=up_name)
